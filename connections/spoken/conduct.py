@@ -91,7 +91,7 @@ class Conduct:
                 cut = self._interrupt(at_ms, text, is_confident=is_confident)
                 return [*(self._agree(text) if is_new and is_confident else ()), *cut]
             case Paused(at_ms, text, is_whole, is_confident):
-                cut = self._interrupt(at_ms, text, is_confident=is_confident)
+                cut = self._interrupt(at_ms, text, is_confident=is_confident or _is_stop(text))
                 told = [*(self._agree(text) if is_confident else ()), *cut]
                 return [*told, *self._try(text, talking=talking)] if is_whole else told
             case Resumed():
@@ -131,14 +131,18 @@ class Conduct:
         if not text or _BACKCHANNEL.fullmatch(text):
             return False
         if is_confident:
-            return lasted_ms >= self._interrupt_ms or _STOP.fullmatch(text) is not None
+            return lasted_ms >= self._interrupt_ms or _is_stop(text)
         return lasted_ms >= SUSTAINED_MS and len(text.split()) > 1
 
-    def _is_stop(self, text: str) -> bool:
-        return self._is_over_reply and _STOP.fullmatch(text) is not None
+    def _is_answered(self, text: str) -> bool:
+        """Return whether the end of the reply was all that was wanted: a "stop" may be an "okay" in the end."""
+        is_cut = self._is_over_reply and not self._can_cut
+        return (self._is_over_reply and _is_stop(text)) or (
+            is_cut and _BACKCHANNEL.fullmatch(text) is not None
+        )
 
     def _try(self, text: str, *, talking: bool) -> Iterator[Act]:
-        if self._guesses and text and not (talking or self._guess or self._is_stop(text)):
+        if self._guesses and text and not (talking or self._guess or self._is_answered(text)):
             yield from self._cut()
             self._guess = text
             yield Say(text, is_guess=True)
@@ -149,9 +153,10 @@ class Conduct:
             yield Do.TAKE_BACK
 
     def _stop(self, event: Stopped, *, talking: bool) -> Iterator[Act]:
-        cut = list(self._interrupt(event.at_ms, event.text, is_confident=event.is_confident))
+        is_confident = event.is_confident or _is_stop(event.text)
+        cut = list(self._interrupt(event.at_ms, event.text, is_confident=is_confident))
         goes_on = self._can_cut and talking
-        text = "" if goes_on or self._is_stop(event.text) else event.text
+        text = "" if goes_on or self._is_answered(event.text) else event.text
         yield Understood(text, final=True)
         yield from cut
         if self._guess is not None and self._guess == text:
@@ -163,6 +168,10 @@ class Conduct:
                 yield from self._cut()
                 yield Say(text, is_guess=False)
         self._is_over_reply = self._can_cut = False
+
+
+def _is_stop(text: str) -> bool:
+    return _STOP.fullmatch(text) is not None
 
 
 class Agreement:

@@ -48,12 +48,14 @@ _WHISPERED_WORDS = 4
 class Utterance(msgspec.Struct, frozen=True):
     """The recognized words. `is_whole`: whether they are a complete sentence; None: unknown.
 
-    `is_confident`: False: they may be noise. A recognizer that can't judge that is confident.
+    `is_confident`: False: they may be noise. A recognizer that can't judge that is confident. `beginning`: the words of a
+    sentence that can't end there, while speech continues.
     """
 
     text: str
     is_whole: bool | None = None
     is_confident: bool = True
+    beginning: str = ""
 
 
 _NOTHING = Utterance("")
@@ -252,7 +254,8 @@ class SpeechStream:
     def _try(self, end: int, *, patience: int) -> None:
         """Recognize the words so far, and again after `patience` times as long as that takes; sooner if there were none."""
         began = self._clock()
-        self._words.last = self._understood(end)
+        words = self._understood(end)
+        self._words.last = words if words.text else msgspec.structs.replace(words, text=words.beginning)
         took_ms = (self._clock() - began) * 1000
         patience = patience if self._words.last.text else _PATIENCE  # only words interrupt a reply
         self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
@@ -262,9 +265,9 @@ class SpeechStream:
         pcm = self._frames.until(end)
         samples = _samples(pcm)
         words = self._understand(samples) if pcm else _NOTHING
-        if self._detects and words.text and voiced_ms(samples, RATE) < VOICED_MS:
+        if self._detects and (words.text or words.beginning) and voiced_ms(samples, RATE) < VOICED_MS:
             is_whispered = len(words.text.split()) >= _WHISPERED_WORDS
-            words = msgspec.structs.replace(words, is_confident=False) if is_whispered else _NOTHING
+            words = Utterance(words.text, words.is_whole, is_confident=False) if is_whispered else _NOTHING
         return msgspec.structs.replace(words, text=self._words.whole(words.text))
 
 

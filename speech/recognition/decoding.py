@@ -20,8 +20,8 @@ LONGEST_S = 10.0
 _FRAMES_A_SECOND = 100
 _LONGEST_PHONE = 22
 """Frames of each sound of some words on average: a slow "no" has 20, and a hum that is taken for "hmm" 46."""
-_CONFIDENT_PHONES = 3
-"""Coughs are taken for words of two sounds ("no", "go"), or for the beginning of a sentence ("where")."""
+_SENTENCE_PHONES, _BEGINNING_PHONES = 4, 6
+"""So many sounds make words certain: coughs are taken for "no", "go", "that", or for the beginning of "who are you"."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
 _ROOM = np.zeros(RATE // 4, np.int16)
@@ -35,9 +35,9 @@ The model knows no digital silence: of clean voices it mishears ten times as muc
 
 
 class _Spelled(NamedTuple):
-    """Words, and the number of their sounds."""
+    """Words, with numbers in digits, and how many sounds they have."""
 
-    words: list[str]
+    text: str
     phones: int
 
 
@@ -57,11 +57,11 @@ class Listener:
         for start, end in _spoken(samples):
             yield self._recognise(samples[start:end], start / RATE)
 
-    def heard(self, samples: Samples) -> tuple[str, bool | None, bool]:
+    def heard(self, samples: Samples) -> tuple[str, bool | None, bool, str]:
         """Return the words, one channel at `RATE`, with numbers in digits; empty if nothing was understood.
 
-        The second value: whether a sentence of the grammar ends there; None if that is unknown. The third: whether it
-        is confident of the words.
+        The second value: whether a sentence of the grammar ends there; None if that is unknown. The third: whether the
+        words are certain. The fourth: certain words of a sentence that can't end there, if nothing else was understood.
         """
         self._decoder.start_utt()
         try:
@@ -70,12 +70,13 @@ class Listener:
         finally:
             self._decoder.end_utt()
         said = self._spelled()
-        if not so_far.words or not self._has_grammar:
-            return in_digits(" ".join(said.words)), None, said.phones >= _CONFIDENT_PHONES
-        is_whole = said.words == so_far.words
-        words = so_far if said.words and not is_whole else said
-        is_confident = words.phones >= _CONFIDENT_PHONES and (is_whole or len(words.words) > 1)
-        return in_digits(" ".join(words.words)), is_whole, is_confident
+        if not so_far.text or not self._has_grammar:
+            return said.text, None, said.phones >= _SENTENCE_PHONES, ""
+        is_whole = said.text == so_far.text
+        if is_whole:
+            return said.text, True, said.phones >= _SENTENCE_PHONES, ""
+        is_certain = so_far.phones >= _BEGINNING_PHONES
+        return so_far.text if said.text else "", False, is_certain, so_far.text if is_certain else ""
 
     def _recognise(self, samples: Samples, start_s: float) -> Segment | None:
         length_s = len(samples) / RATE
@@ -105,7 +106,8 @@ class Listener:
                 words.append(_VARIANT.sub("", one.word))
                 phones += len(self._decoder.lookup_word(one.word).split())
                 frames += one.end_frame + 1 - one.start_frame
-        return _Spelled(words, phones) if frames <= _LONGEST_PHONE * phones else _Spelled([], 0)
+        is_speech = frames <= _LONGEST_PHONE * phones
+        return _Spelled(in_digits(" ".join(words)), phones) if is_speech else _Spelled("", 0)
 
     def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:
