@@ -144,6 +144,7 @@ class Conduct:
     def _try(self, text: str, *, talking: bool) -> Iterator[Act]:
         if self._guesses and text and not (talking or self._guess or self._is_answered(text)):
             yield from self._cut()
+            self._is_over_reply = False
             self._guess = text
             yield Say(text, is_guess=True)
 
