@@ -18,7 +18,10 @@ from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
 
 SUSTAINED_MS = 1500
 """Speech of this length interrupts, however little confidence the recognizer has in its words."""
-_BACKCHANNELS = "yes|yeah|yep|yup|uh-?huh|m+-?h+m+|m h m|h+m+|m+|okay|ok|right|sure|i see|ah|oh|ja|genau|aha|嗯|是的|好的|好|对"
+_BACKCHANNELS = (
+    "yes|yeah|yep|yup|uh-huh|uh huh|mhm|mmhm|mm-hm|mm-hmm|m h m|mm|hm|hmm|hmmm|okay|ok|right|sure|i see|ah|oh|"
+    "ja|genau|aha|嗯|是的|好的|好|对"
+)
 _BACKCHANNEL = re.compile(rf"\W*(?:(?:{_BACKCHANNELS})\W*)+", re.IGNORECASE)
 """What listeners say without wanting to speak. Alone it interrupts nothing."""
 _STOPS = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from speech.sound.samples import Samples
 
-VOICED_MS = 80
+_VOICED_MS = 80
 """The least of a voice: the vowel of a "stop" has a tenth of a second."""
 _WINDOW_MS, _STEP_MS = 40, 20
 _PITCHES_HZ = (70, 400)
@@ -21,25 +21,35 @@ _PURE, _PEAK_HZ = 0.8, 80
 """The share of the energy this close to the strongest frequency from which on it is a tone."""
 _LOUD = 0.03
 """Softer windows, by their share of the loudest one's energy, do not count."""
+_BATCH = 16
+"""Windows that are looked at together: a voice is found in the first ones."""
 
 
-def voiced_ms(samples: Samples, rate: int) -> int:
-    """Return how much of the sound, with one channel, is a voice."""
+def has_voice(samples: Samples, rate: int) -> bool:
+    """Return whether there is a voice in the sound, which has one channel."""
     size, step = rate * _WINDOW_MS // 1000, rate * _STEP_MS // 1000
     if len(samples) < size:
-        return 0
+        return False
     taper = np.hanning(size)
     windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::step] * taper
+    energy = np.square(windows).sum(axis=1)
+    loud = windows[(energy > _LOUD * energy.max()) & (energy > 0)]
+    own = np.fft.irfft(_power(taper))
+    voiced_ms = 0
+    for start in range(0, len(loud), _BATCH):
+        voiced_ms += _voiced(loud[start : start + _BATCH], own / own[0], rate) * _STEP_MS
+        if voiced_ms >= _VOICED_MS:
+            return True
+    return False
+
+
+def _voiced(windows: NDArray[np.float64], own: NDArray[np.float64], rate: int) -> int:
+    """Return how many windows are periodic and no tones. `own`: the correlation of their taper with itself."""
     power = _power(windows)
-    energy = power.sum(axis=1)
-    loud = (energy > _LOUD * energy.max()) & (energy > 0)
-    power, energy = power[loud], energy[loud]
     shortest, longest = (rate // hz for hz in reversed(_PITCHES_HZ))
     repeats = np.fft.irfft(power)[:, : longest + 1]
-    own = np.fft.irfft(_power(taper))[: longest + 1]
-    correlation = (repeats / repeats[:, :1]) / (own / own[0])
-    is_periodic = correlation[:, shortest:].max(axis=1, initial=0) > _PERIODIC
-    return int((is_periodic & (_purity(power, rate) < _PURE)).sum()) * _STEP_MS
+    correlation = repeats[:, shortest:] / repeats[:, :1] / own[shortest : longest + 1]
+    return int(((correlation.max(axis=1) > _PERIODIC) & (_purity(power, rate) < _PURE)).sum())
 
 
 def _power(windows: NDArray[np.float64]) -> NDArray[np.float64]:

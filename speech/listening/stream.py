@@ -13,7 +13,7 @@ import numpy as np
 from pocketsphinx import Vad
 
 from speech.activity.turns import LONGEST_MS, WINDOW_MS, Kind, Moment, TurnDetector
-from speech.activity.voicing import VOICED_MS, voiced_ms
+from speech.activity.voicing import has_voice
 from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped
 from speech.sound.pauses import quietest
 from speech.sound.samples import Resampler, Samples, linear
@@ -265,7 +265,7 @@ class SpeechStream:
         pcm = self._frames.until(end)
         samples = _samples(pcm)
         words = self._understand(samples) if pcm else _NOTHING
-        if self._detects and (words.text or words.beginning) and voiced_ms(samples, RATE) < VOICED_MS:
+        if self._detects and (words.text or words.beginning) and not has_voice(samples, RATE):
             is_whispered = len(words.text.split()) >= _WHISPERED_WORDS
             words = Utterance(words.text, words.is_whole, is_confident=False) if is_whispered else _NOTHING
         return msgspec.structs.replace(words, text=self._words.whole(words.text))
