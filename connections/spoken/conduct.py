@@ -16,8 +16,8 @@ import msgspec
 
 from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
 
-SUSTAINED_MS = 1500
-"""Speech of this length interrupts, however little confidence the recognizer has in its words."""
+SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
+"""Speech of this length interrupts, however little confidence the recognizer has in its words; a fit of coughs has fewer."""
 _BACKCHANNELS = (
     "yes|yeah|yep|yup|uh-huh|uh huh|mhm|mmhm|mm-hm|mm-hmm|m h m|mm|hm|hmm|hmmm|okay|ok|right|sure|i see|ah|oh|"
     "ja|genau|aha|嗯|是的|好的|好|对"
@@ -135,7 +135,7 @@ class Conduct:
             return False
         if is_confident:
             return lasted_ms >= self._interrupt_ms or _is_stop(text)
-        return lasted_ms >= SUSTAINED_MS and len(text.split()) > 1
+        return lasted_ms >= SUSTAINED_MS and len(text.split()) >= _SUSTAINED_WORDS
 
     def _is_answered(self, text: str) -> bool:
         """Return whether the end of the reply was all that was wanted: a "stop" may be an "okay" in the end."""

@@ -20,7 +20,7 @@ LONGEST_S = 10.0
 _FRAMES_A_SECOND = 100
 _LONGEST_PHONE = 22
 """Frames of each sound of some words on average: a slow "no" has 20, and a hum that is taken for "hmm" 46."""
-_SENTENCE_PHONES, _BEGINNING_PHONES = 4, 6
+_SENTENCE_PHONES, _BEGINNING_PHONES = 4, 7
 """So many sounds make words certain: coughs are taken for "no", "go", "that", or for the beginning of "who are you"."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
@@ -70,8 +70,10 @@ class Listener:
         finally:
             self._decoder.end_utt()
         said = self._spelled()
-        if not so_far.text or not self._has_grammar:
+        if not self._has_grammar:
             return said.text, None, said.phones >= _SENTENCE_PHONES, ""
+        if not so_far.text:  # nothing fitted but the grammar's end
+            return "", None, True, ""
         is_whole = said.text == so_far.text
         if is_whole:
             return said.text, True, said.phones >= _SENTENCE_PHONES, ""
