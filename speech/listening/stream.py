@@ -39,7 +39,8 @@ MUTED_S = 1.0
 PART_MS = 200
 """An utterance is recognized again once it has grown by this, or by eight times the duration of the last time.
 
-With many speakers that factor is three for each, where there are words: further ones take a third of a core together."""
+With many speakers that factor is three for each, where there are words: further ones take a third of a core together.
+Before there are words that may interrupt a reply, it is from three, for one speaker, to eight."""
 _PATIENCE, _PATIENCE_EACH = 8, 3
 _WHISPERED_WORDS = 4
 """So many words may be whispered; fewer without a voice are a cough, a clap or a tone."""
@@ -171,7 +172,7 @@ class SpeechStream:
                 return Started(moment.started_ms)
             case Kind.GOING:
                 if needs_words:
-                    self._try(waiting.end, patience=max(_PATIENCE, _PATIENCE_EACH * speakers))
+                    self._try(waiting.end, speakers=speakers)
                 return Partly(moment.at_ms, self._words.last.text, needs_words, self._words.last.is_confident)
             case Kind.PAUSED:
                 return self._pause(waiting)
@@ -251,13 +252,15 @@ class SpeechStream:
         started_ms = max(words.started_ms, waiting.moment.started_ms)
         return Stopped(started_ms, waiting.moment.at_ms, last.text, waiting.is_committed, last.is_confident)
 
-    def _try(self, end: int, *, patience: int) -> None:
-        """Recognize the words so far, and again after `patience` times as long as that takes; sooner if there were none."""
+    def _try(self, end: int, *, speakers: int) -> None:
+        """Recognize the words so far, and again after a multiple of the time that takes; sooner if there were none."""
         began = self._clock()
         words = self._understood(end)
         self._words.last = words if words.text else msgspec.structs.replace(words, text=words.beginning)
         took_ms = (self._clock() - began) * 1000
-        patience = patience if self._words.last.text else _PATIENCE  # only words interrupt a reply
+        patience = max(_PATIENCE, _PATIENCE_EACH * speakers)
+        if not (self._words.last.text and words.is_confident):  # only those interrupt a reply
+            patience = min(_PATIENCE, max(_PATIENCE_EACH, speakers))
         self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
 
     def _understood(self, end: int) -> Utterance:
