@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients.tools.coding_agents import AGENTS, CALLING
+from tests.clients.tools.coding_agents import AGENTS, CALLING, GUIDE
 from tests.clients.tools.scripted_server import ARGUMENTS, NOTHING
 from tests.clients.tools.transcripts import HERE, Recorded, expanded, reduced, transcript
 from tests.server_process import ServerProcess
@@ -37,6 +37,15 @@ def test_requests_of_a_tool_round_get_a_call_and_then_its_result(
 def test_what_is_not_followed_is_named_in_a_header(agent: str, scripted: ServerProcess) -> None:
     ignored = {answer.headers.get("X-Midstream-Ignored") for answer in responses(scripted, agent, "words")}
     assert ignored == {AGENTS[agent].ignored}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_transcript_is_of_the_version_that_is_run(agent: str) -> None:
+    with (HERE / "transcripts" / f"{agent}.jsonl").open() as file:
+        head = json.loads(file.readline())
+    pinned = json.loads((HERE / f"{agent}.json").read_text())["dependencies"]
+    assert pinned == {head["package"]: head["version"]}
+    assert f"| {head['version']} |" in GUIDE.read_text()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
