@@ -362,9 +362,9 @@ async def test_an_approval_that_comes_twice_at_once_is_heard_once(
     """The second was checked before the first was taken."""
     first = Keeper.go_on
 
-    async def twice(self: Keeper, caller: Any, given: Any, behind: Any) -> StoredReply:
-        self.forget(await first(self, caller, given, behind))
-        return await first(self, caller, given, behind)
+    async def twice(self: Keeper, *asked: Any) -> StoredReply:
+        self.forget(await first(self, *asked))
+        return await first(self, *asked)
 
     running.engine.script([PAY])
     running.engine.script("Paid.")
