@@ -2,7 +2,8 @@
 
 A real service counts aloud, in real time. A second and a half into the count its listener coughs, hums, nods, says "stop" or
 says a sentence. What becomes of the count is looked at, and when, by the samples that the microphone had sent since that sound
-began. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a nod ended a reply or became a
+began. Beside it stands when the recognizer and the rules decide that on a machine with nothing else to do; `--decided-only`
+looks at that alone, and a busy machine changes nothing of it. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a nod ended a reply or became a
 message, or a sentence or a "stop" did not end one within a second of speech.
 """
 
@@ -20,9 +21,11 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.client import connect
 
+from speech.recognition.decoding import Listener
 from tests.bench.dialogues.phone import Phone
 from tests.bench.dialogues.sounds import GRAMMAR, Utterance, utterance
 from tests.bench.machine import this_machine
+from tests.connections.spoken.interrupting import outcome
 from tests.server_process import serving
 from tests.speech.noises import NOISES, noise
 
@@ -48,11 +51,11 @@ Kind = str
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sound did. `ducks`: its client was told that somebody speaks; `cut_ms`: None: the reply continued; `message`: what was answered."""
+    """What a sound did. `cut_ms`, `decided_ms`: None: the reply continued; `message`: what was answered."""
 
     kind: Kind
     sound: str
-    ducks: bool
+    decided_ms: float | None
     cut_ms: float | None
     message: str | None
 
@@ -73,14 +76,17 @@ def main() -> int:
         "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
         "MIDSTREAM_MESSAGE_RATE": "1000",
     }
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
-        seen = asyncio.run(_all(server.ws_url, options.at_once))
+    if options.decided_only:
+        seen = asyncio.run(_decided())
+    else:
+        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
+            seen = asyncio.run(_all(server.ws_url, options.at_once))
     machine = this_machine()
     print(table(seen))
     if options.out:
         told = {
             "date": datetime.now(UTC).date().isoformat(),
-            "command": "python -m tests.bench.dialogues.interruptions",
+            "command": " ".join(("python -m tests.bench.dialogues.interruptions", *sys.argv[1:])),
             "machine": f"{machine.processor}, {machine.cores} cores",
             "sounds": [msgspec.to_builtins(one) for one in seen],
         }
@@ -95,8 +101,24 @@ async def _all(url: str, at_once: int) -> list[Seen]:
         async with places:
             return await _over(url, f"interruption-{number}", kind, said)
 
-    sounds = await _sounds()
-    return await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(sounds)))
+    decided, sounds = await _decided(), await _sounds()
+    seen = await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(sounds)))
+    return [
+        msgspec.structs.replace(one, decided_ms=by_rules.decided_ms)
+        for one, by_rules in zip(seen, decided, strict=True)
+    ]
+
+
+async def _decided() -> list[Seen]:
+    """What the recognizer and the rules decide, without a service."""
+    listener = Listener(str(GRAMMAR))
+    seen = []
+    for kind, said in await _sounds():
+        cut_ms, message = outcome(listener, said.pcm)
+        seen.append(
+            Seen(kind=kind, sound=said.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None)
+        )
+    return seen
 
 
 async def _sounds() -> list[tuple[Kind, Utterance]]:
@@ -128,7 +150,7 @@ async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> See
             return Seen(
                 kind=kind,
                 sound=said.text,
-                ducks=any(frame["state"] == "started" for _, frame in phone.told("speech", phone.spoke_at)),
+                decided_ms=None,
                 cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
                 message=messages[-1] if messages else None,
             )
@@ -140,13 +162,14 @@ async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> See
 def table(seen: list[Seen]) -> str:
     """Return one line for each sound, and how many of each kind did what they should. Pure."""
     width = max(len(one.sound) for one in seen)
-    rows = [f"{'kind':<12} {'sound':<{width}}  {'ducks':<6} {'reply':<14} message"]
+    rows = [f"{'kind':<12} {'sound':<{width}}  {'decided':<13} {'reply':<13} message"]
     for one in seen:
-        reply = "continues" if one.cut_ms is None else f"cut at {one.cut_ms:,.0f} ms"
+        decided, reply = (
+            "continues" if ms is None else f"cut {ms:,.0f} ms" for ms in (one.decided_ms, one.cut_ms)
+        )
         wrong = "" if one.is_right else "  ✗"
         rows.append(
-            f"{one.kind:<12} {one.sound:<{width}}  {'yes' if one.ducks else 'no':<6} {reply:<14} "
-            f"{one.message or '-'}{wrong}"
+            f"{one.kind:<12} {one.sound:<{width}}  {decided:<13} {reply:<13} {one.message or '-'}{wrong}"
         )
     for kind in dict.fromkeys(one.kind for one in seen):
         some = [one for one in seen if one.kind == kind]
@@ -159,6 +182,7 @@ def _options() -> argparse.Namespace:
         prog="python -m tests.bench.dialogues.interruptions", description=__doc__
     )
     parser.add_argument("--at-once", type=int, default=2, help="replies that are spoken at the same time")
+    parser.add_argument("--decided-only", action="store_true", help="without a service")
     parser.add_argument("--out", type=Path, default=RESULTS, help="file for results")
     return parser.parse_args()
 
