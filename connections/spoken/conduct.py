@@ -96,7 +96,11 @@ class Conduct:
             case Paused(at_ms, text, is_whole, is_confident):
                 cut = self._interrupt(at_ms, text, is_confident=is_confident or _is_stop(text))
                 told = [*(self._agree(text) if is_confident else ()), *cut]
-                return [*told, *self._try(text, talking=talking)] if is_whole else told
+                return (
+                    [*told, *self._try(text, talking=talking, is_confident=is_confident)]
+                    if is_whole
+                    else told
+                )
             case Resumed():
                 return list(self._take_back())
             case Stopped(at_ms=at_ms):
@@ -137,15 +141,20 @@ class Conduct:
             return lasted_ms >= self._interrupt_ms or _is_stop(text)
         return lasted_ms >= SUSTAINED_MS and len(text.split()) >= _SUSTAINED_WORDS
 
-    def _is_answered(self, text: str) -> bool:
-        """Return whether the end of the reply was all that was wanted: a "stop" may be an "okay" in the end."""
+    def _is_answered(self, text: str, *, is_confident: bool) -> bool:
+        """Return whether the end of the reply was all that was wanted: a "stop" may be "okay" or a doubtful word in the end."""
         is_cut = self._is_over_reply and not self._can_cut
+        is_doubtful = not is_confident and len(text.split()) < _SUSTAINED_WORDS
         return (self._is_over_reply and _is_stop(text)) or (
-            is_cut and _BACKCHANNEL.fullmatch(text) is not None
+            is_cut and (is_doubtful or _BACKCHANNEL.fullmatch(text) is not None)
         )
 
-    def _try(self, text: str, *, talking: bool) -> Iterator[Act]:
-        if self._guesses and text and not (talking or self._guess or self._is_answered(text)):
+    def _try(self, text: str, *, talking: bool, is_confident: bool) -> Iterator[Act]:
+        if (
+            self._guesses
+            and text
+            and not (talking or self._guess or self._is_answered(text, is_confident=is_confident))
+        ):
             yield from self._cut()
             self._is_over_reply = False
             self._guess = text
@@ -160,7 +169,9 @@ class Conduct:
         is_confident = event.is_confident or _is_stop(event.text)
         cut = list(self._interrupt(event.at_ms, event.text, is_confident=is_confident))
         goes_on = self._can_cut and talking
-        text = "" if goes_on or self._is_answered(event.text) else event.text
+        text = event.text
+        if goes_on or self._is_answered(text, is_confident=is_confident):
+            text = ""
         yield Understood(text, final=True)
         yield from cut
         if self._guess is not None and self._guess == text:

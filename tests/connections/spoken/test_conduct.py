@@ -106,6 +106,15 @@ def test_a_stop_cuts_at_once_and_is_no_message(text: str) -> None:
     assert end == [Spoke(began=False, at_ms=350), Understood("", final=True)]
 
 
+@pytest.mark.parametrize("end", [Stopped(0, 350, "okay"), Stopped(0, 350, "tell", is_confident=False)])
+def test_a_stop_that_is_another_word_in_the_end_is_no_message(end: Stopped) -> None:
+    one = over()
+    assert acts(one.heard(Partly(200, "stop"), talking=True)) == [Do.CUT]
+    paused = Paused(end.at_ms, end.text, is_confident=end.is_confident)
+    assert acts(one.heard(paused, talking=False)) == []
+    assert one.heard(end, talking=False)[1:] == [Understood("", final=True)]
+
+
 def test_a_sentence_that_begins_with_a_stop_is_a_message_and_so_is_a_stop_into_silence() -> None:
     one = over()
     assert acts(one.heard(Partly(300, "wait"), talking=True)) == [Do.CUT]
