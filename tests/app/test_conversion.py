@@ -59,29 +59,19 @@ def test_a_file_that_changed_is_another_model(file: Path, tmp_path: Path) -> Non
     assert converted_folder(settings(tmp_path, file)) != before
 
 
-def test_the_conversion_of_a_changed_file_replaces_the_older_one(
+def test_conversions_of_files_that_changed_or_are_gone_are_removed_by_the_next(
     file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    another, given = write_gguf(tmp_path / "Other.gguf", some_llama()), settings(tmp_path, file)
-    kept = with_models(settings(tmp_path, another)).model_path
-    before = with_models(given).model_path
+    given, gone = settings(tmp_path, file), write_gguf(tmp_path / "Gone.gguf", some_llama())
+    before, other = with_models(given).model_path, with_models(settings(tmp_path, gone)).model_path
+    assert Path(before).is_dir(), "a conversion of another file removes nothing"
     os.utime(file, ns=(1, 1))
-    capfd.readouterr()
-    after = with_models(given).model_path
-    assert f"Removed the conversion of {file} (" in capfd.readouterr().err
-    assert [Path(folder).is_dir() for folder in (before, after, kept)] == [False, True, True]
-    assert len(left(tmp_path)) == 3, "the lock and two models"
-
-
-def test_the_conversion_of_a_file_that_is_gone_is_removed_by_the_next(
-    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    gone = write_gguf(tmp_path / "Gone.gguf", some_llama())
-    with_models(settings(tmp_path, gone))
     gone.unlink()
-    with_models(settings(tmp_path, file))
-    assert f"Removed the conversion of {gone} (" in capfd.readouterr().err
-    assert len(left(tmp_path)) == 2, "the lock and the model"
+    after = with_models(given).model_path
+    said = capfd.readouterr().err
+    assert f"Removed the conversion of {file} (" in said
+    assert f"Removed the conversion of {gone} (" in said
+    assert [Path(folder).parent.is_dir() for folder in (before, other, after)] == [False, False, True]
 
 
 def test_what_names_a_folder_or_the_hub_stays_as_it_is(
