@@ -180,7 +180,8 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 
 NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
-_UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET}
+NO_CALLS = "This model can't read tool calls and their results: leave these messages out, or name a model that calls tools."
+_UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET, "tool_calls": NO_CALLS, "role": NO_CALLS}
 UNKNOWN_TOKEN_BYTES = 256
 """Bytes of the longest token, if the engine does not know it: twice what large models' vocabularies have."""
 MOST_BYTES = 16 * 1024 * 1024

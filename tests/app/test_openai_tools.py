@@ -241,6 +241,19 @@ async def test_a_model_that_can_not_call_answers_without_tools_and_says_so(tmp_p
         assert [request.spec for request in running.engine.requests] == [ReplySpec(), ReplySpec()]
 
 
+async def test_calls_in_the_history_of_a_model_that_can_not_read_them_are_refused_in_words(
+    tmp_path: Path,
+) -> None:
+    function = {"name": "look", "arguments": "{}"}
+    call = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "A cat."}
+    async with serving(tmp_path, ScriptedEngine(features=())) as running, client_of(running) as sdk:
+        messages: list[Any] = [*HELLO, call, result]
+        with pytest.raises(openai.BadRequestError, match="can't read tool calls") as refused:
+            await sdk.chat.completions.create(model=MODEL, messages=messages)
+    assert refused.value.param == "messages"
+
+
 async def test_an_operator_may_have_them_refused(tmp_path: Path) -> None:
     engine = ScriptedEngine(features=())
     async with serving(tmp_path, engine, unsupported_tools="refuse") as running, client_of(running) as sdk:
