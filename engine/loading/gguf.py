@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -96,10 +96,10 @@ def _generation_config(file: Path, config: PreTrainedConfig) -> GenerationConfig
         for key, name in SAMPLING.items()
         if f"general.sampling.{key}" in metadata
     }
-    generation = GenerationConfig.from_model_config(config)
+    generation: Any = GenerationConfig.from_model_config(config)
     if advised:
         generation.update(do_sample=advised.get("temperature", 1.0) > 0, **advised)
-    return generation
+    return cast("GenerationConfig", generation)
 
 
 def _check_positions(file: Path, config: PreTrainedConfig) -> None:
