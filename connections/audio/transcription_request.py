@@ -48,10 +48,10 @@ def transcription_request(form: Form, *, model: str, facts: Ready) -> Transcript
 
 
 def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
-    """Raise Problem for any model but the served one, which has these other names."""
+    """Raise Problem for any model but the served one, which has these other names; an empty one is Open WebUI's default."""
     if name is None:
         raise invalid("model", f"`model` is missing. This server has {served} here.")
-    if name != served and name not in aliases:
+    if name not in {"", served} | aliases:
         why = f'This server has "{served}" here, and no model "{shorten(name)}".'
         raise Problem(404, why, code="model_not_found", param="model")
 
