@@ -41,7 +41,12 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--model",
     default=None,
-    help="A Llama-like model's folder, a hub name that is in the cache, smollm2, or a GGUF file that was served before; default: the demo model.",
+    help="A Llama-like model's folder, a hub name that is in the cache, smollm2, or a GGUF file that was served before. Default: the demo model.",
+)
+@click.option(
+    "--data-dir",
+    envvar="MIDSTREAM_DATA_DIR",
+    help="Folder in which `serve` keeps converted models. Default: MIDSTREAM_DATA_DIR, or the usual one.",
 )
 @click.option(
     "--dtype",
@@ -61,6 +66,7 @@ def size(
     *,
     users: int,
     model: str | None,
+    data_dir: str | None,
     dtype: str,
     engine_tokens_per_s: float | None,
     as_json: bool,
@@ -71,7 +77,7 @@ def size(
     It only reads the model's config.json, and loads nothing.
     """
     try:
-        shape = shape_of(model or str(DEMO_MODEL))
+        shape = shape_of(model or str(DEMO_MODEL), data_dir)
         given = msgspec.convert(assumed, Assumptions)
         found = estimate(users, shape, given, dtype=dtype, engine_tokens_per_s=engine_tokens_per_s)
     except ShapeUnknown as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.conversion import PACKAGES, converted_folder
 from app.setup.model_files import in_cache, weights_of
@@ -80,16 +78,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         return self.stored_bytes * WIDTHS[dtype] // WIDTHS.get(self.stored_dtype, WIDTHS[dtype])
 
 
-def shape_of(model: str) -> Shape:
+def shape_of(model: str, data_dir: str | None = None) -> Shape:
     """Return the shape of a model in a folder or in the hub's cache, of a package, or of a converted GGUF file.
 
-    Raises ShapeUnknown.
+    `data_dir`: the data folder, if not the default one. Raises ShapeUnknown.
     """
     folder = Path(model).expanduser()
     if model in PACKAGES and not folder.exists():
         return _of_config(model, Path("config.json"), msgspec.convert(PACKAGES[model].config, _Config), None)
     if folder.is_file():
-        return _shape(model, _converted(model))
+        return _shape(model, _converted(model, data_dir))
     if not folder.is_dir():
         kept = _kept(model)
         if kept is None:
@@ -100,12 +98,12 @@ def shape_of(model: str) -> Shape:
     return _shape(model, folder)
 
 
-def _converted(file: str) -> Path:
+def _converted(file: str, data_dir: str | None) -> Path:
     """Return the folder of a GGUF file that `serve` has converted."""
-    try:
-        folder = converted_folder(Settings.read(os.environ, {"model": file}))
-    except SettingsError as error:
-        raise ShapeUnknown(str(error)) from error
+    settings = Settings(model=file)
+    if data_dir is not None:
+        settings = msgspec.structs.replace(settings, data_dir=data_dir)
+    folder = converted_folder(settings)
     if folder is None:
         raise ShapeUnknown(f"{file} is a file, but not a GGUF file. Give the folder of the model.")
     if not folder.is_dir():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,13 @@ def test_a_package_is_sized_before_it_is_fetched(monkeypatch: pytest.MonkeyPatch
     assert "23,040 bytes" in done.output
 
 
-def test_a_gguf_file_is_sized_once_it_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MIDSTREAM_DATA_DIR", str(tmp_path / "data"))
-    model = str(write_gguf(tmp_path / "tiny.gguf", some_llama()))
-    with pytest.raises(ShapeUnknown, match="was not converted yet"):
-        shape_of(model)
-    convert(Settings.read(os.environ, {"model": model}))
-    assert (shape_of(model).name, shape_of(model).layers) == ("tiny.gguf", 2)
+def test_a_gguf_file_is_sized_once_it_is_converted(tmp_path: Path) -> None:
+    model, data = str(write_gguf(tmp_path / "tiny.gguf", some_llama())), str(tmp_path / "data")
+    asked = ["--users", "100", "--model", model]
+    assert "was not converted yet" in CliRunner().invoke(size, [*asked, "--data-dir", data]).output
+    convert(Settings(model=model, data_dir=data))
+    done = CliRunner().invoke(size, asked, env={"MIDSTREAM_DATA_DIR": data})
+    assert "100 users of tiny.gguf" in done.output
 
 
 @pytest.mark.parametrize("sign", ["kv_lora_rank", "n_routed_experts"])
