@@ -6,6 +6,7 @@ sound, offsets and lengths Unicode code points.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -13,6 +14,9 @@ from typing import Protocol
 import msgspec
 
 from speech.sound.wav import Coding
+
+_UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:'[^\W{_UNSPACED}]+)*")
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +91,11 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 Heard = Started | Partly | Paused | Resumed | Stopped
 """The order is Started (Partly* (Paused+ Resumed)*)* Stopped, repeated."""
+
+
+def word_count(text: str) -> int:
+    """Return how many words a text has. Chinese, Japanese and Thai, which have no spaces, count by the character."""
+    return len(_WORD.findall(text))
 
 
 class Hearing(Protocol):

@@ -14,23 +14,24 @@ from enum import Enum, auto
 
 import msgspec
 
-from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped
+from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped, word_count
 
 SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
 """Speech of this length interrupts, however little confidence the recognizer has in its words; a fit of coughs has fewer."""
 _BACKCHANNELS = (
-    "yes|yeah|yep|yup|uh-huh|uh huh|mhm|mmhm|mm-hm|mm-hmm|m h m|mm|hm|hmm|hmmm|okay|ok|right|sure|i see|ah|oh|"
-    "ja|genau|aha|嗯|是的|好的|好|对"
+    r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|ah|oh|"
+    "ja|genau|aha|嗯|是的|是|好的|好|对"
 )
 _BACKCHANNEL = re.compile(rf"\W*(?:(?:{_BACKCHANNELS})\W*)+", re.IGNORECASE)
 """What listeners say without wanting to speak. Alone it interrupts nothing."""
+_MOMENT = r"a\W+(?:moment|minute|second|sec)"
 _STOPS = (
-    r"stop(?:\W+(?:it|that|talking|there))?|wait(?:\W+a\W+(?:moment|minute|second))?|hold\W+on|hang\W+on|"
+    rf"stop(?:\W+(?:it|that|talking|there))?|(?:wait|hold\W+on|hang\W+on)(?:\W+{_MOMENT})?|just\W+{_MOMENT}|"
     r"(?:that\W+is|that's)\W+enough|enough|be\W+quiet|quiet|shut\W+up|stopp|halt|warte(?:\W+mal)?|"
     r"hör\W+auf|sei\W+still|das\W+reicht|停|停下|停止|等一下|别说了"
 )
 _STOP = re.compile(
-    rf"\W*(?:(?:please|okay|ok|no|now|hey|bitte|jetzt|请)\W*)*"
+    rf"\W*(?:(?:please|okay|ok|no|now|hey|oh|yeah|just|bitte|jetzt|请)\W*)*"
     rf"(?:(?:{_STOPS})\W*(?:(?:please|now|bitte|jetzt)\W*)*)+",
     re.IGNORECASE,
 )
@@ -139,12 +140,12 @@ class Conduct:
             return False
         if is_confident:
             return lasted_ms >= self._interrupt_ms or _is_stop(text)
-        return lasted_ms >= SUSTAINED_MS and len(text.split()) >= _SUSTAINED_WORDS
+        return lasted_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
 
     def _is_answered(self, text: str, *, is_confident: bool) -> bool:
         """Return whether the end of the reply was all that was wanted: a "stop" may be "okay" or a doubtful word in the end."""
         is_cut = self._is_over_reply and not self._can_cut
-        is_doubtful = not is_confident and len(text.split()) < _SUSTAINED_WORDS
+        is_doubtful = not is_confident and word_count(text) < _SUSTAINED_WORDS
         return (self._is_over_reply and _is_stop(text)) or (
             is_cut and (is_doubtful or _BACKCHANNEL.fullmatch(text) is not None)
         )
@@ -166,11 +167,12 @@ class Conduct:
             yield Do.TAKE_BACK
 
     def _stop(self, event: Stopped, *, talking: bool) -> Iterator[Act]:
-        is_confident = event.is_confident or _is_stop(event.text)
+        is_confident = event.is_confident or event.is_committed or _is_stop(event.text)
         cut = list(self._interrupt(event.at_ms, event.text, is_confident=is_confident))
-        goes_on = self._can_cut and talking
+        goes_on = self._can_cut and talking and not event.is_committed
         text = event.text
-        if goes_on or self._is_answered(text, is_confident=is_confident):
+        is_answered = not event.is_committed and self._is_answered(text, is_confident=is_confident)
+        if goes_on or is_answered:
             text = ""
         yield Understood(text, final=True)
         yield from cut

@@ -14,7 +14,7 @@ from pocketsphinx import Vad
 
 from speech.activity.turns import LONGEST_MS, WINDOW_MS, Kind, Moment, TurnDetector
 from speech.activity.voicing import has_voice
-from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped
+from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped, word_count
 from speech.sound.pauses import quietest
 from speech.sound.samples import Resampler, Samples, linear
 
@@ -217,7 +217,7 @@ class SpeechStream:
         frame = RATE * FRAME_MS // 1000
         most = len(piece)
         cut = quietest(piece, int(most * (1 - _SEARCHED)), most, RATE) // frame
-        self._words.settle(self._understand(piece[: cut * frame]).text)
+        self._words.settle(self._recognize(piece[: cut * frame]))
         self._frames.forget(self._frames.first + cut)
 
     def _pause(self, waiting: _Waiting) -> Heard:
@@ -266,12 +266,15 @@ class SpeechStream:
     def _understood(self, end: int) -> Utterance:
         """Return all words up to a frame."""
         pcm = self._frames.until(end)
-        samples = _samples(pcm)
-        words = self._understand(samples) if pcm else _NOTHING
+        return self._words.whole(self._recognize(_samples(pcm)) if pcm else _NOTHING)
+
+    def _recognize(self, samples: Samples) -> Utterance:
+        """Return the words of some sound, of which few count without a voice."""
+        words = self._understand(samples)
         if self._detects and (words.text or words.beginning) and not has_voice(samples, RATE):
-            is_whispered = len(words.text.split()) >= _WHISPERED_WORDS
+            is_whispered = word_count(words.text) >= _WHISPERED_WORDS
             words = Utterance(words.text, words.is_whole, is_confident=False) if is_whispered else _NOTHING
-        return msgspec.structs.replace(words, text=self._words.whole(words.text))
+        return words
 
 
 def _samples(pcm: bytes) -> Samples:
@@ -314,18 +317,22 @@ class _Words:
     __slots__ = ("_settled", "again_at", "last", "paused", "started_ms")
 
     def __init__(self, *, again_at: int = 0, started_ms: int = 0) -> None:
-        self._settled = ""
+        self._settled = _NOTHING
         self.started_ms = started_ms
         self.last = self.paused = _NOTHING
         self.again_at = again_at
 
-    def settle(self, text: str) -> None:
+    def settle(self, words: Utterance) -> None:
         """Note words that are not recognized again."""
-        self._settled = self.whole(text)
+        self._settled = self.whole(words)
 
-    def whole(self, text: str) -> str:
-        """Return the settled words, with the words after them."""
-        return f"{self._settled} {text}".strip()
+    def whole(self, words: Utterance) -> Utterance:
+        """Return the settled words with the words after them, which are certain if all of them are."""
+        return msgspec.structs.replace(
+            words,
+            text=f"{self._settled.text} {words.text}".strip(),
+            is_confident=self._settled.is_confident and words.is_confident,
+        )
 
 
 class _Frames:

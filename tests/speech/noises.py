@@ -93,6 +93,7 @@ _MAKERS: dict[str, Callable[[], Wave]] = {
     "typing": _typing,
     "a ring": lambda: _row(*(_faded(_tones(400, 440, 480), 10) for _ in range(3)), gap_ms=200),
     "a hiss, 1.5 s": lambda: 0.5 * _faded(_band(1500, 100, 7500), 20),
+    "a drill, 10 s": lambda: 0.5 * _faded(_band(10_000, 100, 7500), 20),
 }
 NOISES = tuple(_MAKERS)
 """The names of the sounds."""

@@ -74,6 +74,14 @@ def test_a_long_utterance_is_understood_in_pieces_that_lose_nothing() -> None:
     assert stopped.text == " ".join(str(len(piece) * 1000 // RATE) for piece in words.asked)
 
 
+def test_words_of_a_piece_without_a_voice_do_not_count() -> None:
+    stream = SpeechStream(listening(), lambda _: Utterance("no"))
+    noise = np.random.default_rng(0).normal(0, 3000, RATE * 30).astype("<i2")
+    stream.feed(noise.tobytes())
+    stream.commit()
+    assert {one.text for one in told(stream) if isinstance(one, Partly | Stopped)} == {""}
+
+
 def test_words_of_pieces_stay_where_speech_goes_on() -> None:
     words = Words()
     stream = SpeechStream(listening(), words)

@@ -68,7 +68,18 @@ def test_words_over_a_reply_cut_it_once_they_last() -> None:
         Stopped(0, 600, "good", is_confident=False),
         *(
             Stopped(0, 900, text)
-            for text in ("yes", "Mhm.", "okay okay", "Yes, okay!", "uh-huh", "I see", "嗯 好的")
+            for text in (
+                "yes",
+                "Mhm.",
+                "okay okay",
+                "Yes, okay!",
+                "uh-huh",
+                "I see",
+                "Mmm.",
+                "Got it.",
+                "嗯 好的",
+                "是",
+            )
         ),
     ],
 )
@@ -85,7 +96,7 @@ def test_sound_without_words_lets_the_reply_go_on_however_long_it_lasts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "then"), [("tell me a story", [Do.CUT]), ("thank you", []), ("okay mhm", []), ("", [])]
+    ("text", "then"), [("tell me a story", [Do.CUT]), ("请告诉我", [Do.CUT]), ("thank you", []), ("okay mhm", []), ("", [])]
 )
 def test_sustained_speech_cuts_the_reply_though_nobody_is_sure_of_its_words(
     text: str, then: list[Act]
@@ -96,7 +107,18 @@ def test_sustained_speech_cuts_the_reply_though_nobody_is_sure_of_its_words(
 
 
 @pytest.mark.parametrize(
-    "text", ["stop", "Stop it!", "please stop", "no, wait", "wait a moment", "Hold on.", "Stopp"]
+    "text",
+    [
+        "stop",
+        "Stop it!",
+        "please stop",
+        "Oh, just stop.",
+        "no, wait",
+        "wait a moment",
+        "Hold on a second.",
+        "Just a moment.",
+        "Stopp",
+    ],
 )
 def test_a_stop_cuts_at_once_and_is_no_message(text: str) -> None:
     one = over(interrupt_ms=2000)
@@ -113,6 +135,12 @@ def test_a_stop_that_is_another_word_in_the_end_is_no_message(end: Stopped) -> N
     paused = Paused(end.at_ms, end.text, is_confident=end.is_confident)
     assert acts(one.heard(paused, talking=False)) == []
     assert one.heard(end, talking=False)[1:] == [Understood("", final=True)]
+
+
+@pytest.mark.parametrize("text", ["no", "yes", "stop"])
+def test_what_a_client_commits_is_a_message_also_over_a_reply(text: str) -> None:
+    end = Stopped(0, 250, text, is_committed=True, is_confident=False)
+    assert acts(over().heard(end, talking=True))[-1] == Say(text, is_guess=False)
 
 
 def test_a_sentence_that_begins_with_a_stop_is_a_message_and_so_is_a_stop_into_silence() -> None:
