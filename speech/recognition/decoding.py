@@ -101,7 +101,7 @@ class Listener:
         self._decoder.process_raw(whole.tobytes(), full_utt=True)
 
     def _spelled(self) -> _Spelled:
-        """Return the words; none if their sounds last longer than those of any speaker."""
+        """Return the words. They count as no sounds, and so are uncertain, if these last longer than those of any speaker."""
         words, phones, frames = [], 0, 0
         for one in self._decoder.seg() or ():
             if not _NO_WORD.match(one.word):
@@ -109,7 +109,7 @@ class Listener:
                 phones += len(self._decoder.lookup_word(one.word).split())
                 frames += one.end_frame + 1 - one.start_frame
         is_speech = frames <= _LONGEST_PHONE * phones
-        return _Spelled(in_digits(" ".join(words)), phones) if is_speech else _Spelled("", 0)
+        return _Spelled(in_digits(" ".join(words)), phones if is_speech else 0)
 
     def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:

@@ -68,7 +68,7 @@ PROMPTS = (
 
 
 class Difference(NamedTuple):
-    """The first place of a reply where the reference would have chosen another token. `gap`: between its two best logits."""
+    """Where a reply is furthest from the reference's choice. `gap`: between the reference's best logit and the token's."""
 
     place: int
     gap: float
@@ -98,12 +98,11 @@ class Reference:
         return rows.float()
 
     def difference(self, prompt: list[int], reply: list[int]) -> Difference | None:
-        """Return where a greedy reply first differs from what `generate` writes; None if nowhere.
+        """Return where a greedy reply differs most from what `generate` writes; None if nowhere.
 
         `generate` takes the likeliest token after the same tokens. So a reply is its reply if that holds for each token.
         """
-        best = self.logits(prompt, reply).topk(2)
-        for place, (token, ids, values) in enumerate(zip(reply, best.indices, best.values, strict=True)):
-            if token != ids[0]:
-                return Difference(place, float(values[0] - values[1]))
-        return None
+        rows = self.logits(prompt, reply)
+        gaps = rows.amax(dim=1) - rows.gather(1, torch.tensor(reply)[:, None])[:, 0]
+        place = int(gaps.argmax())
+        return Difference(place, float(gaps[place])) if gaps[place] else None

@@ -96,10 +96,11 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("temperature", [0, 1.5])
-async def test_structured_output(temperature: float, sdk: AsyncOpenAI) -> None:
+async def test_structured_output(temperature: float, sdk: AsyncOpenAI, figure: Figure) -> None:
     """Structured output is valid, greedy and at temperature 1.5"""
+    contents = ("Describe a person as JSON.", "写一个JSON。", "<|im_end|>{")
     for number, schema in enumerate(SCHEMAS):
-        for content in ("Describe a person as JSON.", "写一个JSON。", "<|im_end|>{"):
+        for content in contents:
             reply = await sdk.chat.completions.create(
                 model="smollm2",
                 messages=said(content),
@@ -110,6 +111,8 @@ async def test_structured_output(temperature: float, sdk: AsyncOpenAI) -> None:
             )
             assert reply.choices[0].finish_reason == "stop"
             jsonschema.validate(json.loads(reply.choices[0].message.content or ""), schema)
+    count = len(SCHEMAS) * len(contents)
+    figure(f"{count} of {count}")
 
 
 TOOL: Any = {

@@ -341,7 +341,7 @@ export interface AudioOutput {
  * `silence_ms`: silence that ends it; `finished_ms`, `unfinished_ms`: silence that ends a sentence that the
  * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
  * count as speaking.
- * `interrupt`: speech over a reply stops it once it has lasted `interrupt_ms`.
+ * `interrupt`: words over a reply end it once they have lasted `interrupt_ms`; "stop" ends it at once.
  */
 export interface TurnDetection {
   type?: "none" | "vad";

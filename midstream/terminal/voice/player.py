@@ -12,7 +12,7 @@ from time import monotonic
 DUCKED = 0.2
 """How loud a reply is while somebody speaks over it."""
 DUCKED_S = 3.0
-"""A sound that has not ended the reply by then never will: the volume comes back."""
+"""After this the volume comes back, even if the sound continues."""
 _WIDTH = 2
 
 

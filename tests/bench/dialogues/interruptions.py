@@ -1,10 +1,10 @@
 """What sounds and words over a spoken reply do: `python -m tests.bench.dialogues.interruptions`.
 
-A real service counts aloud, in real time. A second and a half into the count its listener coughs, hums, nods, says "stop" or
-says a sentence. What becomes of the count is looked at, and when, by the samples that the microphone had sent since that sound
-began. Beside it stands when the recognizer and the rules decide that on a machine with nothing else to do; `--decided-only`
-looks at that alone, and a busy machine changes nothing of it. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a nod ended a reply or became a
-message, or a sentence or a "stop" did not end one within a second of speech.
+A real service counts aloud, in real time. After a second and a half its listener coughs, hums, says "mhm", "stop" or a
+sentence. The table says whether and when the count ended, in samples that the microphone had sent since that sound began, and
+when the recognizer and the rules decide that without a service. `--decided-only` measures the latter alone, which a busy
+machine does not change. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a backchannel ended
+a reply or became a message, or a sentence or a "stop" did not end one within a second of speech.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 from websockets.asyncio.client import connect
 
 from speech.recognition.decoding import Listener
+from speech.recognition.numerals import in_digits
 from tests.bench.dialogues.phone import Phone
 from tests.bench.dialogues.sounds import GRAMMAR, Utterance, utterance
 from tests.bench.machine import this_machine
@@ -65,7 +66,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind in ("noise", "backchannel"):
             return self.cut_ms is None and self.message is None
         is_cut = self.cut_ms is not None and self.cut_ms <= LATEST_MS
-        return is_cut and (self.message is None) == (self.kind == "stop")
+        said = None if self.kind == "stop" else in_digits(self.sound[1:].split("”")[0])
+        return is_cut and self.message == said
 
 
 def main() -> int:

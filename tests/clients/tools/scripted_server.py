@@ -23,7 +23,7 @@ from engine.stream import ReplyStream
 COMMAND = ("tests.clients.tools.scripted_server",)
 CITY = "Oslo"
 GREETING = "Good evening!"
-"""Nothing is called for whoever says that."""
+"""The message that no tool is called for."""
 NOTHING = "There is nothing to call."
 ARGUMENTS = {
     "get_weather": {"city": CITY},

@@ -96,7 +96,8 @@ def test_sound_without_words_lets_the_reply_go_on_however_long_it_lasts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "then"), [("tell me a story", [Do.CUT]), ("请告诉我", [Do.CUT]), ("thank you", []), ("okay mhm", []), ("", [])]
+    ("text", "then"),
+    [("tell me a story", [Do.CUT]), ("请告诉我", [Do.CUT]), ("thank you", []), ("okay mhm", []), ("", [])],
 )
 def test_sustained_speech_cuts_the_reply_though_nobody_is_sure_of_its_words(
     text: str, then: list[Act]

@@ -6,7 +6,7 @@ const MARGIN_S = 0.06;
 const DUCKED = 0.2;
 /** Seconds in which the volume changes. */
 const DUCKING_S = 0.03;
-/** Seconds of a sound that has not ended the reply by then, and never will: the volume comes back. */
+/** Seconds after which the volume comes back, even if the sound continues. */
 const DUCKED_S = 3;
 /** How often it is checked whether the last part has been heard, since output has a latency. */
 const LOOK_MS = 40;
