@@ -19,8 +19,8 @@ _PERIODIC = 0.5
 """The least correlation with the period before."""
 _PURE, _PEAK_HZ = 0.8, 80
 """The share of the energy this close to the strongest frequency from which on it is a tone."""
-_LOUD = 0.03
-"""Softer windows, by their share of the loudest one's energy, do not count."""
+_LOUD, _BANGS = 0.03, 0.9
+"""Softer windows, by their share of a loud one's energy, do not count. Louder than that one may be a bang."""
 _BATCH = 16
 """Windows that are looked at together: a voice is found in the first ones."""
 
@@ -33,7 +33,7 @@ def has_voice(samples: Samples, rate: int) -> bool:
     taper = np.hanning(size)
     windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::step] * taper
     energy = np.square(windows).sum(axis=1)
-    loud = windows[(energy > _LOUD * energy.max()) & (energy > 0)]
+    loud = windows[(energy > _LOUD * np.quantile(energy, _BANGS)) & (energy > 0)]
     own = np.fft.irfft(_power(taper))
     voiced_ms = 0
     for start in range(0, len(loud), _BATCH):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soxr
 
+from speech.activity.voicing import has_voice
 from speech.listening.stream import RATE
 from speech.recognition.decoding import Listener
 from speech.recognition.numerals import in_digits
@@ -60,6 +61,12 @@ async def test_a_stop_cuts_within_a_second_and_is_no_message(
     assert cut_ms is not None
     assert cut_ms <= 1000
     assert said == ""
+
+
+@needs_a_voice
+async def test_a_bang_before_a_word_hides_no_voice() -> None:
+    soft = (await spoken("stop it", VOICES[0]) * 0.05).astype(np.int16)
+    assert has_voice(np.concatenate((noise("a clap"), soft)), RATE)
 
 
 @needs_a_voice
