@@ -29,7 +29,7 @@ LISTEN_IN = """
     const play = HTMLMediaElement.prototype.play;
     window.heardS = 0;
     HTMLMediaElement.prototype.play = function () {
-      this.addEventListener("ended", () => (window.heardS += this.duration), { once: true });
+      this.addEventListener("timeupdate", () => (window.heardS = Math.max(window.heardS, this.currentTime)));
       return play.call(this);
     };
 """
