@@ -1,7 +1,7 @@
 """Models that are not checkpoints yet: packages with a short name, and GGUF files.
 
 Each is converted once, into the folder `models` of the data folder. A conversion that is interrupted leaves nothing that
-a later start would take for a model. One of a GGUF file that has changed or is gone is removed by the next conversion.
+a later start would take for a model. The next conversion removes those whose GGUF file has changed or no longer exists.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def check_file(settings: Settings) -> None:
     except OSError as error:
         raise ModelNotUsable(f"The file {str(path)!r} can't be read: {error.strerror}.") from error
     if not is_gguf:
-        raise ModelNotUsable(f"{path} is not a GGUF file: its first bytes are others.")
+        raise ModelNotUsable(f"{path} is not a GGUF file: it does not begin with `GGUF`.")
 
 
 def _made(model: str, part: Path) -> Path:
@@ -167,12 +167,24 @@ def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
     whole.rename(folder.parent)
     for named in folder.parent.parent.glob(f"*/{_SOURCE}"):
         other, old = Path(os.fsdecode(named.read_bytes())), named.parent
-        if old == folder.parent or (other != source and other.exists()):
+        if old == folder.parent or (other != source and not _is_gone(other)):
             continue
         size = sum(weights_of(converted) for converted in old.iterdir()) / 10**6
+        old = old.rename(made.parent / f"outdated-{old.name}")  # a start never finds half of it
         shutil.rmtree(old)
         why = "an older version of the file" if other == source else "the file is gone"
         _say(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
+
+
+def _is_gone(file: Path) -> bool:
+    """Return whether a file does not exist; one that can't be read does."""
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _advise(file: Path, generation: dict[str, Any]) -> None:

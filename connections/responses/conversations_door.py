@@ -19,7 +19,7 @@ from connections.openai.door import HttpDoor
 from connections.openai.problems import invalid
 from connections.openai.reception import Reception
 from connections.responses.answers import wire
-from connections.responses.kept.conversations import Conversations, Found, no_item
+from connections.responses.kept.conversations import Conversations, Found, no_item, steps_of
 from connections.responses.kept.keeper import Keeper
 from connections.responses.kept.notes import ItemWithImages
 from connections.responses.kept_door import SCOPES, Items, page_of, with_their_images
@@ -34,8 +34,8 @@ from sessions.records import MessageRecord
 from sessions.store.redis.asker import asking_for
 from sessions.turn.calls import as_written
 
-MOST_ADDED = 100
-"""Items that one request may add; each exchange of them is a turn of its own."""
+MOST_ADDED = 20
+"""Items that one request may add, as at OpenAI's. Each exchange of them is a turn of its own."""
 _decode = msgspec.json.Decoder(ConversationFields).decode
 
 Act = Callable[["ConversationsDoor", Exchange, Caller, ConversationFields], Awaitable[None]]
@@ -79,10 +79,11 @@ class ConversationsDoor(HttpDoor[ConversationFields]):
 
     async def create(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:
         """Create a conversation, with items or without. Raises Refused."""
-        added = await self._messages(exchange, caller, request) if request.items else ()
+        steps = list(steps_of(await self._messages(exchange, caller, request) if request.items else ()))
+        await self._admit(caller, max(1, len(steps)))
         found = await self._conversations.create(caller, request.metadata or {})
         try:
-            await self._add(caller, found, added)
+            await self._conversations.add(caller, found, steps)
         except BaseException:
             await self._conversations.delete(caller.owner, found.conversation_id)
             raise
@@ -97,6 +98,7 @@ class ConversationsDoor(HttpDoor[ConversationFields]):
         found = await self._found(exchange, caller)
         if request.metadata is None:
             raise invalid("metadata", worded("metadata", "is missing."))
+        await self._admit(caller, 1)
         await exchange.answer(
             answer(_resource(await self._conversations.update(caller, found, request.metadata)))
         )
@@ -117,7 +119,9 @@ class ConversationsDoor(HttpDoor[ConversationFields]):
         """Add items, and answer with them. Raises Refused."""
         found = await self._found(exchange, caller, with_path=True)
         before = {item.id for item, _ in found.items}
-        await self._add(caller, found, await self._messages(exchange, caller, request, found.path))
+        steps = list(steps_of(await self._messages(exchange, caller, request, found.path), found.path))
+        await self._admit(caller, len(steps))
+        await self._conversations.add(caller, found, steps)
         now = await self._found(exchange, caller, with_path=True)
         new = await self._shown(caller, now, [item for item in now.items if item[0].id not in before])
         first, last = (new[0].id, new[-1].id) if new else (None, None)
@@ -157,11 +161,10 @@ class ConversationsDoor(HttpDoor[ConversationFields]):
             exchange, lambda: messages_of(request.items or [], limits, before, field="items")
         )
 
-    async def _add(self, caller: Caller, found: Found, messages: tuple[Message, ...]) -> None:
-        if messages:
-            self.reception.take(caller)
-            await self.reception.count(caller)
-            await self._conversations.add(caller, found, messages)
+    async def _admit(self, caller: Caller, turns: int) -> None:
+        """Count what is stored as messages. Raises RateLimited."""
+        self.reception.take(caller, turns)
+        await self.reception.count(caller, turns)
 
     async def _shown(self, caller: Caller, found: Found, items: list[ItemWithImages]) -> list[wire.InputItem]:
         shown = partial(self._keeper.images, caller.owner, found.conversation_id)

@@ -75,6 +75,8 @@ async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Pla
             )
         case Again(reply_id) | Onward(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
+            if isinstance(place, Again) and place.is_last and meta.leaf != reply_id:
+                raise Conflict("Another request has changed this conversation: read it again.")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
                 raise NotFound("The message that this reply answers is no longer in the history.")

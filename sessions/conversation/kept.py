@@ -75,7 +75,7 @@ class KeptTurns:
     async def describe(
         self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
     ) -> bool:
-        """Describe a conversation, a `new` one without messages or one that exists; False if it is not so."""
+        """Describe a conversation, a `new` one without messages or one that exists; False if a new one exists, or an old one does not."""
         return await self._notes.describe(owner, conversation_id, text, new=new, group=group)
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:

@@ -148,7 +148,7 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that waits for the calls of a reply, as stored for the replica that continues it.
 
     `follows`: the turn that called; `message_id`: its reply, and `parent_id` the parent of that. `round`: the number of earlier
-    turns of the exchange that called; `model`: the requested one. `then`: how to generate its reply, if a result said so.
+    turns of the exchange that called; `model`: the requested one. `then`: how to generate its reply, if a result specified it.
     """
 
     turn_id: str

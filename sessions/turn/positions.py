@@ -23,9 +23,10 @@ class Beside(msgspec.Struct, frozen=True, tag="beside"):
 
 
 class Again(msgspec.Struct, frozen=True, tag="again"):
-    """Another reply beside an existing one, to the same user's message."""
+    """Another reply beside an existing one, to the same user's message. `is_last`: only if nothing follows that reply."""
 
     reply_id: str
+    is_last: bool = False
 
 
 class Onward(msgspec.Struct, frozen=True, tag="onward"):

@@ -50,6 +50,14 @@ def told(item: Any) -> tuple[str, str]:
     return item.type, getattr(item, "output", None) or getattr(item, "name", "")
 
 
+async def test_each_added_turn_counts_as_a_message(tmp_path: Path) -> None:
+    async with serving(tmp_path, message_rate=1.0) as running, client_of(running) as sdk:
+        made = await sdk.conversations.create(items=[user("a"), assistant("b")] * 2)
+        with pytest.raises(openai.RateLimitError):
+            await sdk.conversations.items.create(made.id, items=[user("c"), assistant("d")] * 10)
+        assert [told(item)[1] for item in await items_of(sdk, made)] == ["a", "b", "a", "b"]
+
+
 async def test_a_conversation_is_created_described_and_deleted(sdk: AsyncOpenAI) -> None:
     made = await sdk.conversations.create(metadata=NAMED)
     Conversation.model_validate(made.model_dump(), strict=True)

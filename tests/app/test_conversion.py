@@ -74,6 +74,42 @@ def test_conversions_of_files_that_changed_or_are_gone_are_removed_by_the_next(
     assert [Path(folder).parent.is_dir() for folder in (before, other, after)] == [False, False, True]
 
 
+def test_an_outdated_conversion_whose_removal_is_interrupted_is_no_model(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_gguf(tmp_path / "Other.gguf", some_llama())
+    before = Path(with_models(settings(tmp_path, other)).model_path or "")
+    moved = other.rename(tmp_path / "moved")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.setup.conversion.shutil.rmtree", interrupt)
+        with pytest.raises(SystemExit):
+            convert(settings(tmp_path, file))
+    moved.rename(other)
+    assert not before.exists()
+
+
+def test_a_conversion_whose_file_can_not_be_read_stays(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_gguf(tmp_path / "Other.gguf", some_llama())
+    before = Path(with_models(settings(tmp_path, other)).model_path or "")
+    stat = Path.stat
+
+    def refuse(path: Path, **options: bool) -> object:
+        if path == other:
+            raise PermissionError
+        return stat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        convert(settings(tmp_path, file))
+    assert before.is_dir()
+
+
 def test_what_names_a_folder_or_the_hub_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

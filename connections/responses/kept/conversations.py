@@ -38,7 +38,7 @@ _ROLES = (
     "Items of a conversation are messages of users and assistants, reasoning, calls and their outputs: send system text as "
     "`instructions` of each response."
 )
-_NOBODY = "The first item of a conversation must be a message of the user."
+_FIRST_IS_USER = "The first item of a conversation must be a message of the user."
 _OPEN = "Calls wait for their outputs: add `function_call_output` items for all of them first."
 _OUTPUTS = "`items` must have one output of each call that waits for one, and no others."
 _CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and name one call of its conversation."
@@ -66,11 +66,10 @@ class Found(msgspec.Struct, frozen=True):
         """The items, oldest first."""
         return [item for record in self.path for item in items_of(record, self.conversation_id)]
 
-    @property
-    def open_calls(self) -> tuple[CallRecord, ...]:
-        """The calls that wait for their outputs."""
-        last = self.path[-1:]
-        return tuple(call for record in last for call in record.calls if not call.state.is_settled)
+
+def open_calls(path: Sequence[MessageRecord]) -> tuple[CallRecord, ...]:
+    """Return the calls after some messages that wait for their outputs."""
+    return tuple(call for record in path[-1:] for call in record.calls if not call.state.is_settled)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -120,10 +119,9 @@ class Conversations:
         """Delete a conversation; a response that is being written in it ends. Raises Refused."""
         await self._sessions.delete(owner, conversation_id, ref=None, subscriber=Nobody())
 
-    async def add(self, caller: Caller, found: Found, messages: Sequence[Message]) -> None:
-        """Add messages at the end. Raises Refused; what was added before stays."""
-        steps = list(_steps(found, messages))
-        if found.is_locked and not found.open_calls:
+    async def add(self, caller: Caller, found: Found, steps: Sequence[Step]) -> None:
+        """Add turns at the end. Raises Refused; what was added before stays."""
+        if found.is_locked and not open_calls(found.path):
             raise _locked()
         last = found.path[-1] if found.path else None
         called_by, replaced = "" if last is None else last.turn_id, ""
@@ -173,7 +171,9 @@ class Conversations:
 
     async def _reply_again(self, caller: Caller, place: str, reply: MessageRecord, given: Given) -> str:
         """Store another reply beside the last one; return its turn. Raises Refused."""
-        return (await self._say(caller, place, Again(reply.message_id), Said("", ""), given)).turn_id
+        return (
+            await self._say(caller, place, Again(reply.message_id, is_last=True), Said("", ""), given)
+        ).turn_id
 
     async def _say(
         self, caller: Caller, conversation_id: str, place: Place, said: Said, given: Given
@@ -213,11 +213,11 @@ class Conversations:
 _decode = msgspec.json.Decoder(Description).decode
 
 
-def _steps(found: Found, messages: Sequence[Message]) -> Iterator[Step]:
-    """Return messages as turns. Raises Problem if they do not follow what is there."""
-    known = {call.call_id for record in found.path for call in record.calls}
-    calls = {call.call_id for call in found.open_calls}
-    last = found.path[-1] if found.path else None
+def steps_of(messages: Sequence[Message], path: Sequence[MessageRecord] = ()) -> Iterator[Step]:
+    """Return messages as turns. `path`: the messages before them. Raises Problem if they do not follow those."""
+    known = {call.call_id for record in path for call in record.calls}
+    calls = {call.call_id for call in open_calls(path)}
+    last = path[-1] if path else None
     rest = deque(messages)
     is_first = True
     while rest:
@@ -244,7 +244,7 @@ def _steps(found: Found, messages: Sequence[Message]) -> Iterator[Step]:
             case "assistant" if is_first and last is not None and not last.calls:
                 before = Given(last.content, last.reasoning)
             case "assistant":
-                raise invalid("items", _NOBODY if last is None else _OPEN)
+                raise invalid("items", _FIRST_IS_USER if last is None else _OPEN)
             case _:
                 raise invalid("items", _ROLES)
         given = _joined(before, rest)

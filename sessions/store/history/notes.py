@@ -62,7 +62,7 @@ class Notes:
     async def describe(
         self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
     ) -> bool:
-        """Describe a conversation, a `new` one without messages or one that exists; False if it is not so.
+        """Describe a conversation, a `new` one without messages or one that exists; False if a new one exists, or an old one does not.
 
         `group`: as in `Subject`. Raises StoreFull too.
         """

@@ -1,4 +1,4 @@
--- A client describes a conversation: one that has messages or had some, or a new one, which begins by that.
+-- A client describes a conversation: one that has messages or had some, or a new one, which this creates.
 -- KEYS: conversation hash. ARGV: epoch of the new one ('': there has to be one), now, description, milliseconds that a conversation
 -- is kept, group whose ledger counts a new one.
 -- Answers what `weigh.lua` returns, or nothing where there is one already, or none.

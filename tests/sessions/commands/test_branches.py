@@ -97,6 +97,14 @@ async def test_a_reply_further_up_begins_another_branch(chat: Chat) -> None:
     assert await said(chat) == ["Hello?", "Hi."]
 
 
+async def test_another_last_reply_is_refused_once_something_follows(chat: Chat) -> None:
+    first = await chat.exchange("Hello?", "Hello.")
+    await chat.exchange("And now?", "Now.")
+    with pytest.raises(Conflict, match="read it again"):
+        await chat.exchange("", "Hi.", place=Again(first.message_id, is_last=True))
+    assert await said(chat) == ["Hello?", "Hello.", "And now?", "Now."]
+
+
 async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
     done = await chat.exchange("Hello?", "Hello.")
     await chat.running("", "This", place=Again(done.message_id))
