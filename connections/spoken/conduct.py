@@ -167,7 +167,7 @@ class Conduct:
             yield Do.TAKE_BACK
 
     def _stop(self, event: Stopped, *, talking: bool) -> Iterator[Act]:
-        is_confident = event.is_confident or event.is_committed or _is_stop(event.text)
+        is_confident = event.is_confident or _is_stop(event.text)
         cut = list(self._interrupt(event.at_ms, event.text, is_confident=is_confident))
         goes_on = self._can_cut and talking and not event.is_committed
         text = event.text
