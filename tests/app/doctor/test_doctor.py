@@ -86,6 +86,7 @@ def test_whether_a_model_runs_here_is_answered_with_what_it_gets(tmp_path: Path)
     assert "context of about 512 tokens" in found.words
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_run_here_is_told_why_and_what_else_does(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
     FalconConfig(num_hidden_layers=1).save_pretrained(folder)
