@@ -180,10 +180,8 @@ def _is_gone(file: Path) -> bool:
     """Return whether a file does not exist; one that can't be read does."""
     try:
         file.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
     return False
 
 

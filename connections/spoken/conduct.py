@@ -19,11 +19,11 @@ from speech.contract import Heard, Partly, Paused, Resumed, Started, Stopped, wo
 SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
 """Speech of this length interrupts, however little confidence the recognizer has in its words; a fit of coughs has fewer."""
 _BACKCHANNELS = (
-    r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|ah|oh|"
-    "ja|genau|aha|嗯|是的|是|好的|好|对"
+    r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|aha|ah|oh|"
+    "ja|genau|嗯|是的|是|好的|好|对"
 )
-_BACKCHANNEL = re.compile(rf"\W*(?:(?:{_BACKCHANNELS})\W*)+", re.IGNORECASE)
-"""What listeners say without wanting to speak. Alone it interrupts nothing."""
+_BACKCHANNEL = re.compile(rf"\W*+(?:(?:{_BACKCHANNELS})\W*+)++", re.IGNORECASE)
+"""What listeners say without wanting to speak. Alone it interrupts nothing. Possessive: a long hum takes linear time."""
 _MOMENT = r"a\W+(?:moment|minute|second|sec)"
 _STOPS = (
     rf"stop(?:\W+(?:it|that|talking|there))?|(?:wait|hold\W+on|hang\W+on)(?:\W+{_MOMENT})?|just\W+{_MOMENT}|"
@@ -35,7 +35,7 @@ _STOP = re.compile(
     rf"(?:(?:{_STOPS})\W*(?:(?:please|now|bitte|jetzt)\W*)*)+",
     re.IGNORECASE,
 )
-"""What ends a reply at once. Alone it is no message: nothing is to be said next."""
+"""What ends a reply at once. Alone it is not sent as a message: nothing should be answered."""
 
 
 class Do(Enum):
@@ -96,12 +96,10 @@ class Conduct:
                 return [*(self._agree(text) if is_new and is_confident else ()), *cut]
             case Paused(at_ms, text, is_whole, is_confident):
                 cut = self._interrupt(at_ms, text, is_confident=is_confident or _is_stop(text))
-                told = [*(self._agree(text) if is_confident else ()), *cut]
-                return (
-                    [*told, *self._try(text, talking=talking, is_confident=is_confident)]
-                    if is_whole
-                    else told
-                )
+                acts = [*(self._agree(text) if is_confident else ()), *cut]
+                if is_whole:
+                    acts += self._try(text, talking=talking, is_confident=is_confident)
+                return acts
             case Resumed():
                 return list(self._take_back())
             case Stopped(at_ms=at_ms):

@@ -73,6 +73,9 @@ def test_words_over_a_reply_cut_it_once_they_last() -> None:
                 "Mhm.",
                 "okay okay",
                 "Yes, okay!",
+                "Aha!",
+                "uh huh okay",
+                "all right",
                 "uh-huh",
                 "I see",
                 "Mmm.",
@@ -86,6 +89,10 @@ def test_words_over_a_reply_cut_it_once_they_last() -> None:
 def test_a_cough_and_a_backchannel_let_the_reply_go_on_and_are_no_message(event: Stopped) -> None:
     end = over().heard(event, talking=True)
     assert end == [Spoke(began=False, at_ms=event.at_ms), Understood("", final=True)]
+
+
+def test_a_long_hum_that_ends_as_a_word_is_judged_at_once() -> None:
+    assert acts(over().heard(Partly(300, "m" * 5_000 + "x"), talking=True)) == [Do.CUT]
 
 
 def test_sound_without_words_lets_the_reply_go_on_however_long_it_lasts() -> None:

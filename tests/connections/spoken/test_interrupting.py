@@ -52,15 +52,20 @@ async def test_a_backchannel_lets_the_reply_go_on(listener: Listener, text: str,
     assert outcome(listener, await spoken(text, voice)) == (None, "")
 
 
+async def message_after_a_cut(listener: Listener, text: str, voice: str) -> str:
+    """Say a text over a reply, check that it is cut within a second, and return the message."""
+    cut_ms, said = outcome(listener, await spoken(text, voice))
+    assert cut_ms is not None
+    assert cut_ms <= 1000
+    return said
+
+
 @needs_a_voice
 @pytest.mark.parametrize(("text", "voice"), _each("stop", "stop it", "please stop", "wait", "hold on"))
 async def test_a_stop_cuts_within_a_second_and_is_no_message(
     listener: Listener, text: str, voice: str
 ) -> None:
-    cut_ms, said = outcome(listener, await spoken(text, voice))
-    assert cut_ms is not None
-    assert cut_ms <= 1000
-    assert said == ""
+    assert await message_after_a_cut(listener, text, voice) == ""
 
 
 @needs_a_voice
@@ -77,7 +82,4 @@ async def test_a_bang_before_a_word_hides_no_voice() -> None:
 async def test_a_sentence_cuts_within_a_second_and_is_answered(
     listener: Listener, text: str, voice: str
 ) -> None:
-    cut_ms, said = outcome(listener, await spoken(text, voice))
-    assert cut_ms is not None
-    assert cut_ms <= 1000
-    assert said == in_digits(text)
+    assert await message_after_a_cut(listener, text, voice) == in_digits(text)
