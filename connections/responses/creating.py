@@ -211,7 +211,7 @@ class Creator:
         return self._reception.asked_by(caller, ask, model, fields_of())
 
     async def _behind(self, caller: Caller, request: Creation) -> Kept | None:
-        """The response that a request goes on from: the named one, or the conversation's whose calls it answers.
+        """Return the response that a request continues: the named one, or the one whose calls it answers.
 
         Raises Problem, StoreDown.
         """

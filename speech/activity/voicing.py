@@ -1,4 +1,4 @@
-"""Tells sound with a voice in it from coughs, claps, hisses and tones, before anybody looks for words in it.
+"""Distinguishes sound with a voice in it from coughs, claps, hisses and tones, before words are recognized.
 
 A vowel repeats itself 70 to 400 times a second, which no noise does (the autocorrelation method; Rabiner, 1977), and has
 overtones, which no tone has. A recognizer's own scores do not tell: PocketSphinx matches a cough better than most words.

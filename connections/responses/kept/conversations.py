@@ -291,11 +291,11 @@ def _locked() -> Problem:
 
 def not_found(conversation_id: str) -> Problem:
     """Return the refusal of a conversation that its sender does not have."""
-    why = f'There is no conversation "{conversation_id[:160]}" of yours.'
+    why = f'You have no conversation "{conversation_id[:160]}".'
     return Problem(404, why, code="not_found", param="conversation_id")
 
 
 def no_item(item_id: str) -> Problem:
     """Return the refusal of an item that its conversation does not have."""
-    why = f'There is no item "{item_id[:160]}" in this conversation.'
+    why = f'This conversation has no item "{item_id[:160]}".'
     return Problem(404, why, code="not_found", param="item_id")
