@@ -192,7 +192,7 @@ class Exchange:
 
     `calls`: those of its reply so far, and `has_more`: there are more than are carried out; `awaited`: the calls of the turn
     that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
-    changes; `then`: how to generate its reply, if one of their results said so; `following`: the turn that waits for its calls,
+    changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
     once it has ended. `idle`: no server tool runs here for it.
     `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
     translates, if it does.
