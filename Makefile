@@ -40,10 +40,11 @@ lint: $(DEV) ## ruff: rules and format
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-check: $(DEV) ## mypy strict, the page against its sources, the specifications against the code
+check: $(DEV) ## mypy strict, the page against its sources, the specifications against the code, the sizes against their marks
 	@$(BIN)/mypy
 	@$(BIN)/python page/check.py
 	@$(BIN)/python -m specs --check
+	@$(BIN)/python -m tools.measure --check
 
 specs: $(DEV) ## write the specifications and the page's types anew, from the types of the code
 	@$(BIN)/python -m specs

@@ -17,12 +17,12 @@ import uvloop
 from app.administration.command import admin
 from app.operations import logs, memory
 from app.operations.keys import keys
-from app.operations.restored import restored as make_ready
+from app.operations.restored_store import restored as make_ready
 from app.setting_values import PREFIX, SettingsError, plain, wanted_words
 from app.settings import Settings
 from app.setup.models import with_models
 from app.sizing.command import size
-from connections.wire.errors import leaves
+from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.bench.command_line import bench
 from midstream.terminal.command_line import chat
@@ -77,9 +77,9 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str, kind: Any, default: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    said, is_flag = f"--{name.replace('_', '-')}", isinstance(plain(kind), msgspec.inspect.BoolType)
+    flag, is_flag = f"--{name.replace('_', '-')}", isinstance(plain(kind), msgspec.inspect.BoolType)
     return click.option(
-        f"{said}/--no-{said.removeprefix('--')}" if is_flag and default else said,
+        f"{flag}/--no-{flag.removeprefix('--')}" if is_flag and default else flag,
         default=None,
         multiple=name in _REPEATED,
         is_flag=is_flag,
@@ -104,8 +104,8 @@ def _metavar(kind: Any) -> str:
 
 def _help(name: str, kind: Any, default: Any) -> str:
     description = (kind.extra_json_schema or {}).get("description", "")
-    told = "" if default in (None, False, (), msgspec.NODEFAULT) else f" Default: {_shown(default)}."
-    return f"{description}{told} [{PREFIX}{name.upper()}]"
+    default_note = "" if default in (None, False, (), msgspec.NODEFAULT) else f" Default: {_shown(default)}."
+    return f"{description}{default_note} [{PREFIX}{name.upper()}]"
 
 
 def _shown(default: Any) -> Any:
@@ -154,11 +154,11 @@ def _complaints() -> Iterator[None]:
 @click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
 def doctor(*, as_json: bool, **options: Any) -> None:
     """Check what `serve` needs with the same options, and how to fix it. Exits with 1 if it could not serve."""
-    from app.doctor.examination import tell  # noqa: PLC0415 - the other commands need none of it
+    from app.doctor.report import report  # noqa: PLC0415 - the other commands need none of it
 
     try:
         given = {name: None if value == () else value for name, value in options.items()}
-        serves = uvloop.run(tell(Settings.read(os.environ, given), as_json=as_json))
+        serves = uvloop.run(report(Settings.read(os.environ, given), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False

@@ -10,53 +10,53 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from app.doors import doors
+from app.api_routes import api_routes
 from app.operations.collectors import Sources
+from app.operations.config_reload import ConfigReload
 from app.operations.metrics import Metrics
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness, waiting_report
-from app.operations.rereading import Rereading
 from app.operations.tracing import traced
-from app.routes import SecurityHeaders, application
-from app.server.feed import Sips
-from app.server.network import gate_of, patience_of, proxies_of, tls_of
+from app.routes import SecurityHeadersMiddleware, application
+from app.server.network import client_filter_of, proxies_of, server_limits_of, tls_of
 from app.server.server import HEARTBEAT_S, Server, bind, server, start_listening
-from app.server.start_server import StartServer
+from app.server.startup_server import StartupServer
+from app.server.throttled_reader import ParseScheduler
 from app.service import Service, cancelled_by_signals
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.authentication import access_of
 from app.setup.embedders import embedders_of
-from app.setup.launcher import launched_engine
-from app.setup.limits import TurnTokens, limiters_of
+from app.setup.launched_vllm import launched_engine
+from app.setup.limits import TokenUsageObserver, limiters_of
 from app.setup.limits_file import LimitsFile, quotas_of
+from app.setup.local_engines import own_engines
 from app.setup.models import check_models, engine_of_file, with_names, with_translator
-from app.setup.own_engines import own_engines
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
-from connections.admin.missed import Missed
-from connections.authentication.standing import REFRESH_S
-from connections.gate.cross_origin import CrossOrigin
-from connections.http.refusals import Refusals
-from connections.limits.bounds import Bounds
-from connections.limits.meter import Meter
-from connections.limits.weighing import Weighing
-from connections.line.presence import Presence
-from connections.line.registry import Registry
-from connections.line.socket_door import HELLO_S
-from connections.native.greeting import SERVER, Greeter, Offer
-from connections.wire.facts import ServerFacts
-from engine.door import Engine
+from connections.admin.unknown_paths import UnknownAdminPaths
+from connections.authentication.session_validity import REFRESH_S
+from connections.http.refusal_counters import RefusalCounters
+from connections.lifecycle import ConnectionLifecycle
+from connections.limits.bound_counters import BoundCounters
+from connections.limits.fair_share import FairShareMiddleware
+from connections.limits.quota_limiter import QuotaLimiter
+from connections.manager import ConnectionManager
+from connections.middleware.cors import CorsMiddleware
+from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
+from connections.protocol.server_info import ServerFacts
+from connections.websocket_endpoint import HELLO_S
+from engine.api import Engine
 from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.filters.filter_file import FiltersUnusable, filters_from
-from sessions.observer import Observer, Several
+from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.observer import CompositeObserver, Observer
 from sessions.service import Sessions
+from sessions.store.redis.instrumented import StoreStats
 from sessions.store.redis.servers import AT_ONCE, replica_name
-from sessions.store.redis.watched import StoreTally
-from sessions.store.redis.writable import Writable
+from sessions.store.redis.write_probe import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 
 
@@ -68,7 +68,7 @@ async def serve(settings: Settings) -> None:
     check_models(settings)
     with bind(settings.host, settings.port) as listener, cancelled_by_signals():
         models = with_names(settings, engines_of(settings))
-        starting = StartServer(
+        starting = StartupServer(
             listener,
             server=partial(_start_server, settings),
             report=lambda why: waiting_report(models, why),
@@ -84,8 +84,12 @@ async def serve(settings: Settings) -> None:
 
 
 def _start_server(settings: Settings, app: ASGIApp) -> Server:
-    gate = gate_of(settings, Refusals())
-    return server(SecurityHeaders(gate(app)), patience=patience_of(settings), tls=tls_of(settings))
+    client_filter = client_filter_of(settings, RefusalCounters())
+    return server(
+        SecurityHeadersMiddleware(client_filter(app)),
+        server_limits=server_limits_of(settings),
+        tls=tls_of(settings),
+    )
 
 
 def engines_of(settings: Settings) -> Engine:
@@ -112,23 +116,23 @@ async def composed(
     `failed`: called each time that the store does not answer.
     """
     models = with_names(settings, engine)
-    refusals, bounds = Refusals(), Bounds()
-    tls, gate = tls_of(settings), gate_of(settings, refusals)
+    refusals, bounds = RefusalCounters(), BoundCounters()
+    tls, client_filter = tls_of(settings), client_filter_of(settings, refusals)
     limits = LimitsFile(settings)
     tools = tool_box_of(settings)
-    registry = Registry(
+    manager = ConnectionManager(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
     )
     metrics = Metrics()
-    policy, tallies, lag = _policy(settings), {"requests": StoreTally(), "replies": StoreTally()}, Durations()
+    policy, tallies, lag = _policy(settings), {"requests": StoreStats(), "replies": StoreStats()}, Durations()
     async with (
         store_url(settings) as url,
         store_client(url, tallies["requests"]) as store,
-        store_client(url, tallies["replies"], crowd=AT_ONCE) as lane,
+        store_client(url, tallies["replies"], heavy_slots=AT_ONCE) as priority_client,
         nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
         embedders_of(settings) as embedders,
         limiters_of(settings, store, access, refusals, bounds) as limiters,
-        traced(_observer(metrics, limiters.meter), version=version("midstream-server")) as observer,
+        traced(_observer(metrics, limiters.quota_limiter), version=version("midstream-server")) as observer,
     ):
         limits.govern(limiters)
         await look_at_store(settings, store, failed=failed)
@@ -139,15 +143,17 @@ async def composed(
             policy=policy,
             observer=observer,
             replica=replica,
-            lane=lane,
+            priority_client=priority_client,
             tools=tools,
             embedders=embedders,
         )
-        readiness = Readiness(models=models, store=Writable(store, policy.durability), memory=sessions.memory)
+        readiness = Readiness(
+            models=models, store=WriteProbe(store, policy.durability), memory=sessions.memory
+        )
         metrics.watch(
             Sources(
                 models=models,
-                connections=registry.statistics,
+                connections=manager.statistics,
                 sessions=sessions.statistics,
                 refusals=refusals,
                 bounds=bounds,
@@ -163,12 +169,12 @@ async def composed(
             audio_of(settings) as audio,
             spoken_of(settings, sessions) as spoken,
         ):
-            presence = Presence(sessions=sessions, registry=registry, limiters=limiters)
-            routes = doors(
+            lifecycle = ConnectionLifecycle(sessions=sessions, manager=manager, limiters=limiters)
+            routes = api_routes(
                 sessions=sessions,
-                greeter=Greeter(models, _offer(settings)),
+                server_info=ServerInfo(models, _advertised_settings(settings)),
                 access=access,
-                presence=presence,
+                lifecycle=lifecycle,
                 limiters=limiters,
                 audio=audio,
                 spoken=spoken,
@@ -178,26 +184,28 @@ async def composed(
                 doors=routes,
                 readiness=readiness,
                 metrics=metrics,
-                gate=lambda app: gate(Weighing(app, limiters.turns.guests)),
-                shown=lambda answering, foreign: CrossOrigin(
+                client_filter=lambda app: client_filter(
+                    FairShareMiddleware(app, limiters.turns.light_clients)
+                ),
+                shown=lambda answering, foreign: CorsMiddleware(
                     answering, access.origins, refusals, method="GET, POST", refusal=foreign
                 ),
                 server=ServerFacts(SERVER, version("midstream-server")),
                 refusals=refusals,
-                missed=Missed(access, limiters).note,
+                on_not_found=UnknownAdminPaths(access, limiters).note,
                 access=access,
             )
             yield Service(
                 engine=models,
                 sessions=sessions,
-                rereading=Rereading(access, limits),
-                presence=presence,
+                config_reload=ConfigReload(access, limits),
+                lifecycle=lifecycle,
                 readiness=readiness,
                 server=server(
                     app,
-                    patience=patience_of(settings),
+                    server_limits=server_limits_of(settings),
                     bounds=bounds,
-                    turns=Sips(limiters.turns.guests, proxies=proxies_of(settings)),
+                    turns=ParseScheduler(limiters.turns.light_clients, proxies=proxies_of(settings)),
                     tls=tls,
                 ),
                 drain_s=settings.drain_s,
@@ -210,9 +218,9 @@ def _profiler(settings: Settings, engines: Engine) -> Profiler:
     return Profiler(Path(settings.data_dir).expanduser() / "profiles", engines)
 
 
-def _observer(metrics: Metrics, meter: Meter | None) -> Observer:
+def _observer(metrics: Metrics, quota_limiter: QuotaLimiter | None) -> Observer:
     """Return the observer of turns."""
-    return metrics if meter is None else Several(metrics, TurnTokens(meter))
+    return metrics if quota_limiter is None else CompositeObserver(metrics, TokenUsageObserver(quota_limiter))
 
 
 def _policy(settings: Settings) -> Policy:
@@ -247,12 +255,12 @@ def _filters(settings: Settings) -> Filters:
         return NO_FILTERS
     try:
         return filters_from(Path(settings.filters).expanduser())
-    except FiltersUnusable as error:
+    except InvalidFilterFile as error:
         raise SettingsError(f"MIDSTREAM_FILTERS (--filters): {error}") from error
 
 
-def _offer(settings: Settings) -> Offer:
-    return Offer(
+def _advertised_settings(settings: Settings) -> AdvertisedSettings:
+    return AdvertisedSettings(
         server_version=version("midstream-server"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl_s),

@@ -14,16 +14,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.delivery.page_files import PageFiles
 from app.documentation import documentation
+from app.not_found import (
+    CorsWrapper,
+    NotFoundApp,
+    NotFoundCallback,
+    NotFoundResponses,
+    PathMiddleware,
+    ServedPaths,
+)
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from app.unserved import Answers, Doors, Miss, Paths, Shown, Unserved
 from connections.authentication.access import AccessControl
-from connections.gate.client_address import client_of, is_inside
-from connections.http.json_answers import answer, refused
-from connections.http.refusals import Refusals
-from connections.shares.door import NOT_FOUND_BY_SEARCH
-from connections.wire.errors import Unauthenticated
-from connections.wire.facts import ServerFacts
+from connections.http.json_responses import json_response, refusal_response
+from connections.http.refusal_counters import RefusalCounters
+from connections.middleware.client_address import client_address_of, is_private
+from connections.protocol.errors import Unauthenticated
+from connections.protocol.server_info import ServerFacts
+from connections.shares.endpoint import NO_INDEX_HEADERS
 from engine import trace
 
 PAGE = Path(__file__).parent / "page"
@@ -51,22 +58,22 @@ def application(
     doors: Iterable[BaseRoute],
     readiness: Readiness,
     metrics: Metrics,
-    gate: Callable[[ASGIApp], ASGIApp],
-    shown: Shown,
+    client_filter: Callable[[ASGIApp], ASGIApp],
+    shown: CorsWrapper,
     server: ServerFacts,
-    refusals: Refusals,
-    missed: Miss,
+    refusals: RefusalCounters,
+    on_not_found: NotFoundCallback,
     access: AccessControl,
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `doors`: the routes of the API; `gate` stands before all routes; `shown` lets pages of other origins read an answer.
-    `missed` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
+    `doors`: the routes of the API; `client_filter` stands before all routes; `shown` lets pages of other origins read an answer.
+    `on_not_found` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
     """
     api = list(doors)
-    known = Doors.of(api)
-    answers = Answers(refusals)
-    unserved = Unserved(known, answers, shown=shown, missed=missed)
+    known = ServedPaths.of(api)
+    answers = NotFoundResponses(refusals)
+    unserved = NotFoundApp(known, answers, shown=shown, on_not_found=on_not_found)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -74,25 +81,25 @@ def application(
 
     async def shared(request: Request) -> Response:
         response = await files.page(request.scope, "shared.html")
-        response.headers.update(NOT_FOUND_BY_SEARCH)
+        response.headers.update(NO_INDEX_HEADERS)
         return response
 
     async def healthz(_: Request) -> Response:
-        return answer({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def version(_: Request) -> Response:
-        return answer(server)
+        return json_response(server)
 
     async def readyz(_: Request) -> Response:
         report = await readiness.report()
-        return answer(report, status=200 if report.ready else 503)
+        return json_response(report, status=200 if report.ready else 503)
 
     async def scrape(request: Request) -> Response:
-        if not is_inside(client_of(request.scope)):
+        if not is_private(client_address_of(request.scope)):
             try:
                 access.identify_operator(authorization=request.headers.get("authorization"))
             except Unauthenticated as why:
-                return refused(why)
+                return refusal_response(why)
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     routes = [
@@ -109,8 +116,10 @@ def application(
         *documentation(DOCS, answers.nothing),
     ]
     starlette = Starlette(exception_handlers={404: unserved.no_file, 405: unserved.wrong_method})
-    starlette.router = ByPath(routes, unserved)
-    return Named(SecurityHeaders(gate(Paths(starlette, known, answers))))
+    starlette.router = ExactPathRouter(routes, unserved)
+    return RequestIdMiddleware(
+        SecurityHeadersMiddleware(client_filter(PathMiddleware(starlette, known, answers)))
+    )
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:
@@ -121,7 +130,7 @@ def _specification(path: str, name: str, media_type: str) -> Route:
     return Route(path, specification)
 
 
-class ByPath(Router):
+class ExactPathRouter(Router):
     """Finds routes of whole paths at once. Starlette looks at one route after the other: some forty for each request of the last door."""
 
     def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
@@ -146,7 +155,7 @@ class ByPath(Router):
         await super().app(scope, receive, send)
 
 
-class Named:
+class RequestIdMiddleware:
     """Notes a request's id and trace (`X-Request-Id`, `traceparent`) for all tasks that work for it."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -159,7 +168,7 @@ class Named:
         await self._app(scope, receive, send)
 
 
-class SecurityHeaders:
+class SecurityHeadersMiddleware:
     """Sets the security headers of every HTTP answer."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -13,39 +13,39 @@ from typing import Any
 
 import structlog
 
+from app.operations.config_reload import ConfigReload
 from app.operations.loop_lag import keep_measuring
 from app.operations.memory import keep_giving_back
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
-from app.operations.rereading import Rereading
-from app.operations.terminal import StartDisplay
+from app.operations.start_display import StartDisplay
 from app.server.server import Server, address
-from connections.line.presence import Presence
-from engine.door import Engine
+from connections.lifecycle import ConnectionLifecycle
+from engine.api import Engine
 from engine.durations import Durations
 from engine.errors import EngineError
 from sessions.errors import StoreDown
 from sessions.service import Sessions
 
-GOODBYE_S = 3.0
+CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
-NOTICE_S = 2.0
+DRAIN_NOTICE_S = 2.0
 """How long a replica among others goes on serving while `/readyz` is 503: load balancers that look at it each second leave it out."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
-GIVE_WAY_S = 0.0005
+SWITCH_INTERVAL_S = 0.0005
 """After how long a thread that works on a long request lets the event loop go on. Python's 5 ms, at each of the loop's turns,
 would be a gap in everybody's text.
 """
 
-TOGETHER_S = 0.2
+SIGNAL_MERGE_S = 0.2
 """Signals within so many seconds are one: `timeout` sends its own to the process, and again to its group."""
 
 _log = structlog.get_logger("midstream.service")
 
 
-class Stopping:
+class StopSignals:
     """What signals ask for: `begun` by the first, `hurried` by a later one."""
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Stopping:
         self.hurried = asyncio.Event()
         self._begun_at = 0.0
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Handle one signal."""
         if not self.begun.is_set():
             self._begun_at = time.monotonic()
             self.begun.set()
-        elif time.monotonic() - self._begun_at >= TOGETHER_S:
+        elif time.monotonic() - self._begun_at >= SIGNAL_MERGE_S:
             self.hurried.set()
 
 
@@ -68,15 +68,15 @@ def cancelled_by_signals() -> Iterator[None]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("cancelled_by_signals is for tasks.")
-    stopping, asked_at = False, 0.0
+    stopping, requested_at = False, 0.0
 
     def stop() -> None:
         """Cancel the task, and again at each later signal: something may have lost the cancellation."""
-        nonlocal stopping, asked_at
+        nonlocal stopping, requested_at
         if not stopping:
-            _log.info("stopping before the start has ended")
-        if not stopping or time.monotonic() - asked_at >= TOGETHER_S:
-            stopping, asked_at = True, time.monotonic()
+            _log.info("stopped during startup")
+        if not stopping or time.monotonic() - requested_at >= SIGNAL_MERGE_S:
+            stopping, requested_at = True, time.monotonic()
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,8 +99,8 @@ class Service:
         *,
         engine: Engine,
         sessions: Sessions,
-        rereading: Rereading,
-        presence: Presence,
+        config_reload: ConfigReload,
+        lifecycle: ConnectionLifecycle,
         readiness: Readiness,
         server: Server,
         drain_s: float,
@@ -110,30 +110,30 @@ class Service:
         """`lag`: is given the lag of the event loop."""
         self._engine = engine
         self._sessions = sessions
-        self._rereading = rereading
-        self._presence = presence
+        self._config_reload = config_reload
+        self._lifecycle = lifecycle
         self._readiness = readiness
         self._server = server
         self._drain_s = drain_s
         self._lag = lag
         self._profiler = profiler
-        self._stopping = Stopping()
+        self._stopping = StopSignals()
         self._failure: EngineError | None = None
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until a signal. Raises EngineError if the engine fails before it first served."""
-        sys.setswitchinterval(GIVE_WAY_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reread)
-        loop.add_signal_handler(signal.SIGUSR1, self._profiler.ask)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._profiler.request)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._server.serve(sockets=[listener]))
                 starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
-                watching = tasks.create_task(self._rereading.watch())
-                trimming = tasks.create_task(keep_giving_back(self._presence.forget))
+                watching = tasks.create_task(self._config_reload.watch())
+                trimming = tasks.create_task(keep_giving_back(self._lifecycle.forget))
                 measuring = tasks.create_task(keep_measuring(self._lag))
                 profiling = tasks.create_task(self._profiler.run())
                 await self._stopping.begun.wait()
@@ -152,11 +152,11 @@ class Service:
 
     def stop(self) -> None:
         """Handle a signal: the first call drains, the second ends running replies at once."""
-        self._stopping.ask()
+        self._stopping.request()
 
-    def _reread(self) -> None:
-        self._rereading.reread()
-        self._server.reread()
+    def _reload(self) -> None:
+        self._config_reload.reload()
+        self._server.reload()
 
     async def _start(self, url: str) -> None:
         """Show the loading, then the address. An engine that fails to start stops the service."""
@@ -180,11 +180,13 @@ class Service:
         self._server.keep_no_connection()
         if await self._others_serve():
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(NOTICE_S, self._drain_s)):
+                async with asyncio.timeout(min(DRAIN_NOTICE_S, self._drain_s)):
                     await self._stopping.hurried.wait()
             await self._server.stop_listening()
         self._server.end_idle()
-        self._presence.go_away(drain_ms=int(self._drain_s * 1000), reason="The server is about to stop.")
+        self._lifecycle.announce_drain(
+            drain_ms=int(self._drain_s * 1000), reason="The server is about to stop."
+        )
         draining = asyncio.create_task(self._sessions.drain(self._drain_s))
         hurry = asyncio.create_task(self._stopping.hurried.wait())
         ended: set[asyncio.Task[Any]] = set()
@@ -192,12 +194,12 @@ class Service:
             ended, _ = await asyncio.wait(
                 (draining, hurry), timeout=SWEEP_S, return_when=asyncio.FIRST_COMPLETED
             )
-            self._presence.shut_idle()
+            self._lifecycle.close_idle()
         hurry.cancel()
         if not draining.done():
             draining.cancel()
             await self._sessions.drain(0.0)
-        await self._presence.shut_all(within_s=GOODBYE_S)
+        await self._lifecycle.shut_all(within_s=CLOSE_S)
 
     async def _others_serve(self) -> bool:
         """Return whether other replicas of the service use the store. Alone, this one answers that it is about to stop."""

@@ -7,12 +7,12 @@ import random
 from collections.abc import Sequence
 
 from demo_model import toolbox
-from demo_model.calls import answered
+from demo_model.calls import tool_turn
 from demo_model.holdout import Split, chance, draw, pick
 from demo_model.numbers import LARGEST_OPERAND
 from demo_model.toolbox import CALCULATOR, Tool
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 _TOP = {
     "*": (
@@ -61,7 +61,7 @@ def calculate(rng: random.Random, split: Split, known: Facts, tools: Sequence[To
     value = _value(expression)
     result = rng.choice((value, value, value, f'{{"result": {value}}}', f"{expression} = {value}"))
     told = [(result, f"{expression} = {value}.")]
-    return answered(rng, known, (Skill.CALCULATOR, template, [toolbox.call(tool, expression)], told))
+    return tool_turn(rng, known, (Skill.CALCULATOR, template, [toolbox.call(tool, expression)], told))
 
 
 def _asked(rng: random.Random, split: Split) -> tuple[str, str]:
@@ -82,11 +82,11 @@ def _asked(rng: random.Random, split: Split) -> tuple[str, str]:
     if kind == "other":
         numbers["a"], numbers["b"] = _number(rng, 999), _number(rng, 999)
         template, expression = rng.choice(_OTHER)
-        return say(rng, Split.TRAIN, template).format(**numbers), expression.format(**numbers)
+        return worded(rng, Split.TRAIN, template).format(**numbers), expression.format(**numbers)
     expression = draw(split, "expression", two if kind == "two" else three)
     which, wordings = (str(numbers["p"]), _TOP[str(numbers["p"])]) if kind == "two" else ("three", _THREE)
     template = pick(rng, split, f"{which} wording", wordings)
-    return say(rng, Split.TRAIN, template).format(**numbers), expression
+    return worded(rng, Split.TRAIN, template).format(**numbers), expression
 
 
 def _operands(rng: random.Random, operator: str) -> tuple[int, int]:

@@ -7,12 +7,12 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
-from demo_model import asks, toolbox, values
+from demo_model import tool_questions, toolbox, values
 from demo_model.holdout import Split, chance, draw, held_out, pick
 from demo_model.refusals import CANNOT
 from demo_model.toolbox import CLOCK, DICE, LOOK_UP, WEATHER, Tool
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 FAILED = "I can't tell: the tool failed."
 _FAILED_SHARE = 0.08
@@ -31,10 +31,10 @@ _SKIES = (
     "sunny with a breeze", "mist", "dry", "sun", "clouds", "hot", "freezing rain", "bright", "humid",
 )  # fmt: skip
 _NOT_OFFERED = {
-    CLOCK: ("time wording", asks.TIME),
-    WEATHER: ("weather wording", asks.WEATHER),
-    DICE: ("die of wording", asks.DIE_OF),
-    LOOK_UP: ("look-up of wording", asks.LOOK_UP_OF),
+    CLOCK: ("time wording", tool_questions.TIME),
+    WEATHER: ("weather wording", tool_questions.WEATHER),
+    DICE: ("die of wording", tool_questions.DIE_OF),
+    LOOK_UP: ("look-up of wording", tool_questions.LOOK_UP_OF),
 }
 
 Asked = tuple[Skill, str, Sequence[str], Sequence[tuple[str, str]]]
@@ -43,27 +43,29 @@ Asked = tuple[Skill, str, Sequence[str], Sequence[tuple[str, str]]]
 
 def clock(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for the time."""
-    user = say(rng, Split.TRAIN, pick(rng, split, "time wording", asks.TIME))
+    user = worded(rng, Split.TRAIN, pick(rng, split, "time wording", tool_questions.TIME))
     told = [_time(rng)]
-    return answered(rng, known, (Skill.CLOCK, user, [toolbox.call(_of(tools, CLOCK))], told))
+    return tool_turn(rng, known, (Skill.CLOCK, user, [toolbox.call(_of(tools, CLOCK))], told))
 
 
 def weather(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for the weather in a city."""
     city = _city(rng, split)
-    user = say(rng, Split.TRAIN, pick(rng, split, "weather wording", asks.WEATHER)).format(city=city)
+    user = worded(rng, Split.TRAIN, pick(rng, split, "weather wording", tool_questions.WEATHER)).format(
+        city=city
+    )
     call = toolbox.call(_of(tools, WEATHER), city)
-    return answered(rng, known, (Skill.WEATHER, user, [call], [_weather(rng, city)]))
+    return tool_turn(rng, known, (Skill.WEATHER, user, [call], [_weather(rng, city)]))
 
 
 def dice(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for a roll: of six sides, unless another number is named."""
     if chance(rng, 0.35):
-        sides, template = 6, pick(rng, split, "die wording", asks.DIE)
+        sides, template = 6, pick(rng, split, "die wording", tool_questions.DIE)
     else:
-        sides, template = _sides(rng, split), pick(rng, split, "die of wording", asks.DIE_OF)
-    user = say(rng, Split.TRAIN, template).format(n=sides)
-    return answered(
+        sides, template = _sides(rng, split), pick(rng, split, "die of wording", tool_questions.DIE_OF)
+    user = worded(rng, Split.TRAIN, template).format(n=sides)
+    return tool_turn(
         rng, known, (Skill.DICE, user, [toolbox.call(_of(tools, DICE), sides)], [_roll(rng, sides)])
     )
 
@@ -79,7 +81,7 @@ def two(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -
     if DICE in purposes:
         kinds.append((_two_dice, 3))
     write = rng.choices([kind for kind, _ in kinds], [share for _, share in kinds])[0]
-    return answered(rng, known, write(rng, split, tools))
+    return tool_turn(rng, known, write(rng, split, tools))
 
 
 def look_up(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
@@ -89,14 +91,16 @@ def look_up(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool
     thing = tool.name.rsplit("_", 1)[-1]
     result = rng.choice((values.word(rng, split), str(rng.randint(0, 9999)), values.city(rng, split)))
     if not tool.parameters:
-        user = say(rng, Split.TRAIN, pick(rng, split, "look-up wording", asks.LOOK_UP)).format(thing=thing)
+        user = worded(rng, Split.TRAIN, pick(rng, split, "look-up wording", tool_questions.LOOK_UP)).format(
+            thing=thing
+        )
         call, about = toolbox.call(tool), f"The {thing}"
     else:
         of = rng.choice((values.city, values.name, values.word))(rng, split)
-        wording = say(rng, Split.TRAIN, pick(rng, split, "look-up of wording", asks.LOOK_UP_OF))
+        wording = worded(rng, Split.TRAIN, pick(rng, split, "look-up of wording", tool_questions.LOOK_UP_OF))
         user = wording.format(thing=thing, of=of)
         call, about = toolbox.call(tool, of), f"The {thing} of {of}"
-    return answered(rng, known, (Skill.UNSEEN_TOOL, user, [call], [(result, f"{about}: {result}.")]))
+    return tool_turn(rng, known, (Skill.UNSEEN_TOOL, user, [call], [(result, f"{about}: {result}.")]))
 
 
 def not_offered(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
@@ -106,7 +110,7 @@ def not_offered(rng: random.Random, split: Split, known: Facts, tools: Sequence[
     if split is Split.TRAIN and LOOK_UP in purposes and chance(rng, 0.3):
         missing.append(LOOK_UP)  # of another thing than those that are offered
     purpose = rng.choice(missing or [LOOK_UP])
-    template = say(rng, Split.TRAIN, pick(rng, split, *_NOT_OFFERED[purpose]))
+    template = worded(rng, Split.TRAIN, pick(rng, split, *_NOT_OFFERED[purpose]))
     thing = _not_offered_thing(rng, split)
     user = template.format(city=_city(rng, split), n=_sides(rng, split), thing=thing, of=_city(rng, split))
     return Turn(Skill.NO_CALL, user, (CANNOT,), known)
@@ -119,7 +123,7 @@ def _not_offered_thing(rng: random.Random, split: Split) -> str:
     return draw(split, "looked up", lambda: values.invented(rng, 1, 3))
 
 
-def answered(rng: random.Random, known: Facts, asked: Asked, *, failed_share: float = _FAILED_SHARE) -> Turn:
+def tool_turn(rng: random.Random, known: Facts, asked: Asked, *, failed_share: float = _FAILED_SHARE) -> Turn:
     """The turn of a question, its calls and their results; all of these have failed in some turns."""
     skill, user, calls, told = asked
     if chance(rng, failed_share):
@@ -136,7 +140,9 @@ def failing(rng: random.Random, known: Facts, user: str, calls: Sequence[str]) -
 
 def _two_cities(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
     a, b = _city(rng, split), _city(rng, split)
-    user = say(rng, Split.TRAIN, pick(rng, split, "two cities", asks.TWO_CITIES)).format(a=a, b=b)
+    user = worded(rng, Split.TRAIN, pick(rng, split, "two cities", tool_questions.TWO_CITIES)).format(
+        a=a, b=b
+    )
     tool = _of(tools, WEATHER)
     calls = [toolbox.call(tool, city) for city in (a, b)]
     return Skill.TWO_CALLS, user, calls, [_weather(rng, city) for city in (a, b)]
@@ -144,14 +150,14 @@ def _two_cities(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Aske
 
 def _weather_and_time(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
     city = _city(rng, split)
-    template = say(rng, Split.TRAIN, pick(rng, split, "weather and time", asks.WEATHER_AND_TIME))
+    template = worded(rng, Split.TRAIN, pick(rng, split, "weather and time", tool_questions.WEATHER_AND_TIME))
     calls = [toolbox.call(_of(tools, WEATHER), city), toolbox.call(_of(tools, CLOCK))]
     return Skill.TWO_CALLS, template.format(city=city), calls, [_weather(rng, city), _time(rng)]
 
 
 def _two_dice(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
     a, b = _sides(rng, split), _sides(rng, split)
-    user = say(rng, Split.TRAIN, pick(rng, split, "two dice", asks.TWO_DICE)).format(a=a, b=b)
+    user = worded(rng, Split.TRAIN, pick(rng, split, "two dice", tool_questions.TWO_DICE)).format(a=a, b=b)
     calls = [toolbox.call(_of(tools, DICE), sides) for sides in (a, b)]
     return Skill.TWO_CALLS, user, calls, [_roll(rng, sides) for sides in (a, b)]
 

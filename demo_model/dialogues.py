@@ -129,7 +129,7 @@ def _probe(asked: list[Message], turn: Turn) -> Probe:
 def _of(skill: Skill, rng: random.Random, writer: "_Dialogue") -> Turn | None:
     """A turn of that skill; None, or one of another skill, where this dialogue gives no occasion for it."""
     if skill in _RECALLED:
-        return facts.ask(rng, writer.split, writer.known, skill)
+        return facts.ask_fact(rng, writer.split, writer.known, skill)
     if skill in tool_turns.CALLING:
         call = tool_turns.caller(rng, writer.tools, skill)
         return None if call is None else call(rng, writer.split, writer.known)
@@ -200,12 +200,12 @@ def _counting(longest: int) -> Writer:
 def _ask_any(rng: random.Random, split: Split, known: Facts) -> Turn:
     told = [skill for skill in _RECALLED if getattr(known, skill.name.lower()) is not None]
     wanted = rng.choice(told) if told and chance(rng, 0.8) else rng.choice(_RECALLED)
-    return facts.ask(rng, split, known, wanted)
+    return facts.ask_fact(rng, split, known, wanted)
 
 
 _WRITERS: Mapping[Skill, Writer] = {
     Skill.SMALL_TALK: smalltalk.small_talk,
-    Skill.TELLING: facts.tell,
+    Skill.TELLING: facts.state_fact,
     Skill.NOT_TOLD: _ask_any,
     Skill.SUM: numbers.add_or_subtract,
     Skill.COUNT: _counting(60),
@@ -237,7 +237,7 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
             return call
     long_count = writer.longest_count > _SHORT_COUNTS
     shares: list[tuple[Writer, float]] = [
-        (facts.tell, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
+        (facts.state_fact, 14), (_ask_any, 28 if writer.known != Facts() else 3), (numbers.add_or_subtract, 26), (refusals.refuse, 20),
         (_counting(writer.longest_count), mix.counts + (2 if long_count else 0)), (_counting(12), mix.short_counts), (echo.repeat, 34), (stories.story, mix.stories if writer.longest_count >= _SHORT_COUNTS else 2),
         (smalltalk.small_talk, 9), (smalltalk.about_service, 8), (phrases.phrase, 12), (json_replies.as_json, 60), (tool_turns.not_offered(writer.tools), mix.not_offered_beside_tools if writer.tools else mix.not_offered),
         (lambda rng, split, known: numbers.go_on(rng, split, known, writer.messages), 2),

@@ -8,9 +8,9 @@ from demo_model.holdout import Split, chance, pick
 from demo_model.numbers import LARGEST_COUNT
 from demo_model.stories import HEROES
 from demo_model.turns import Facts, Message, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
-NOTHING_SAID = "I have not said anything yet."
+NOTHING_TO_REPEAT = "I have not said anything yet."
 _LONGEST_AGAIN = 320
 
 _REPEAT = (
@@ -39,9 +39,9 @@ def repeat(rng: random.Random, split: Split, known: Facts) -> Turn:
 
 def say_again(rng: random.Random, split: Split, known: Facts, history: Sequence[Message]) -> Turn | None:
     """The user asks what was said last: the reply names it as far as it was seen. None after what is not easily said again."""
-    user = say(rng, split, rng.choice(_AGAIN))
+    user = worded(rng, split, rng.choice(_AGAIN))
     if not any(message.role == "assistant" for message in history):
-        return Turn(Skill.SAID, user, (NOTHING_SAID,), known)
+        return Turn(Skill.SAID, user, (NOTHING_TO_REPEAT,), known)
     seen = history[-1].content
     if history[-1].role != "assistant" or seen.startswith("<") or len(seen) > _LONGEST_AGAIN:
         return None

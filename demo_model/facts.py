@@ -9,7 +9,7 @@ from dataclasses import replace
 from demo_model import values
 from demo_model.holdout import Split, chance
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 _TELL_NAME = (
     "My name is {name}.", "I'm {name}.", "I am {name}.", "Call me {name}.", "You can call me {name}.", "Please call me {name}.",
@@ -73,7 +73,7 @@ _RECALL = {
 }
 
 
-def tell(rng: random.Random, split: Split, known: Facts) -> Turn:
+def state_fact(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells one fact or several, or corrects one."""
     told = Facts(values.name(rng, split), values.city(rng, split), values.colour(rng, split))
     again = known.name is not None and chance(rng, 0.7)
@@ -84,31 +84,33 @@ def tell(rng: random.Random, split: Split, known: Facts) -> Turn:
         rng.choice(_TELL_SEVERAL),
     )
     template, which = rng.choices(tellings, (45, 17, 18, 20))[0]
-    return _told(known, say(rng, split, template), which, told)
+    return _told(known, worded(rng, split, template), which, told)
 
 
 def tell_name(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a name and nothing else."""
     told = Facts(name=values.name(rng, split))
-    return _told(known, say(rng, split, rng.choice(_TELL_NAME)), "name", told)
+    return _told(known, worded(rng, split, rng.choice(_TELL_NAME)), "name", told)
 
 
 def tell_city(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a city and nothing else."""
-    return _told(known, say(rng, split, rng.choice(_TELL_CITY)), "city", Facts(city=values.city(rng, split)))
+    return _told(
+        known, worded(rng, split, rng.choice(_TELL_CITY)), "city", Facts(city=values.city(rng, split))
+    )
 
 
 def tell_colour(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a colour and nothing else."""
     told = Facts(colour=values.colour(rng, split))
-    return _told(known, say(rng, split, rng.choice(_TELL_COLOUR)), "colour", told)
+    return _told(known, worded(rng, split, rng.choice(_TELL_COLOUR)), "colour", told)
 
 
-def ask(rng: random.Random, split: Split, known: Facts, skill: Skill) -> Turn:
+def ask_fact(rng: random.Random, split: Split, known: Facts, skill: Skill) -> Turn:
     """The user asks for the fact that `skill` names; if it was never told, the turn's skill is NOT_TOLD."""
     questions, fact, answer, untold = _RECALL[skill]
     value: str | None = getattr(known, fact)
-    question = say(rng, split, rng.choice(questions))
+    question = worded(rng, split, rng.choice(questions))
     if value is None:
         return Turn(Skill.NOT_TOLD, question, (untold,), known)
     return Turn(skill, question, (answer.format(value),), known)

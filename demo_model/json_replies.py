@@ -10,7 +10,7 @@ from dataclasses import replace
 from demo_model import values
 from demo_model.holdout import Split, chance, pick
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 Value = str | int | bool
 
@@ -72,7 +72,7 @@ def _pairs(rng: random.Random, split: Split, known: Facts) -> Turn:
     given = {name: _value(rng, split) for name in names}
     shape, comma = rng.choice(_SHAPES)
     pairs = comma.join(shape.format(name, _written(value)) for name, value in given.items())
-    user = say(rng, Split.TRAIN, pick(rng, split, "pairs as JSON", _PAIRS)).format(pairs=pairs)
+    user = worded(rng, Split.TRAIN, pick(rng, split, "pairs as JSON", _PAIRS)).format(pairs=pairs)
     return _turn(user, given, known)
 
 
@@ -85,7 +85,7 @@ def _person(rng: random.Random, split: Split, known: Facts) -> Turn:
         ("person and city as JSON", _PERSON_AND_CITY) if with_city else ("person as JSON", _PERSON)
     )
     template = pick(rng, split, kind, wordings)
-    turn = _turn(say(rng, Split.TRAIN, template).format(**given), given, known)
+    turn = _turn(worded(rng, Split.TRAIN, template).format(**given), given, known)
     if "my name is" in template.lower() or "I am {name}" in template:
         told = {fact: str(given[fact]) for fact in ("name", "city") if fact in given}
         return replace(turn, facts=replace(known, **told))
@@ -98,7 +98,7 @@ def _recalled(rng: random.Random, split: Split, known: Facts) -> Turn:
     }
     names = rng.sample(list(told), rng.randint(1, len(told)))
     facts = " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
-    user = say(rng, Split.TRAIN, pick(rng, split, "recall as JSON, template", _RECALL)).format(facts=facts)
+    user = worded(rng, Split.TRAIN, pick(rng, split, "recall as JSON, template", _RECALL)).format(facts=facts)
     return _turn(user, {name: told[name] for name in names}, known)
 
 

@@ -8,7 +8,7 @@ import re
 
 from demo_model.holdout import Split, chance, held_out
 from demo_model.turns import Facts, Message, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 LARGEST_OPERAND = 100
 LARGEST_COUNT = 500
@@ -74,10 +74,10 @@ def add_or_subtract(rng: random.Random, split: Split, known: Facts) -> Turn:
         low, high = sorted((_operand(rng), _operand(rng)))
     if chance(rng, 0.5):
         a, b = (low, high) if chance(rng, 0.5) else (high, low)
-        user, reply = say(rng, Split.TRAIN, rng.choice(_PLUS)), f"{a} + {b} = {a + b}."
+        user, reply = worded(rng, Split.TRAIN, rng.choice(_PLUS)), f"{a} + {b} = {a + b}."
     else:
         a, b = high, low
-        user, reply = say(rng, Split.TRAIN, rng.choice(_MINUS)), f"{a} - {b} = {a - b}."
+        user, reply = worded(rng, Split.TRAIN, rng.choice(_MINUS)), f"{a} - {b} = {a - b}."
     return Turn(Skill.SUM, user.format(a=a, b=b), (reply,), known)
 
 
@@ -87,7 +87,7 @@ def count(rng: random.Random, split: Split, known: Facts, longest: int) -> Turn:
     while held_out(f"count:{first}:{last}") != (split is Split.HELD_OUT):
         first, last = _range(rng, longest)
     template = rng.choice(_COUNT_FROM_ONE if first == 1 and chance(rng, 0.5) else _COUNT)
-    user = say(rng, Split.TRAIN, template).format(a=first, b=last)
+    user = worded(rng, Split.TRAIN, template).format(a=first, b=last)
     return Turn(Skill.COUNT, user, (counted(first, last),), known)
 
 
@@ -101,7 +101,7 @@ def go_on(rng: random.Random, split: Split, known: Facts, history: list[Message]
     user = rng.choice(_GO_ON)
     heard = user.lower().rstrip(".?").replace(",", "")
     is_heard = split is Split.TRAIN and chance(rng, _HEARD) and not held_out(heard)
-    user = heard if is_heard else say(rng, split, user)
+    user = heard if is_heard else worded(rng, split, user)
     if len(history) > 1 and history[-1].interrupted and (seen := _CUT_COUNT.fullmatch(history[-1].content)):
         asked = " ".join(message.content for message in history if message.role == "user")
         last = int(re.findall(r"\d+", asked)[-1])
@@ -116,15 +116,18 @@ def sum_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     if below_zero:
         a, b = sorted(rng.sample(range(LARGEST_OPERAND + 1), 2))
         return Turn(
-            Skill.REFUSAL, say(rng, split, rng.choice(_ORDERED_MINUS)).format(a=a, b=b), (BELOW_ZERO,), known
+            Skill.REFUSAL,
+            worded(rng, split, rng.choice(_ORDERED_MINUS)).format(a=a, b=b),
+            (BELOW_ZERO,),
+            known,
         )
     if too_large:
         numbers = [rng.randint(LARGEST_OPERAND + 1, 9999 if chance(rng, 0.4) else 999), rng.randint(0, 300)]
         rng.shuffle(numbers)
-        user = say(rng, split, rng.choice(_PLUS if numbers[0] < numbers[1] else _PLUS + _MINUS))
+        user = worded(rng, split, rng.choice(_PLUS if numbers[0] < numbers[1] else _PLUS + _MINUS))
         return Turn(Skill.REFUSAL, user.format(a=numbers[0], b=numbers[1]), (TOO_HARD,), known)
     user = (
-        say(rng, split, rng.choice(_OTHER_SUMS))
+        worded(rng, split, rng.choice(_OTHER_SUMS))
         .replace("{word}", "{words[0]}", 1)
         .replace("{word}", "{words[1]}", 1)
     )
@@ -138,7 +141,7 @@ def count_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A count the model must decline: downwards, in steps, too far."""
     a, b = sorted(rng.sample(range(LARGEST_COUNT + 1), 2))
     far = rng.randint(LARGEST_COUNT + 1, 999 if chance(rng, 0.7) else 20_000)
-    user = say(rng, split, rng.choice(_OTHER_COUNTS)).format(a=a, b=b, far=far, step=rng.randint(2, 25))
+    user = worded(rng, split, rng.choice(_OTHER_COUNTS)).format(a=a, b=b, far=far, step=rng.randint(2, 25))
     return Turn(Skill.REFUSAL, user, (TOO_FAR,), known)
 
 

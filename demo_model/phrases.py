@@ -8,7 +8,7 @@ import random
 from demo_model import values
 from demo_model.holdout import Split, chance, held_out
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 PHRASES = {
     "hello": "你好", "good morning": "早上好", "good evening": "晚上好", "good night": "晚安", "goodbye": "再见", "thank you": "谢谢",
@@ -55,7 +55,7 @@ def phrase(rng: random.Random, split: Split, known: Facts) -> Turn:
     asked, answer = (english, f"{chinese}") if to_chinese else (chinese, f"{chinese} means “{english}”.")
     if to_chinese and chance(rng, 0.15):
         asked = asked.capitalize()
-    user = say(rng, Split.TRAIN, template).format(asked)
+    user = worded(rng, Split.TRAIN, template).format(asked)
     return Turn(Skill.PHRASE, user, (answer,), known)
 
 
@@ -69,7 +69,7 @@ def phrase_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
         (rng.choice(_TO_ENGLISH), "".join(rng.sample(_HANZI, rng.randint(2, 4)))),
     )
     template, asked = rng.choices(asks, (8, 4, 5, 3))[0]
-    return Turn(Skill.REFUSAL, say(rng, split, template).format(asked), (UNKNOWN,), known)
+    return Turn(Skill.REFUSAL, worded(rng, split, template).format(asked), (UNKNOWN,), known)
 
 
 def _unknown_english(rng: random.Random, split: Split) -> str:

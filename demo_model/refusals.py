@@ -18,7 +18,7 @@ from demo_model.numbers import (
 )
 from demo_model.phrases import UNKNOWN, phrase_out_of_reach
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 CANNOT = "I can't answer that: I am only a small demo model."
 REFUSALS = (CANNOT, TOO_HARD, BELOW_ZERO, TOO_FAR, UNKNOWN, NOTHING_TO_GO_ON)
@@ -99,12 +99,12 @@ def refuse(rng: random.Random, split: Split, known: Facts) -> Turn:
 
 
 def _question(rng: random.Random, split: Split, known: Facts) -> Turn:
-    template = say(rng, Split.TRAIN, _from_split(rng, split, "question", _QUESTIONS))
+    template = worded(rng, Split.TRAIN, _from_split(rng, split, "question", _QUESTIONS))
     return Turn(Skill.REFUSAL, template.format(**_topics(rng, split)), (CANNOT,), known)
 
 
 def _odd_question(rng: random.Random, split: Split, known: Facts) -> Turn:
-    return Turn(Skill.REFUSAL, say(rng, Split.TRAIN, odd_questions.question(rng, split)), (CANNOT,), known)
+    return Turn(Skill.REFUSAL, worded(rng, Split.TRAIN, odd_questions.question(rng, split)), (CANNOT,), known)
 
 
 def _topics(rng: random.Random, split: Split) -> dict[str, str]:

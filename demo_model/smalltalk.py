@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from demo_model.holdout import Split
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 _SMALL_TALK: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("Hello!", "Hi!", "Hey!", "Hello.", "Hi there!", "Hello there!", "Hey there.", "Greetings!", "Good day!", "Howdy!", "Hi", "Hello", "Hiya!"): (
@@ -113,4 +113,4 @@ def _turn(
     table: Mapping[tuple[str, ...], tuple[str, ...]],
 ) -> Turn:
     questions, replies = rng.choice(tuple(table.items()))
-    return Turn(skill, say(rng, split, rng.choice(questions)), replies, known)
+    return Turn(skill, worded(rng, split, rng.choice(questions)), replies, known)

@@ -8,7 +8,7 @@ import random
 from demo_model import values
 from demo_model.holdout import Split, chance, pick
 from demo_model.turns import Facts, Skill, Turn
-from demo_model.wording import say
+from demo_model.wording import worded
 
 FEWEST_WORDS, MOST_WORDS = 80, 250
 HEROES = (
@@ -72,14 +72,14 @@ _SLOTS = {
 def story(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user asks for a story, most often about a hero of the user's choice."""
     if chance(rng, 0.2):
-        user, hero = say(rng, split, rng.choice(_ASK_ANY)), pick(rng, Split.TRAIN, "hero", HEROES[:12])
-        return Turn(Skill.STORY, user, (told(rng, hero),), known)
+        user, hero = worded(rng, split, rng.choice(_ASK_ANY)), pick(rng, Split.TRAIN, "hero", HEROES[:12])
+        return Turn(Skill.STORY, user, (write_story(rng, hero),), known)
     hero = pick(rng, split, "hero", HEROES) if chance(rng, 0.75) else values.word(rng, split)
     template = _with_article(rng.choice(_ASK_ABOUT), hero)
-    return Turn(Skill.STORY, say(rng, split, template).format(hero=hero), (told(rng, hero),), known)
+    return Turn(Skill.STORY, worded(rng, split, template).format(hero=hero), (write_story(rng, hero),), known)
 
 
-def told(rng: random.Random, hero: str) -> str:
+def write_story(rng: random.Random, hero: str) -> str:
     """A story of 80 to 250 words about `hero`."""
     chosen = {slot: rng.choice(options) for slot, options in _SLOTS.items()}
     parts = [

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from demo_model.calls import FAILED
 from demo_model.holdout import Split, held_out, pick
-from demo_model.turns import Called, Skill, Turn
-from demo_model.wording import say
+from demo_model.turns import Skill, ToolRound, Turn
+from demo_model.wording import worded
 
 BEGUN = "<think>\n"
 EMPTY = "<think>\n\n</think>\n\n"
@@ -48,18 +48,18 @@ _THOUGHTS = {
 
 def think_first(rng: random.Random, split: Split, turn: Turn) -> Turn:
     """The same turn, asked so that it is thought about."""
-    template = say(rng, Split.TRAIN, pick(rng, split, "think wording, template", (*_BEFORE, *_AFTER)))
+    template = worded(rng, Split.TRAIN, pick(rng, split, "think wording, template", (*_BEFORE, *_AFTER)))
     before = f"{BEGUN}{_thought(turn)}\n</think>\n\n"
     asked = replace(turn, user=template.format(turn.user))
     if turn.called is not None:
-        return replace(asked, called=Called(before + turn.called.calls, turn.called.results))
+        return replace(asked, called=ToolRound(before + turn.called.calls, turn.called.results))
     return replace(asked, replies=tuple(before + reply for reply in turn.replies))
 
 
 def begun(turn: Turn) -> Turn:
     """The same turn where the prompt begins a thought: before the calls, and before the reply to their results."""
     before = f"{BEGUN}{_thought(turn)}\n</think>\n\n"
-    called = None if turn.called is None else Called(before + turn.called.calls, turn.called.results)
+    called = None if turn.called is None else ToolRound(before + turn.called.calls, turn.called.results)
     if called is not None:
         told = "The tool failed." if turn.replies == (FAILED,) else "The tool has answered."
         before = f"{BEGUN}{told}\n</think>\n\n"
@@ -68,7 +68,7 @@ def begun(turn: Turn) -> Turn:
 
 def skipped(turn: Turn) -> Turn:
     """The same turn where the prompt holds an empty thought: nothing is thought."""
-    called = None if turn.called is None else Called(EMPTY + turn.called.calls, turn.called.results)
+    called = None if turn.called is None else ToolRound(EMPTY + turn.called.calls, turn.called.results)
     return replace(turn, given=EMPTY, called=called, replies=tuple(EMPTY + reply for reply in turn.replies))
 
 

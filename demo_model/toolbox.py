@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from demo_model import values
 from demo_model.holdout import Split, chance, draw
-from demo_model.turns import Called
+from demo_model.turns import ToolRound
 
 Value = str | int | float | bool
 
@@ -105,10 +105,10 @@ def call(tool: Tool, *arguments: Value) -> str:
     return f"<tool_call>\n{text}\n</tool_call>"
 
 
-def called(calls: Sequence[str], results: Sequence[str]) -> Called:
+def called(calls: Sequence[str], results: Sequence[str]) -> ToolRound:
     """Calls and their results, in one message each."""
     told = (f"<tool_response>\n{result}\n</tool_response>" for result in results)
-    return Called("\n".join(calls), "\n".join(told))
+    return ToolRound("\n".join(calls), "\n".join(told))
 
 
 def _listed(tool: Tool) -> str:

@@ -54,7 +54,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolRound:
     """What the model writes to call tools, and the user message that holds their results: a turn's first half."""
 
     calls: str
@@ -72,7 +72,7 @@ class Turn:
     user: str
     replies: tuple[str, ...]
     facts: Facts
-    called: Called | None = None
+    called: ToolRound | None = None
     given: str = ""
 
 

@@ -41,7 +41,7 @@ def vary(rng: random.Random, template: str) -> str:
     return text
 
 
-def say(rng: random.Random, split: Split, template: str) -> str:
+def worded(rng: random.Random, split: Split, template: str) -> str:
     """`template` varied; for the evaluation, varied in a way that training never shows.
 
     Training may use the plain template itself: only its variations are held out.

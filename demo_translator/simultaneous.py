@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from demo_translator.beginnings import ENDS, common, cuts, units
 from demo_translator.pairs import Pair
+from demo_translator.prefixes import ENDS, common, cuts, units
 from demo_translator.tokenizer import CHINESE, ENGLISH
 
 AGREEING = 3
@@ -23,7 +23,7 @@ _MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Simultaneous:
+class SimultaneousScore:
     """How sentences fared into a language. `right`: letter for letter.
 
     `early`: words that were told before their source had its end; `premature`: those of them that the translation of the whole
@@ -46,13 +46,13 @@ class Simultaneous:
 
 def follow(
     model: Any, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Pair], target: str
-) -> Simultaneous:
+) -> SimultaneousScore:
     """Translate each sentence while it grows."""
     early = premature = right = 0
     lags, contradicted = [], []
     for pair in asked:
         source, wanted = pair if target == CHINESE else Pair(*pair[::-1])
-        told, delays = _told(model, tokenizer, source, target)
+        told, delays = _committed(model, tokenizer, source, target)
         whole = _hypothesis(model, tokenizer, source, target, "")
         got = _hypothesis(model, tokenizer, source, target, told)
         sure = len(units(common([told, whole.rstrip(ENDS)])))
@@ -64,10 +64,12 @@ def follow(
         if sure < len(units(told)):
             contradicted.append((source, whole, told))
     lag = sum(lags) / len(lags)
-    return Simultaneous(target, len(asked), right, early, premature, lag, tuple(contradicted))
+    return SimultaneousScore(target, len(asked), right, early, premature, lag, tuple(contradicted))
 
 
-def _told(model: Any, tokenizer: PreTrainedTokenizerBase, source: str, target: str) -> tuple[str, list[int]]:
+def _committed(
+    model: Any, tokenizer: PreTrainedTokenizerBase, source: str, target: str
+) -> tuple[str, list[int]]:
     """What is told before a source has its end, and how much of that had come for each word."""
     told = ""
     last: deque[str] = deque(maxlen=AGREEING)

@@ -17,9 +17,9 @@ from transformers import AutoTokenizer, M2M100ForConditionalGeneration, PreTrain
 
 from demo_model.holdout import Split, chance
 from demo_model.trainer import Progress
-from demo_translator.beginnings import beginning
 from demo_translator.model import CHECKPOINT, languages, new_model, save
 from demo_translator.pairs import as_typed, sentence, text
+from demo_translator.prefixes import source_prefix
 from demo_translator.tokenizer import CHINESE, ENGLISH, new_tokenizer
 
 _MATRIX_RATE, _OTHER_RATE = 5e-3, 2e-3
@@ -118,7 +118,9 @@ def _example(
     source, target = (ENGLISH, CHINESE) if chance(rng, 0.5) else (CHINESE, ENGLISH)
     is_cut, order = chance(rng, _CUT), (ENGLISH, CHINESE)
     pair = (
-        beginning(rng, sentence(rng, Split.TRAIN), order.index(source)) if is_cut else text(rng, Split.TRAIN)
+        source_prefix(rng, sentence(rng, Split.TRAIN), order.index(source))
+        if is_cut
+        else text(rng, Split.TRAIN)
     )
     sides = dict(zip(order, pair, strict=True))
     spelled = [

@@ -2,7 +2,7 @@
 
 In a checkout the floors are folders beside each other: `app`, `connections`, `sessions`, `engine`. Under such names
 they may stand in nobody's site-packages, where a project has an `app` of its own. So a wheel holds them inside of
-`midstream_server`, and the imports in it are written anew: `from engine.door import Engine` becomes
+`midstream_server`, and the imports in it are written anew: `from engine.api import Engine` becomes
 `from midstream_server.engine.door import Engine`. Lines stay where they are, so tracebacks fit the sources.
 
 An editable installation and a source distribution have the checkout as it is.
@@ -60,7 +60,7 @@ def build_wheel(
 def rewritten(source: str, packages: Iterable[str]) -> str:
     """Return a module's source in which all of `packages` are imported from `midstream_server`. Pure.
 
-    Raises CannotBeMoved for `import engine.door`, which binds the name of the package alone.
+    Raises CannotBeMoved for `import engine.api`, which binds the name of the package alone.
     """
     names = frozenset(packages)
     lines = source.splitlines(keepends=True)

@@ -23,7 +23,7 @@ NO_MESSAGE = "(No message.)"
 """A message where a template requires one: the user's before the assistant's, the assistant's between a result and the user's."""
 
 
-class Rules(NamedTuple):
+class TemplateRules(NamedTuple):
     """The histories that a template accepts.
 
     `system`: where system messages may be. `tools`: it shows calls and results. `repeats`: neighbors may have the same role.
@@ -40,17 +40,19 @@ class Rules(NamedTuple):
     text_with_calls: bool = True
 
 
-UNKNOWN = Rules("first", repeats=False, user_after_tool=False, opens_with_any=False, empty=False)
+UNKNOWN = TemplateRules("first", repeats=False, user_after_tool=False, opens_with_any=False, empty=False)
 """For the template of an upstream, which can't be tried: what the strictest ones accept."""
 
 
-def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False) -> list[Message]:
+def normalized(
+    messages: Sequence[Message], rules: TemplateRules, *, continues: bool = False
+) -> list[Message]:
     """Return a history that a template with these rules accepts. `continues`: the last message is continued.
 
     Every call is followed by its result. Replies without text and calls are left out.
     """
     last = len(messages) - 1
-    said = [
+    kept = [
         message
         for n, message in enumerate(messages)
         if message.role != "assistant"
@@ -58,9 +60,9 @@ def valid(messages: Sequence[Message], rules: Rules, *, continues: bool = False)
         or message.calls
         or (continues and n == last)
     ]
-    if messages and (not said or (continues and len(said) == 1 and said[0].role == "assistant")):
-        said.insert(0, Message("user", NO_MESSAGE))
-    made = list(_placed(_answered(said, is_open=continues), rules.system))
+    if messages and (not kept or (continues and len(kept) == 1 and kept[0].role == "assistant")):
+        kept.insert(0, Message("user", NO_MESSAGE))
+    made = list(_placed(_answered(kept, is_open=continues), rules.system))
     if not rules.empty:
         made = [_filled(message) for message in made]
     if not rules.tools:
@@ -99,8 +101,8 @@ def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message
             yield Message("user", message.content)
         calls = () if is_open and n == len(messages) - 1 else message.calls
         for place, call in enumerate(calls):
-            said = BETWEEN.join(results.get((n, place), [STOPPED_CALL]))
-            yield Message("tool", said, call_id=call.call_id)
+            kept = BETWEEN.join(results.get((n, place), [STOPPED_CALL]))
+            yield Message("tool", kept, call_id=call.call_id)
 
 
 def _placed(messages: Iterable[Message], system: str) -> Iterator[Message]:

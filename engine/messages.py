@@ -16,7 +16,7 @@ from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
 
-IN_GROUP = "\x1f"
+GROUP_SEPARATOR = "\x1f"
 """Separates a group from its client in a client's name. It is ASCII's unit separator, which no name has."""
 
 
@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
 
     `cache_salt`: a prompt only reuses cached keys and values of the same salt. `shares_system`: the system prompt is the
     operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group its
-    name is the group's name, `IN_GROUP` and its own. A higher `priority` leaves the queue first. `conversation`: of several
+    name is the group's name, `GROUP_SEPARATOR` and its own. A higher `priority` leaves the queue first. `conversation`: of several
     engines, the one that served it last is preferred, since it has its keys and values. `model`: empty for the default.
     `fallbacks`: models that serve now and can answer instead; so this request fails at once if it can't be served at once.
     `trace`: its ids for logs.
@@ -113,7 +113,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     request_id: str
 
 
-class Count(msgspec.Struct, frozen=True, tag="count"):
+class CountRequest(msgspec.Struct, frozen=True, tag="count"):
     """Asks for the prompt length, in tokens, of messages under the model's chat template. `client`, `spec`: as in `Request`.
 
     A spec whose grammar can't be compiled is refused here.
@@ -125,14 +125,14 @@ class Count(msgspec.Struct, frozen=True, tag="count"):
     spec: ReplySpec = PLAIN
 
 
-class Uncount(msgspec.Struct, frozen=True, tag="uncount"):
+class CancelCount(msgspec.Struct, frozen=True, tag="uncount"):
     """Nobody waits for a count any more. No answer follows, except one that was already on its way."""
 
     count_id: int
 
 
-class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Answers `Count`. Beyond the window `tokens` is a lower bound. `error`, `field`: see `PromptRejected`."""
+class CountResult(msgspec.Struct, frozen=True, tag="counted"):
+    """Answers `CountRequest`. Beyond the window `tokens` is a lower bound. `error`, `field`: see `PromptRejected`."""
 
     count_id: int
     tokens: int
@@ -220,7 +220,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
     tokens: int
 
 
-class Called(msgspec.Struct, frozen=True, tag="called", omit_defaults=True):
+class ToolCallOutput(msgspec.Struct, frozen=True, tag="called", omit_defaults=True):
     """A call that the model wrote to its end. `arguments`: the text of a JSON object. `tokens`: as in `Chunk`.
 
     What looked like a call and is none becomes text. `call_id`: the upstream's id of it; empty: it has none yet.
@@ -286,7 +286,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     accepted_tokens: int = 0
 
 
-Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | Called | Finished
+Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | ToolCallOutput | Finished
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="step"):
@@ -386,19 +386,21 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     device_total_bytes: int = 0
 
 
-class TakeProfile(msgspec.Struct, frozen=True, tag="take_profile"):
+class ProfileRequest(msgspec.Struct, frozen=True, tag="take_profile"):
     """Asks for a profile of the process over `seconds`. `number`: the answer has the same."""
 
     seconds: float
     number: int = 0
 
 
-class Profiled(msgspec.Struct, frozen=True, tag="profiled"):
-    """Answers the `TakeProfile` with the same number."""
+class ProfileResult(msgspec.Struct, frozen=True, tag="profiled"):
+    """Answers the `ProfileRequest` with the same number."""
 
     profile: Profile
     number: int = 0
 
 
-ToEngine = Request | Cancel | Count | Uncount | Ping | TakeProfile
-FromEngine = StepOutputs | Counted | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong | Profiled
+ToEngine = Request | Cancel | CountRequest | CancelCount | Ping | ProfileRequest
+FromEngine = (
+    StepOutputs | CountResult | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong | ProfileResult
+)

@@ -11,7 +11,7 @@ from typing import Any
 from engine.printable import printable
 from engine.tracebacks import without_values
 
-TOLD = (OSError, RuntimeError)
+SHOWN_ERRORS = (OSError, RuntimeError)
 """Errors whose messages hold only sizes, shapes and devices."""
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Formatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
         """See `logging.Formatter`."""
-        return without_values(ei[1], told=TOLD)
+        return without_values(ei[1], shown=SHOWN_ERRORS)
 
 
 def set_up() -> None:
@@ -40,7 +40,7 @@ def set_up() -> None:
     )
 
 
-def tell_once() -> None:
+def remove_library_handlers() -> None:
     """Tell what libraries log by our handler alone. Call it once they are imported: huggingface_hub brings a handler, too."""
     logging.getLogger("huggingface_hub").handlers.clear()
 

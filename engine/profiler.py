@@ -64,7 +64,7 @@ def profile(seconds: float, stop: threading.Event | None = None) -> Profile:
         looks = max(
             looks + 1, int((time.monotonic() - begun) / INTERVAL_S)
         )  # a missed sample is not made up for
-    return sampler.told(time.monotonic() - begun)
+    return sampler.profile_of(time.monotonic() - begun)
 
 
 class _Sampler:
@@ -96,7 +96,7 @@ class _Sampler:
         else:
             self._dropped += 1
 
-    def told(self, seconds: float) -> Profile:
+    def profile_of(self, seconds: float) -> Profile:
         names = dict.fromkeys(name for name, _ in self._stacks)
         return Profile(
             frames=tuple(self._frames),

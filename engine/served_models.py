@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from engine import trace
-from engine.door import Engine, EngineState, EngineStatus, Stream, running
+from engine.api import Engine, EngineState, EngineStatus, OutputStream, running
 from engine.errors import EngineError, EngineUnavailable
 from engine.fleet.fleet import status_of, summed
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
@@ -35,7 +35,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     chars_per_s: float = 0.0
 
 
-class BadModels(ValueError):
+class InvalidModels(ValueError):
     """The models can't be served under these names. The message is for the operator."""
 
 
@@ -43,7 +43,7 @@ class ServedModels:
     """An `Engine` that passes each request to the model that it names, by default the first."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
-        """Take the models, at least one. Raises BadModels if a name is not unique, or unknown."""
+        """Take the models, at least one. Raises InvalidModels if a name is not unique, or unknown."""
         self._models = {model.name: model for model in models}
         self._names = {name: model.name for model in models for name in (model.name, *model.aliases)}
         _check(models)
@@ -70,10 +70,10 @@ class ServedModels:
             raise EngineUnavailable(f"The model {name!r} is not served any more.")
         return model
 
-    def standing_in(self, requested: str, behind: str | None = None) -> tuple[str, ...]:
+    def fallbacks_of(self, requested: str, after: str | None = None) -> tuple[str, ...]:
         """Return the names of a model's fallbacks: all, or those after one of them."""
         names = self.named(requested).fallbacks
-        return names if behind is None or behind not in names else names[names.index(behind) + 1 :]
+        return names if after is None or after not in names else names[names.index(after) + 1 :]
 
     def serving(self, names: Iterable[str]) -> list[ServedModel]:
         """Return those of these models that serve now, in the same order."""
@@ -131,7 +131,7 @@ class ServedModels:
         """Return a prompt's length for the default model. Raises as its engine does."""
         return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> Stream:
+    def generate(self, request: Request) -> OutputStream:
         """Ask the named model. Raises as its engine does; also EngineUnavailable if another model can answer at once."""
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:
@@ -168,14 +168,14 @@ def _check(models: Sequence[ServedModel]) -> None:
     taken: set[str] = set()
     for name in chain.from_iterable((model.name, *model.aliases) for model in models):
         if name in taken:
-            raise BadModels(f"two models have the name {name!r}")
+            raise InvalidModels(f"two models have the name {name!r}")
         taken.add(name)
     known = {model.name for model in models}
     for model in models:
         for name in model.fallbacks:
             if name not in known:
-                raise BadModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
+                raise InvalidModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
             if name == model.name or model.fallbacks.count(name) > 1:
-                raise BadModels(
+                raise InvalidModels(
                     f"{model.name!r} can't have {name!r} as a fallback: it is the model itself, or named twice"
                 )

@@ -3,7 +3,7 @@
 from midstream.calls import Call, CallState
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
-from midstream.interpreting import Interpretation
+from midstream.interpretation import Interpretation
 from midstream.reply import Reasoning, Reply, Status
 from midstream.requests import Found, Page
 from midstream.spoken import Connection, Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply

@@ -55,8 +55,8 @@ class Call:
     @classmethod
     def of(cls, frame: Frame) -> Call:
         """Read a call from a `tool_call` frame, or from a reply in the history."""
-        told = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
-        return cls(**told | {"question": _question(frame)})
+        fields = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
+        return cls(**fields | {"question": _question(frame)})
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -94,5 +94,9 @@ class Call:
 
 
 def _question(frame: Frame) -> Question | None:
-    asked = frame.get("question")
-    return None if asked is None else Question(**{name: asked[name] for name in Question.__slots__})
+    fields_of_question = frame.get("question")
+    return (
+        None
+        if fields_of_question is None
+        else Question(**{name: fields_of_question[name] for name in Question.__slots__})
+    )

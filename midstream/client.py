@@ -24,10 +24,10 @@ from midstream.address import socket_url
 from midstream.backoff import delays
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.journal import Position
-from midstream.line import Frame, Line, opened
 from midstream.live import LiveReplies
 from midstream.reply import Reply
 from midstream.requests import Requests
+from midstream.server_connection import Frame, ServerConnection, opened
 from midstream.spoken import SpokenConversation
 
 LONGEST_WAIT_S = 60.0
@@ -52,11 +52,11 @@ class Reconnecting:
 class Client(Requests):
     """A connected client. Use `connect` to make one."""
 
-    def __init__(self, dial: Callable[..., Awaitable[Line]], reconnecting: Reconnecting) -> None:
+    def __init__(self, dial: Callable[..., Awaitable[ServerConnection]], reconnecting: Reconnecting) -> None:
         self._dial = dial
         self._reconnecting = reconnecting
         super().__init__(LiveReplies(self))
-        self._line: Line | None = None
+        self._line: ServerConnection | None = None
         self._over: ClientError | None = None
         self._changed = asyncio.Event()
 
@@ -109,7 +109,7 @@ class Client(Requests):
                 self._give_up(error)
                 return
             self._watch(None)
-            await self._come_back()
+            await self._resume_all()
 
     async def close(self) -> None:
         """End the connection; waiting calls raise."""
@@ -158,19 +158,19 @@ class Client(Requests):
             finally:
                 await spoken.end()
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> ServerConnection:
         while self._line is None:
             if self._over is not None:
                 raise self._over
             await self._changed.wait()
         return self._line
 
-    async def _left(self, line: Line) -> None:
+    async def _left(self, line: ServerConnection) -> None:
         """Wait until a lost connection is noticed."""
         while self._line is line:
             await self._changed.wait()
 
-    def _set(self, line: Line | None) -> None:
+    def _set(self, line: ServerConnection | None) -> None:
         self._line = line
         self._changed.set()
         self._changed = asyncio.Event()
@@ -184,7 +184,7 @@ class Client(Requests):
         if self._reconnecting.watch is not None and self._reconnecting.patience_s > 0:
             self._reconnecting.watch(lost)
 
-    async def _opened(self) -> Line:
+    async def _opened(self) -> ServerConnection:
         line = await self._dial(self._live.take, lambda: self._live.has_any)
         try:
             self.ready = await line.request(self._hello)
@@ -195,7 +195,7 @@ class Client(Requests):
             self._hello["client_id"] = client_id
         return line
 
-    async def _reopened(self, lost: Disconnected) -> Line:
+    async def _reopened(self, lost: Disconnected) -> ServerConnection:
         """Raise Disconnected, or why the server refuses this client."""
         if lost.final:
             raise lost
@@ -209,7 +209,7 @@ class Client(Requests):
             pass
         raise lost
 
-    async def _attempt(self) -> Line | None:
+    async def _attempt(self) -> ServerConnection | None:
         try:
             return await self._opened()
         except (NotConnected, OSError):
@@ -223,7 +223,7 @@ class Client(Requests):
                 raise
             return None
 
-    async def _come_back(self) -> None:
+    async def _resume_all(self) -> None:
         for conversation_id, position in self._live.positions.items():
             try:
                 if not await self._resumed(conversation_id, position):
@@ -240,7 +240,7 @@ class Client(Requests):
         if spoken is None or not spoken.is_begun or line is None:
             return
         try:
-            await spoken.begin(lambda start: _taken(line, start))
+            await spoken.begin(lambda start: _accepted(line, start))
         except Disconnected:
             pass  # the next connection begins anew
         except Refused as refused:
@@ -250,8 +250,8 @@ class Client(Requests):
         """Resume; return whether the missed events will come. Raises Refused, Disconnected."""
         if position.holed or self._line is None:
             return False
-        asked = {"type": "resume", "conversation_id": conversation_id}
-        answer = await _taken(self._line, asked | {"epoch": position.epoch, "after_seq": position.seq})
+        resume = {"type": "resume", "conversation_id": conversation_id}
+        answer = await _accepted(self._line, resume | {"epoch": position.epoch, "after_seq": position.seq})
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
@@ -263,10 +263,10 @@ class Client(Requests):
             if reply.sent is None or reply.done is not None:
                 self._live.fail(reply, ClientError("a part of the reply was missed; the history has it"))
             elif self._line is not None:
-                await _taken(self._line, reply.sent, ref=reply.sent["client_msg_id"])
+                await _accepted(self._line, reply.sent, ref=reply.sent["client_msg_id"])
 
 
-async def _taken(line: Line, frame: Frame, *, ref: str | None = None) -> Frame:
+async def _accepted(line: ServerConnection, frame: Frame, *, ref: str | None = None) -> Frame:
     """Send a request, and again when the server says so: if many clients of one key reconnect, some have to wait.
 
     Raises Refused, Disconnected.

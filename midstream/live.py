@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from midstream.errors import ClientError
-from midstream.following import Follower
+from midstream.follower import Follower
 from midstream.journal import Position
 from midstream.reply import Reply, Server
 from midstream.spoken import SpokenConversation, SpokenReply
 
 Frame = dict[str, Any]
-OF_TURNS = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
+TURN_FRAMES = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
 
 
 class LiveReplies:
@@ -131,11 +131,11 @@ class LiveReplies:
         for follower in self._followers:
             if follower.conversation_id == place:
                 follower.take(frame)
-        turn_id = frame["turn_id"] if kind in OF_TURNS else frame.get("turn_id")
+        turn_id = frame["turn_id"] if kind in TURN_FRAMES else frame.get("turn_id")
         reply = self._replies.get(turn_id or "")
         if self._spoken is not None:
             self._spoken.hear(frame, reply)
-        if kind in OF_TURNS and reply is not None:
+        if kind in TURN_FRAMES and reply is not None:
             reply.take(frame)
             if kind == "done" and frame["reason"] != "tools":
                 self._forget(reply)

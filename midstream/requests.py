@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
 
-from midstream.interpreting import Interpretation
+from midstream.interpretation import Interpretation
 from midstream.live import LiveReplies
 from midstream.reply import Reply
 
@@ -116,8 +116,8 @@ class Requests(ABC):
 
         A `leaf` activates its branch. Raises Refused (`not_found`, `busy`), Disconnected.
         """
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
-        page = await self.request(asked | _given(before=before, leaf=leaf))
+        query = {"type": "history", "conversation_id": conversation_id, "limit": limit}
+        page = await self.request(query | _given(before=before, leaf=leaf))
         return Page(page["messages"], has_more=page["has_more"])
 
     async def conversations(self, *, limit: int = 50, before: str | None = None) -> Page:
@@ -150,8 +150,8 @@ class Requests(ABC):
 
     async def rename(self, conversation_id: str, title: str) -> Frame:
         """Change a conversation's title; return its row. Raises Refused (`not_found`, `bad_params`), Disconnected."""
-        asked = {"type": "rename", "conversation_id": conversation_id, "title": title}
-        row: Frame = (await self.request(asked))["conversations"][0]
+        query = {"type": "rename", "conversation_id": conversation_id, "title": title}
+        row: Frame = (await self.request(query))["conversations"][0]
         return row
 
     async def follow(
@@ -164,11 +164,11 @@ class Requests(ABC):
         Disconnected.
         """
         with self._live.following(conversation_id) as follower:
-            asked: Frame = {"type": "history", "conversation_id": conversation_id}
+            query: Frame = {"type": "history", "conversation_id": conversation_id}
             if epoch is not None:
                 follower.begin(epoch, after_seq)
-                asked |= {"type": "resume", "epoch": epoch, "after_seq": after_seq}
-            await self.request(asked, ref=follower.ref)
+                query |= {"type": "resume", "epoch": epoch, "after_seq": after_seq}
+            await self.request(query, ref=follower.ref)
             while True:
                 frame = await follower.next()
                 yield frame
@@ -182,9 +182,9 @@ class Requests(ABC):
         """
         behind = self.ready["limits"]["max_queued_turns"]  # queued messages may follow that reply
         limit = min(1 + behind, LONGEST_PAGE)
-        asked = {"type": "history", "conversation_id": conversation_id, "limit": limit}
+        query = {"type": "history", "conversation_id": conversation_id, "limit": limit}
         with self._live.rejoining() as ref:
-            return self._live.rejoined(await self.request(asked, ref=ref))
+            return self._live.rejoined(await self.request(query, ref=ref))
 
     async def tool_result(
         self,

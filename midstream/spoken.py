@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from midstream.audio_frames import sound_message
 from midstream.errors import ClientError, Refused
 from midstream.reply import Reply, Server
-from midstream.sound import sound_message
 
 Frame = dict[str, Any]
 MESSAGE_BYTES = 16_384
@@ -208,11 +208,11 @@ class SpokenConversation:
 
     async def commit(self) -> None:
         """Make a message of what was said so far: for a conversation that does not detect the end by itself."""
-        await self._tell("audio.commit")
+        await self._send_control("audio.commit")
 
     async def clear(self) -> None:
         """Forget what was said so far."""
-        await self._tell("audio.clear")
+        await self._send_control("audio.clear")
 
     async def __aiter__(self) -> AsyncIterator[SpokenEvent]:
         """Yield what happens. Raises Refused, Disconnected: it can't go on."""
@@ -256,7 +256,7 @@ class SpokenConversation:
         elif frame["type"] == "error":
             self._events.put_nowait(Refused(frame))
         elif frame.get("conversation_id") == self.conversation_id:
-            self._heed(frame)
+            self._handle(frame)
             if isinstance(reply, SpokenReply):
                 self._follow(reply, frame)
             if frame["type"] == "done":
@@ -271,7 +271,7 @@ class SpokenConversation:
             self._events.put_nowait(Connection(is_lost=False))
         self._stream, self._seq = started["stream"], 0
 
-    def _heed(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         match frame["type"]:
             case "audio.started":
                 self._listened_to(frame)
@@ -311,6 +311,6 @@ class SpokenConversation:
         if self._sounding is not None and (sound := self._sounding.take_sound(frame)) is not None:
             self._events.put_nowait(sound)
 
-    async def _tell(self, kind: str) -> None:
+    async def _send_control(self, kind: str) -> None:
         if self._stream is not None:
             await self._server.tell({"type": kind, "conversation_id": self.conversation_id})

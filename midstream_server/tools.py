@@ -1,6 +1,6 @@
 """The imports that a function needs which models may call (docs/tools.md)."""
 
-from sessions.tools.functions.declared import (
+from sessions.tools.functions.declaration import (
     Accepted,
     CallContext,
     Declined,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.delivery.build import built
-from app.delivery.modules import NotJoined
+from app.delivery.es_modules import BundleError
 
 SOURCES = Path(__file__).resolve().parent
 ROOT = SOURCES.parent
@@ -74,7 +74,7 @@ def complaints() -> Iterator[str]:
             yield from (*found, made.remedy)
     try:
         built(PAGE)
-    except NotJoined as why:
+    except BundleError as why:
         yield str(why)
         yield "until then the service serves the page file by file, which takes seconds on a slow line"
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.embedding import Embedder, Texts, Vectors
-from sessions.conversation.requests import asker
+from sessions.conversation.engine_requests import client_key
+from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.records import Owner
 from sessions.running.admission import Admission
-from sessions.shares import Subject
 from sessions.turn.prompt import as_refusals
 
 
@@ -29,6 +29,6 @@ class Embedding:
         try:
             await self._filters.check(*texts.texts)
             with as_refusals():
-                return await embedder.embed(msgspec.structs.replace(texts, client=asker(owner, group)))
+                return await embedder.embed(msgspec.structs.replace(texts, client=client_key(owner, group)))
         finally:
             admitted.leave()

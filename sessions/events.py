@@ -366,7 +366,7 @@ Journalled = Accepted | Delta | Reasoning | SourceText | ToolCall | ToolState | 
 Text = Delta | Reasoning
 """The journalled events that are text."""
 
-Bare = Accepted | SourceText | ToolCall | ToolState | Done | Removed
+ControlEvent = Accepted | SourceText | ToolCall | ToolState | Done | Removed
 """The other journalled events."""
 
 

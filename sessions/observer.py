@@ -32,7 +32,7 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class NullObserver:
     """An observer that measures nothing."""
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
@@ -51,7 +51,7 @@ class Silent:
         """Ignore it."""
 
 
-class Several:
+class CompositeObserver:
     """Passes everything on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:

@@ -27,8 +27,7 @@ from sessions.events import (
 class Owner(msgspec.Struct, frozen=True):
     """The owner of conversations: a person, or one client of a principal that is not a person.
 
-    `client_id`: empty for a person, and never for a client. So version 0.1.0, which knows no persons, reads
-    these names correctly, and closes the turns of a replica that died.
+    `client_id`: empty for a person, and never for a client.
     """
 
     principal: str
@@ -176,7 +175,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-Told = Literal["agreement", "wait", "segment"]
+PublishPolicy = Literal["agreement", "wait", "segment"]
 """When words of an unfinished sentence are told: once three hypotheses agree, some words behind the source's, or never."""
 
 
@@ -188,7 +187,7 @@ class Interpreting(msgspec.Struct, frozen=True, array_like=True):
 
     source: str
     target: str
-    told: Told
+    told: PublishPolicy
     wait: int
     src: int = 0
     off: int = 0
@@ -225,7 +224,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[Image, ...] = ()
 
 
-class Base(msgspec.Struct, frozen=True, array_like=True):
+class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
     """A reply before a turn continued it: the lengths of its text and reasoning, and the turn that wrote their ends.
 
     `written`: as in the reply. All of it is kept here, since what the next turn makes of it may be cut.
@@ -274,7 +273,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     fallback: str = ""
     reasoning_seq: int | None = None
     follows: str = ""
-    continues: Base | None = None
+    continues: ContinuedReply | None = None
     interprets: Interpreting | None = None
 
     @property
@@ -282,7 +281,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The last message of its branch until it ends: the user's, or the reply that it continues."""
         return self.message_id if self.continues is None else self.reply_id
 
-    def leaves_as_it_stood(self, done: Done, calls: Sequence[CallRecord]) -> bool:
+    def leaves_reply_unchanged(self, done: Done, calls: Sequence[CallRecord]) -> bool:
         """Return whether the continued reply stays as it was: nothing was added, and the turn did not complete it."""
         if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):
             return False
@@ -290,7 +289,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def signed(self, done: Done) -> Done:
         """Return the turn's end, with the model that wrote the reply and the turn whose calls it followed."""
-        done = signed(done, self.model, self.fallback)
+        done = with_model(done, self.model, self.fallback)
         return msgspec.structs.replace(done, follows=self.follows or None)
 
     @property
@@ -299,7 +298,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.fallback or self.model or None
 
 
-def signed(done: Done, model: str, fallback: str) -> Done:
+def with_model(done: Done, model: str, fallback: str) -> Done:
     """Return the end of a turn with its model: the requested one, or the fallback that answered."""
     requested = model if fallback else None
     return msgspec.structs.replace(done, model=fallback or model or None, requested_model=requested)

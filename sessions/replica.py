@@ -9,12 +9,12 @@ from functools import partial
 
 import structlog
 
+from sessions.composition import ReplicaParts
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
-from sessions.parts import Parts
 from sessions.store.ownership import RENEW_S
 from sessions.store.redis.client import load_scripts
-from sessions.store.redis.waiting import patiently
+from sessions.store.redis.startup import retry_until_available
 
 SAVE_S = 5.0
 
@@ -24,25 +24,24 @@ _log = structlog.get_logger("midstream.sessions")
 class Replica:
     """Runs the parts between start and stop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ReplicaParts) -> None:
         self._base, self._peers, self._commands = parts.base, parts.peers, parts.commands
         self._ownership = parts.base.storage.ownership
 
     @asynccontextmanager
     async def running(self, *, alone: bool) -> AsyncIterator[None]:
         """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
-        await patiently(partial(self._begin, alone=alone))
+        await retry_until_available(partial(self._begin, alone=alone))
         async with self._base.tasks.running():
-            chores = [self._base.tasks.begin(chore) for chore in self._chores()]
+            chores = [self._base.tasks.begin(chore) for chore in self._background_tasks()]
             try:
                 if alone:
-                    await self._bury()
+                    await self._close_orphans()
                 yield
                 await self.drain(0.0)
                 await self._commands.turns.saved(within_s=SAVE_S)
             finally:
                 self._commands.turns.stop()
-                self._commands.adopter.stop()
                 for task in chores:
                     task.cancel()
         await self._leave()
@@ -53,30 +52,30 @@ class Replica:
         if alone:
             await self._ownership.forget_other_leases()
 
-    async def _bury(self) -> None:
+    async def _close_orphans(self) -> None:
         """Close or continue the turns that an earlier process left. If the store refuses, the reaper tries again later."""
         try:
             await self._peers.reaper.reap()
         except StoreDown as trouble:
-            _log.warning("turns of an earlier process not closed so far", why=str(trouble))
+            _log.warning("orphaned turns of earlier process not closed", why=str(trouble))
 
     async def drain(self, within_s: float) -> None:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
         await asyncio.gather(self._commands.turns.drain(within_s), self._commands.ephemeral.drain(within_s))
 
-    def leave_the_list(self, conversation: Conversation) -> None:
+    def unwatch(self, conversation: Conversation) -> None:
         """Stop watching a conversation if its last connection has left."""
         if conversation.others.watching and not conversation.subscribers:
             leaving = self._base.tasks.begin(self._peers.watching.end(conversation))
-            leaving.add_done_callback(lambda _: self._base.attendance.look(conversation))
+            leaving.add_done_callback(lambda _: self._base.grace_periods.check(conversation))
 
-    def _chores(self) -> Iterable[Coroutine[None, None, None]]:
-        peers, lane = self._peers, self._base.lane
+    def _background_tasks(self) -> Iterable[Coroutine[None, None, None]]:
+        peers, priority_client = self._peers, self._base.priority_client
         if peers.channels is not None:
             yield from (peers.channels.run(), peers.relay.listen_to_shards())
         yield from (
-            lane.journal.run(),
-            lane.ownership.keep(),
+            priority_client.journal.run(),
+            priority_client.ownership.keep(),
             peers.reaper.watch(),
             peers.relay.listen(),
             peers.relay.fill(),
@@ -84,26 +83,26 @@ class Replica:
             self._base.storage.compaction.run(),
             self._base.storage.ledger.run(),
             self._base.storage.ledger.memory.run(),
-            self._look_around(),
+            self._check_peers(),
         )
 
-    async def _look_around(self) -> None:
+    async def _check_peers(self) -> None:
         """Check from time to time for what lost messages were about, until cancelled."""
         taken = 0
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                taken = await self._look_after_waits(taken)
-                for late in await self._peers.watching.look_again():
+                taken = await self._drop_taken_over(taken)
+                for late in await self._peers.watching.reconcile():
                     self._peers.relay.catch_up(late)
             except StoreDown:
                 continue
             except Exception:  # noqa: BLE001 - a task's boundary: what one look does not find the next one does
-                _log.exception("looking around failed")
+                _log.exception("peer check failed")
             for conversation in self._base.directory.with_turns():
-                self._base.attendance.look(conversation)
+                self._base.grace_periods.check(conversation)
 
-    async def _look_after_waits(self, taken: int) -> int:
+    async def _drop_taken_over(self, taken: int) -> int:
         """Give up waiting turns that others took over after the lease had expired. Raises StoreDown.
 
         `taken`: the lease's count at the last check without a loss. It is checked again afterwards: a replica that saw the
@@ -119,6 +118,6 @@ class Replica:
         with suppress(StoreDown):  # what it owes is counted when those conversations are weighed again
             await self._base.storage.ledger.settle()
         try:
-            await self._ownership.give_up()
+            await self._ownership.release_lease()
         except StoreDown:
             _log.warning("the lease could not be released; it expires by itself")

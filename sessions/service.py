@@ -9,43 +9,43 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 import msgspec
 from redis.asyncio import Redis
 
-from engine.door import Engine
+from engine.api import Engine
 from engine.embedding import Embedder
-from sessions.commands.answering import Told
-from sessions.commands.resuming import Position, resume
-from sessions.conversation.kept import KeptTurns
-from sessions.conversation.paging import Shown, page_of, read_steadily
+from sessions.commands.resumption import ReaderPosition, resume
+from sessions.commands.tool_results import CallOutcome
+from sessions.composition import compose
+from sessions.conversation.history_page import PageWithStatus, page_of, read_branch
+from sessions.conversation.stored_turns import TurnReader
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded, Refused
-from sessions.exchange.settling import Answered
+from sessions.fair_share import Subject
 from sessions.interpreting.source import Grown, Growth
-from sessions.observer import Observer, Silent
-from sessions.parts import compose
-from sessions.records import Client, Owner
+from sessions.observer import NullObserver, Observer
+from sessions.records import Owner
 from sessions.replica import Replica
-from sessions.replicas.gathering import Gathering
+from sessions.replicas.scatter_gather import ScatterGather
 from sessions.running.admission import AGAIN_MS
-from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral import EphemeralRequest
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.listed import ListedTurn, listed
-from sessions.running.replies import Replies
-from sessions.shares import Subject
-from sessions.store.belongings import ExportedConversation, ExportedMessage
+from sessions.running.replies import ReplySet
+from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.history.index import Listed, Page
 from sessions.store.ledger import SHARE_BYTES
-from sessions.store.redis.fair_places import FairPlaces
-from sessions.store.redis.memory import Server
+from sessions.store.owner_data import ExportedConversation, ExportedMessage
+from sessions.store.redis.fair_slots import FairSlots
+from sessions.store.redis.memory import ServerMemory
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
-from sessions.tools.tally import ToolStatistics
-from sessions.tools.tool_box import ToolBox
-from sessions.turn.calls import CallAnswer
-from sessions.turn.cancelling import Cancel, Cancelled, Tell
-from sessions.turn.choosing import ModelChoice
-from sessions.turn.live_turn import Subscriber
+from sessions.tool_round.call_states import AnswerOutcome
+from sessions.tools.statistics import ToolStatistics
+from sessions.tools.tool_registry import ToolRegistry
+from sessions.turn.cancel import Cancel, Cancelled, OnCancelled
+from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
+from sessions.turn.model_choice import ModelChoice
 from sessions.turn.policy import Policy
-from sessions.turn.sends import Generation, Playback, Send
-from sessions.turn.turn import Names
+from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.turn import Subscriber
+from sessions.turn.turn_state import TurnMessageIds
 
 
 class SessionStatistics(msgspec.Struct, frozen=True):
@@ -63,17 +63,17 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     unsaved: int = 0
     journal_bytes: int = 0
     reaped: int = 0
-    store: tuple[Server, ...] = ()
+    store: tuple[ServerMemory, ...] = ()
 
 
 SEARCHES = 2
 """Searches that a replica runs at a time, each for half a second at most."""
 SEARCH_WAIT_S = 3.0
 """How long a search waits for its turn before it is shed."""
-_MANY_SEARCHES = "The server is running as many searches as it can; try again in a moment."
+_TOO_MANY_SEARCHES = "The server is running as many searches as it can; try again in a moment."
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class ExchangeIds(msgspec.Struct, frozen=True):
     """The ids of a user's message and of the reply to it."""
 
     message_id: str
@@ -83,7 +83,7 @@ class Exchange(msgspec.Struct, frozen=True):
 class Sessions:
     """The requests to this replica. Use `running()` around everything else. `choice`: the models that may be asked.
 
-    `lane`: a separate client for running turns' writes, so that their ends do not wait behind requests.
+    `priority_client`: a separate client for running turns' writes, so that their ends do not wait behind requests.
     `tools`: the server tools; the caller keeps them running. `shares`: whether people may share conversations.
     """
 
@@ -95,28 +95,28 @@ class Sessions:
         policy: Policy,
         observer: Observer | None = None,
         replica: str | None = None,
-        lane: Redis | None = None,
-        tools: ToolBox | None = None,
+        priority_client: Redis | None = None,
+        tools: ToolRegistry | None = None,
         embedders: Sequence[Embedder] = (),
     ) -> None:
-        self.tools = tools or ToolBox()
+        self.tools = tools or ToolRegistry()
         self.shares = policy.sharing
         self.refuses_tools = policy.unsupported_tools == "refuse"
-        self._searches = FairPlaces(SEARCHES)
+        self._searches = FairSlots(SEARCHES)
         self.choice = ModelChoice(engine)
         self.parts = compose(
             client=client,
             engine=engine,
             policy=policy,
-            observer=observer or Silent(),
+            observer=observer or NullObserver(),
             replica=replica,
-            lane=lane,
+            priority_client=priority_client,
             tools=self.tools,
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
         self._replica = Replica(self.parts)
         self.embedding = Embedding(embedders, admission=self._base.admission, filters=policy.filters)
-        self.kept = KeptTurns(self._base.storage.history, self._base.storage.notes)
+        self.kept = TurnReader(self._base.storage.history, self._base.storage.notes)
         self.images = self._base.storage.images
         self.memory = self._base.storage.ledger.memory
 
@@ -136,35 +136,31 @@ class Sessions:
         """Return the connections attached to conversations in which a turn runs here."""
         return self._base.directory.readers()
 
-    async def adopt(self, person: Owner, client: Client) -> None:
-        """Give a person what an older version kept for this client alone; does nothing if the client is the owner."""
-        await self._commands.adopter.adopt(person, client)
-
     def disconnect(self, subscriber: Subscriber) -> None:
         """Forget a closed connection, and cancel turns without attached connections."""
         for conversation in self._base.directory.detach(subscriber):
-            self._base.attendance.look(conversation)
-            self._replica.leave_the_list(conversation)
-            self._base.directory.tidy(conversation)
+            self._base.grace_periods.check(conversation)
+            self._replica.unwatch(conversation)
+            self._base.directory.drop_if_idle(conversation)
 
     def send(
         self,
         owner: Owner,
         subscriber: Subscriber,
-        send: Send,
-        generation: Generation,
-        names: Names | None = None,
+        send: MessageRequest,
+        generation: GenerationConfig,
+        names: TurnMessageIds | None = None,
         *,
         playback: Playback | None = None,
     ) -> asyncio.Task[Refused | None]:
         """Take a message; see `Turns.send`. Raises Refused if the server takes no messages at all."""
         return self._commands.turns.send(owner, subscriber, send, generation, names, playback=playback)
 
-    async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
+    async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
         """Begin a turn without a conversation; its reader cancels it when it leaves. Raises Refused."""
         return await self._commands.ephemeral.answer(owner, ask)
 
-    async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
+    async def answers(self, owner: Owner, asks: Sequence[EphemeralRequest]) -> ReplySet:
         """Begin turns for several prompts, or several for one; their one reader cancels them. Raises Refused."""
         return await self._commands.ephemeral.answers(owner, asks)
 
@@ -172,7 +168,7 @@ class Sessions:
         """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
         return self._commands.ephemeral.reading_images(owner, group)
 
-    async def count(self, owner: Owner, ask: Ask) -> int:
+    async def count(self, owner: Owner, ask: EphemeralRequest) -> int:
         """Return the number of tokens that a prompt without a conversation would have. Raises Refused."""
         return await self._commands.ephemeral.count(owner, ask)
 
@@ -184,33 +180,33 @@ class Sessions:
         return self._commands.turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
-        self, owner: Owner, cancel: Cancel, *, tell: Tell = lambda _: None
+        self, owner: Owner, cancel: Cancel, *, tell: OnCancelled = lambda _: None
     ) -> Cancelled:
         """Have the replica that runs a turn decide its end; `tell` is called before that is told. Raises Refused."""
         place = cancel.conversation_id
         if place is None and cancel.turn_id is not None:
-            place = await self._peers.forwarder.place_of(owner, cancel.turn_id)
+            place = await self._peers.forwarder.conversation_of(owner, cancel.turn_id)
         if place is None:
-            tell(met := Cancelled(cancel.turn_id, already=True))
-            return met
+            tell(outcome := Cancelled(cancel.turn_id, already=True))
+            return outcome
         with self._base.directory.using(owner, place) as conversation:
             return await self._peers.forwarder.cancel(conversation, cancel, tell)
 
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
-    ) -> Told:
+    ) -> CallOutcome:
         """Take a result or a decision for a call. Without a conversation: for the attached one that has the call.
 
         Raises Refused.
         """
         place = conversation_id or await self._place_of_call(subscriber, answer.call_id)
         with self._base.directory.using(owner, place) as conversation:
-            met = await self._commands.answering.answer(conversation, answer)
-        return Told(place, met.state, met.already)
+            outcome = await self._commands.answering.answer(conversation, answer)
+        return CallOutcome(place, outcome.state, outcome.already)
 
     async def answer_calls(
         self, owner: Owner, conversation_id: str, answers: Sequence[CallAnswer]
-    ) -> list[Answered]:
+    ) -> list[AnswerOutcome]:
         """Take results or decisions for the calls of one reply; none if one is refused. Raises Refused."""
         with self._base.directory.using(owner, conversation_id) as conversation:
             return await self._commands.answering.answer_all(conversation, answers)
@@ -233,7 +229,7 @@ class Sessions:
     async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
         attached = self._base.directory.attached(subscriber)
         for conversation in attached:
-            if conversation.has_told(call_id):
+            if conversation.has_published(call_id):
                 return conversation.conversation_id
         for conversation in attached:
             if await self._base.storage.history.call(conversation.keys, call_id) is not None:
@@ -245,16 +241,16 @@ class Sessions:
         if (conversation := self._base.directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
-    async def place_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
+    async def conversation_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
         """Return the conversation of a turn that runs anywhere, or that a conversation of `by` has. Raises Refused."""
-        if (running := await self._peers.forwarder.place_of(owner, turn_id)) is not None:
+        if (running := await self._peers.forwarder.conversation_of(owner, turn_id)) is not None:
             return running
         for conversation in self._base.directory.attached(by):
             if await self._base.storage.history.turn(conversation.keys, turn_id) is not None:
                 return conversation.conversation_id
         return None
 
-    async def exchange(self, owner: Owner, conversation_id: str, name: str) -> Exchange | None:
+    async def exchange(self, owner: Owner, conversation_id: str, name: str) -> ExchangeIds | None:
         """Return the exchange of a `client_msg_id`, or of the id of its turn or a message of it. Raises Refused."""
         history = self._base.storage.history
         with self._base.directory.using(owner, conversation_id) as conversation:
@@ -262,12 +258,12 @@ class Sessions:
             record = await history.turn_of(keys, name) or await history.turn(keys, name)
             if record is None and (message := await history.message(keys, name)) is not None:
                 record = await history.turn(keys, message.turn_id)
-        return None if record is None else Exchange(record.message_id, record.reply_id)
+        return None if record is None else ExchangeIds(record.message_id, record.reply_id)
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Remove an exchange whose turn has ended; does nothing if there is none. Raises Refused."""
         conversation = self._base.directory.open(owner, conversation_id)
-        await self._base.changes.carry_through(
+        await self._base.changes.complete(
             conversation, self._commands.remover.take_back(conversation, turn_id)
         )
 
@@ -281,21 +277,19 @@ class Sessions:
         before: str | None = None,
         leaf: str | None = None,
         ref: str | None = None,
-    ) -> Shown:
+    ) -> PageWithStatus:
         """Return a page of the active branch, and attach the caller: events after `seq` follow.
 
         `leaf`: a message; the branch through it becomes the active one, and all other attached connections are told.
         Raises Refused.
         """
         with self._base.directory.using(owner, conversation_id) as conversation:
-            await conversation.returning.told(subscriber)
+            await conversation.resumes.wait(subscriber)
             await self._peers.watching.try_to_begin(conversation)
             if leaf is not None:
                 activation = self._commands.brancher.activate(conversation, leaf, by=subscriber)
-                await self._base.changes.carry_through(conversation, activation)
-            reading = await read_steadily(
-                self._base.storage.history, conversation, limit=limit, before=before
-            )
+                await self._base.changes.complete(conversation, activation)
+            reading = await read_branch(self._base.storage.history, conversation, limit=limit, before=before)
             conversation.attach(subscriber)
             return page_of(conversation, reading, subscriber, limit=limit, ref=ref)
 
@@ -304,18 +298,18 @@ class Sessions:
         owner: Owner,
         subscriber: Subscriber,
         conversation_id: str,
-        position: Position,
+        position: ReaderPosition,
         *,
         ref: str | None,
     ) -> None:
         """Send a connection what it missed after a position, and attach it. Raises Refused."""
         using = self._base.directory.using(owner, conversation_id)
-        with using as conversation, conversation.returning.under_way(subscriber):
+        with using as conversation, conversation.resumes.resuming(subscriber):
             try:
                 await self._peers.watching.try_to_begin(conversation)
                 await resume(self._base.storage.history, conversation, subscriber, position, ref=ref)
             finally:
-                self._replica.leave_the_list(conversation)
+                self._replica.unwatch(conversation)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Return the owner's conversations, newest first. Raises Refused."""
@@ -333,7 +327,7 @@ class Sessions:
                 async with asyncio.timeout(SEARCH_WAIT_S):
                     await place.enter_async_context(self._searches.place(group or str(owner)))
             except TimeoutError:
-                raise Overloaded(_MANY_SEARCHES, retry_after_ms=AGAIN_MS) from None
+                raise Overloaded(_TOO_MANY_SEARCHES, retry_after_ms=AGAIN_MS) from None
             return await self._base.storage.search.find(owner, query, limit=limit, before=before)
 
     async def share(self, owner: Owner, conversation_id: str) -> str:
@@ -371,7 +365,7 @@ class Sessions:
         """Return the turns that run on this replica."""
         return [*listed(self._base.directory), *self._commands.ephemeral.turns()]
 
-    def stop_ephemeral(self, turn_id: str) -> bool | None:
+    def cancel_ephemeral(self, turn_id: str) -> bool | None:
         """End a turn without a conversation for an operator; see `EphemeralTurns.cancel`."""
         return self._commands.ephemeral.cancel(turn_id)
 
@@ -381,13 +375,13 @@ class Sessions:
         if turn is None:
             return None
         cancel = Cancel(conversation_id=turn.conversation_id, turn_id=turn_id, by_operator=True)
-        met = self.cancel(turn.owner, cancel)
-        if met is None or met.is_forwarded:
-            met = await self.cancel_elsewhere(turn.owner, cancel)
-        return turn.owner, met
+        outcome = self.cancel(turn.owner, cancel)
+        if outcome is None or outcome.is_forwarded:
+            outcome = await self.cancel_elsewhere(turn.owner, cancel)
+        return turn.owner, outcome
 
     @property
-    def replicas(self) -> Gathering:
+    def replicas(self) -> ScatterGather:
         """The way in which the floor above asks its peers on all replicas."""
         return self._peers.gathering
 
@@ -400,7 +394,7 @@ class Sessions:
     ) -> None:
         """Remove a conversation and its running turn; all attached connections are told. Raises Refused."""
         using = self._base.directory.using(owner, conversation_id)
-        with using as conversation, conversation.deletion.asked_by(subscriber, ref):
+        with using as conversation, conversation.deletion.requested_by(subscriber, ref):
             await self._commands.deleter.delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
@@ -408,10 +402,10 @@ class Sessions:
         return SessionStatistics(
             len(self._base.directory),
             len(self._base.admission),
-            self._base.lane.journal.pipelines,
+            self._base.priority_client.journal.pipelines,
             self.tools.statistics(),
             unsaved=self._base.directory.unsaved(),
-            journal_bytes=self._base.lane.journal.bytes,
+            journal_bytes=self._base.priority_client.journal.bytes,
             reaped=self._peers.reaper.closed,
             store=self.memory.servers,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
-from connections.wire import frames, table
+from connections.protocol import frame_kinds, frames
 from specs.examples import example_of
 from specs.schemas import client_frames, name_of, schemas, server_frames
 
@@ -43,7 +43,8 @@ def document() -> dict[str, Any]:
                 "messages": {_key(one): {"$ref": f"#/components/messages/{_key(one)}"} for one in every},
             }
         },
-        "operations": {_key(asked): _asked(asked) for asked in client_frames()} | {"tell": _told()},
+        "operations": {_key(asked): _request_operation(asked) for asked in client_frames()}
+        | {"tell": _events_operation()},
         "components": {
             "messages": {_key(one): _message(one) for one in every},
             "schemas": schemas("#/components/schemas/{name}"),
@@ -73,15 +74,15 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
     }
 
 
-def _asked(frame: type[msgspec.Struct]) -> dict[str, Any]:
+def _request_operation(frame: type[msgspec.Struct]) -> dict[str, Any]:
     """What the server receives, and what it answers at once."""
-    answers = table.CLIENT_FRAMES[frame].answers
-    told = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
-    reply = {"reply": told} if answers else {}
+    answers = frame_kinds.CLIENT_FRAMES[frame].answers
+    response = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
+    reply = {"reply": response} if answers else {}
     return {"action": "receive", "channel": _CHANNEL, "messages": _references([frame]), **reply}
 
 
-def _told() -> dict[str, Any]:
+def _events_operation() -> dict[str, Any]:
     """What the server sends unasked, to all whom it concerns."""
     return {"action": "send", "channel": _CHANNEL, "messages": _references(server_frames())}
 

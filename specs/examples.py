@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from connections.wire.frames import ClientFrame
+from connections.protocol.frames import ClientFrame
 
 Example = dict[str, Any]
 
@@ -43,7 +43,7 @@ def _by_type(*examples: Example) -> dict[str, Example]:
 _CALL: Example = {"call_id": "call_1"}
 _LISTED: Example = {**_TEA, "title": "Green tea", "updated_at": 1790000042000, "messages": 5}
 
-ASKED = _by_type(
+REQUEST_EXAMPLES = _by_type(
     {
         "type": "hello",
         "client_id": "ann-laptop",
@@ -104,7 +104,7 @@ ASKED = _by_type(
 )
 """What a client sends, by its type."""
 
-TOLD = _by_type(
+EVENT_EXAMPLES = _by_type(
     {
         "type": "ready",
         "connection_id": "conn_20abb47e3dfee2f6",
@@ -325,4 +325,6 @@ TOLD = _by_type(
 
 def example_of(frame: type[msgspec.Struct]) -> Example:
     """Return the example of a kind of frame."""
-    return (ASKED if issubclass(frame, ClientFrame) else TOLD)[str(frame.__struct_config__.tag)]
+    return (REQUEST_EXAMPLES if issubclass(frame, ClientFrame) else EVENT_EXAMPLES)[
+        str(frame.__struct_config__.tag)
+    ]

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.account.acts import Erased, ExportEnd
-from connections.admin.queries import MOST
-from connections.admin.telling import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
-from connections.agui.fields import RunInput
-from connections.agui.wire import RunError
-from connections.aisdk.asking import UIChatRequest
-from connections.aisdk.door import ChatStopped
-from connections.audio import wire as sound
-from connections.authentication.ticket_door import TicketGiven
+from connections.account.owner_data import Erased, ExportEnd
+from connections.admin.query_params import MOST
+from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
+from connections.agui.events import RunError
+from connections.agui.request_models import RunInput
+from connections.aisdk.endpoint import ChatStopped
+from connections.aisdk.requests import UIChatRequest
+from connections.audio import schemas as sound
+from connections.authentication.ticket_endpoint import TicketGiven
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
-from connections.events.door import PATH as EVENTS
-from connections.http.json_answers import RefusalBody
-from connections.images.reading import TYPES as IMAGE_TYPES
-from connections.messages.fields import CountRequest, MessageRequest
+from connections.events.endpoint import PATH as EVENTS
+from connections.http.json_responses import RefusalBody
+from connections.images.validation import TYPES as IMAGE_TYPES
+from connections.messages.models import CountRequest, MessageRequest
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.openai import wire
-from connections.openai.requests.fields import ChatRequest, CompletionRequest
+from connections.openai.requests.models import ChatRequest, CompletionRequest
 from connections.openai.requests.sampling import OFF
-from connections.responses.answers.wire import Conversation, ConversationDeleted, Response
-from connections.responses.further_doors import Compaction, Counted
-from connections.responses.kept_door import Deleted, Items
-from connections.responses.requests.fields import ConversationFields, Creation
-from connections.wire.facts import ServerFacts
-from connections.wire.frames import Name
-from connections.wire.params import MAX_INTEGER
+from connections.protocol.frames import Name
+from connections.protocol.params import MAX_INTEGER
+from connections.protocol.server_info import ServerFacts
+from connections.responses.input_endpoints import Compaction, Counted
+from connections.responses.output.wire import Conversation, ConversationDeleted, Response
+from connections.responses.requests.models import ConversationFields, Creation
+from connections.responses.stored_response_endpoint import Deleted, Items
 from sessions.attachment import Attachment
-from sessions.store.belongings import ExportedConversation, ExportedMessage
+from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
-from specs import openapi_replies
+from specs import openapi_model_endpoints
 from specs.openapi_parts import (
     BEARER,
     PLACE,
@@ -46,11 +46,11 @@ from specs.openapi_parts import (
     operation,
     reading,
     refusals,
-    told_as,
+    response_of,
 )
-from specs.schemas import Schema, asked, named, told
+from specs.schemas import Schema, named, request_schemas, response_schemas
 
-_TOLD = (
+_RESPONSE_TYPES = (
     Report,
     Attachment,
     TicketGiven,
@@ -109,17 +109,17 @@ def document() -> Part:
         | _account()
         | _admin()
         | _events()
-        | openapi_replies.paths()
+        | openapi_model_endpoints.paths()
         | _specifications(),
         "components": {
-            "schemas": asked(
+            "schemas": request_schemas(
                 (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), PLACE, _RANGES
             )
-            | asked((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
-            | asked((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
-            | told(_TOLD, PLACE)
-            | told((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE)
-            | told((Conversation, ConversationDeleted), PLACE),
+            | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
+            | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
+            | response_schemas(_RESPONSE_TYPES, PLACE)
+            | response_schemas((Response, Deleted, Items, Counted, Compaction, EmbeddingList), PLACE)
+            | response_schemas((Conversation, ConversationDeleted), PLACE),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a JWT."},
                 "key": {
@@ -220,7 +220,7 @@ def _account() -> Part:
         "schema": named(Name),
     }
     line = {"oneOf": [of_type(kind) for kind in (ExportedConversation, ExportedMessage, ExportEnd)]}
-    lines = told_as("One of these a line; the last one is an `end`.", "application/x-ndjson", line)
+    lines = response_of("One of these a line; the last one is an `end`.", "application/x-ndjson", line)
     export = operation("All that is kept of whoever asks.", {"200": lines, **why})
     erase = operation("Erases it.", {"200": as_json("How much there was.", of_type(Erased)), **why})
     security = {"parameters": [client], "security": [{}, {"bearer": []}]}
@@ -262,7 +262,7 @@ def _admin() -> Part:
         "/v1/admin/export": {
             "get": _act(
                 "All that is kept of an owner.",
-                told_as("One of these a line; the last one is an `end`.", "application/x-ndjson", line),
+                response_of("One of these a line; the last one is an `end`.", "application/x-ndjson", line),
                 owner,
             )
         },
@@ -281,7 +281,7 @@ def _act(summary: str, done: Part, parameters: list[Part]) -> Part:
 
 def _events() -> Part:
     answers = {
-        "200": told_as(
+        "200": response_of(
             "What happens, as it does on /v1/ws.", "text/event-stream", event("A frame of the server's.")
         ),
         **refusals(RefusalBody, {400: "A name that nothing can have.", 401: "No token, or a bad one."}),
@@ -321,6 +321,8 @@ def _specifications() -> Part:
     shape = {"type": "object"}
     return {
         "/openapi.json": reading("This document.", {"200": as_json("OpenAPI.", shape)}),
-        "/asyncapi.yaml": reading("The WebSocket.", {"200": told_as("AsyncAPI.", "application/yaml", shape)}),
+        "/asyncapi.yaml": reading(
+            "The WebSocket.", {"200": response_of("AsyncAPI.", "application/yaml", shape)}
+        ),
         "/schemas/v1.json": reading("The frames.", {"200": as_json("JSON Schema.", shape)}),
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from connections.wire.frames import Name
+from connections.protocol.frames import Name
 from specs.schemas import Schema, name_of, named
 
 Part = dict[str, Any]
@@ -51,15 +51,15 @@ def refusals(body: type[msgspec.Struct], why: dict[int, str]) -> Part:
 
 def as_json(words: str, schema: Schema) -> Part:
     """An answer of JSON."""
-    return told_as(words, "application/json", schema)
+    return response_of(words, "application/json", schema)
 
 
 def as_text(words: str, media_type: str) -> Part:
     """An answer of plain text."""
-    return told_as(words, media_type, {"type": "string"})
+    return response_of(words, media_type, {"type": "string"})
 
 
-def told_as(words: str, media_type: str, schema: Schema) -> Part:
+def response_of(words: str, media_type: str, schema: Schema) -> Part:
     """An answer of a media type."""
     return {"description": words, "content": {media_type: {"schema": schema}}}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from connections.wire import table
-from connections.wire.frames import ClientFrame
-from specs.examples import ASKED, Example, example_of
+from connections.protocol import frame_kinds
+from connections.protocol.frames import ClientFrame
+from specs.examples import REQUEST_EXAMPLES, Example, example_of
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
 
 Struct = type[msgspec.Struct]
@@ -62,10 +62,10 @@ class _Page:
         """Yield what a frame is, how it is answered, its fields, an example."""
         shape, tag = self._shapes[name_of(frame)], _tag(frame)
         is_asked = issubclass(frame, ClientFrame)
-        is_answer = not is_asked and tag in ASKED
+        is_answer = not is_asked and tag in REQUEST_EXAMPLES
         yield f"### {tag} (answer)\n" if is_answer else f"### {tag}\n"
         yield from _paragraphs(shape["description"])
-        if notes := _asked(frame) if is_asked else _told(frame):
+        if notes := _request_heading(frame) if is_asked else _event_heading(frame):
             yield "\n".join(wrap(notes, COLUMNS)) + "\n"
         yield from self._fields(shape, is_asked=is_asked, hidden={"type", "ref"} if is_asked else {"type"})
         yield f"```json\n{pretty(example_of(frame))}\n```\n"
@@ -129,14 +129,14 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(" ", "-").translate({ord(mark): None for mark in "()."})
 
 
-def _asked(frame: Struct) -> str:
-    kind = table.CLIENT_FRAMES[frame]
+def _request_heading(frame: Struct) -> str:
+    kind = frame_kinds.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
     return f"Answered by {' or '.join(names)}, or by `error`." if names else "It has no answer."
 
 
-def _told(frame: Struct) -> str:
-    feature = next(kind.feature for kind in table.SERVER_FRAMES.values() if kind.struct is frame)
+def _event_heading(frame: Struct) -> str:
+    feature = next(kind.feature for kind in frame_kinds.SERVER_FRAMES.values() if kind.struct is frame)
     return f"Sent to clients that named the feature `{feature}` in `hello`." if feature else ""
 
 

@@ -14,10 +14,10 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections.wire import frames, params, table
+from connections.protocol import frame_kinds, frames, params
 from engine import messages
-from sessions.conversation.paging import HistoryPage, ShownMessage
-from sessions.running.replies import MOST_REPLIES
+from sessions.conversation.history_page import HistoryPage, ShownMessage
+from sessions.running.replies import MAX_REPLIES
 from sessions.store.history.index import Listed
 
 Schema = dict[str, Any]
@@ -35,7 +35,7 @@ _NAMES: dict[type, str] = {
 }
 """What the page and its users call what has another name in the code."""
 
-_DOORS = {"connections.responses": "Responses"}
+_ENDPOINT_PREFIXES = {"connections.responses": "Responses"}
 """Doors whose types are called as another door's are: what begins their names here."""
 
 _LENGTH: Schema = {"minimum": params.UNLIMITED, "not": {"const": 0}}
@@ -46,7 +46,7 @@ _RANGES: dict[str, Schema] = {
     "top_k": {"minimum": 0, "maximum": params.MAX_INTEGER},
     "repetition_penalty": {"minimum": params.MIN_PENALTY, "maximum": params.MAX_PENALTY},
     "seed": {"minimum": 0, "maximum": params.MAX_INTEGER},
-    "n": {"minimum": 1, "maximum": MOST_REPLIES},
+    "n": {"minimum": 1, "maximum": MAX_REPLIES},
     "min_p": {"minimum": 0, "maximum": 1},
     "presence_penalty": {"minimum": -2, "maximum": 2},
     "frequency_penalty": {"minimum": -2, "maximum": 2},
@@ -70,22 +70,24 @@ def client_frames() -> Types:
 
 def server_frames() -> Types:
     """What the native door sends, in the order of the protocol's table."""
-    return tuple(kind.struct for kind in table.SERVER_FRAMES.values())
+    return tuple(kind.struct for kind in frame_kinds.SERVER_FRAMES.values())
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:
     """What a type is called in the specifications: a client's is a request."""
     is_asked = issubclass(frame, frames.ClientFrame)
-    door = next((own for room, own in _DOORS.items() if frame.__module__.startswith(f"{room}.")), "")
+    door = next(
+        (own for room, own in _ENDPOINT_PREFIXES.items() if frame.__module__.startswith(f"{room}.")), ""
+    )
     return f"{frame.__name__}Request" if is_asked else _NAMES.get(frame, door + frame.__name__)
 
 
 def schemas(place: str) -> dict[str, Schema]:
     """The schema of every frame and of what is in it, by name. `place`: a template for references, as `#/$defs/{name}`."""
-    return asked(client_frames(), place) | told(server_frames(), place)
+    return request_schemas(client_frames(), place) | response_schemas(server_frames(), place)
 
 
-def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
+def request_schemas(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
     """Schemas of what is read. `own`: ranges of fields, where they are not those of the native door."""
     found = _components(types, place)
     ranges = {**_RANGES, **(own or {})}
@@ -98,7 +100,7 @@ def asked(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> 
     return found
 
 
-def told(types: Types, place: str) -> dict[str, Schema]:
+def response_schemas(types: Types, place: str) -> dict[str, Schema]:
     """Schemas of what is written."""
     found = _components(types, place)
     for struct in structs(types):

@@ -1,12 +1,12 @@
-"""Why sound is not recognized, or words are not spoken. Messages are for the sender, except for ModelUnusable's.
+"""Why sound is not recognized, or words are not spoken. Messages are for the sender, except for ModelLoadError's.
 
 SpeechError
 ├── BadSound            the file is not a supported kind of sound
 │   └── TooMuchSound    it lasts too long
 ├── RecognizerLost      the recognizer's process ended, or is not ready yet
-├── TooFarBehind        more sound came than can be processed
+├── RecognitionOverload        more sound came than can be processed
 ├── VoiceFailed         the voice's process ended, or is not ready yet
-└── ModelUnusable       the operator's model can't be served
+└── ModelLoadError       the operator's model can't be served
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecognizerLost(SpeechError):
     """The recognizer's process ended while it listened, or could not be started yet."""
 
 
-class TooFarBehind(SpeechError):
+class RecognitionOverload(SpeechError):
     """Sound comes faster than it can be processed, and too much waits."""
 
 
@@ -36,5 +36,5 @@ class VoiceFailed(SpeechError):
     """The voice could not be started, stalled, or ended in the middle."""
 
 
-class ModelUnusable(SpeechError):
+class ModelLoadError(SpeechError):
     """A model, or something that it needs, can't be used. The message is for the operator."""

@@ -18,17 +18,16 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from xdist.remote import Producer
 
-from connections.limits import meter, shared_seats
-from sessions.commands import adopting
+from connections.limits import quota_limiter, redis_leases
 from sessions.running import runner
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
-from sessions.tools.functions import found
+from sessions.tools.functions import discovery
 from sessions.turn import turn_journal
-from tests.distribution import BySharing
-from tests.packages import missing
+from tests.coverage_tracing import coverage_enabled, disable_coverage
+from tests.debian_packages import missing
 from tests.server_process import ServerProcess, serving
-from tests.traced import trace_none, traced
+from tests.xdist_scheduling import SharedServerScheduling
 
 for name in ("NO_PROXY", "no_proxy"):  # a proxy may be needed for packages; loopback is no business of its
     os.environ[name] = "127.0.0.1,localhost"
@@ -69,10 +68,10 @@ TAKE_LONG = frozenset(
         "app/test_conversion.py",
         "app/test_memory.py",
         "app/test_profiling.py",
-        "app/test_realtime_sound.py",
+        "app/test_realtime_audio.py",
         "app/test_speech_models.py",
         "app/test_tool_attacks.py",
-        "attack/test_attacks_on_every_door.py",
+        "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",
         "bench/engine/test_gpu.py",
         "bench/engine/test_images.py",
@@ -85,15 +84,15 @@ TAKE_LONG = frozenset(
         "browser/test_axe.py",
         "browser/test_embedding.py",
         "browser/test_events.py",
-        "browser/test_growing.py",
+        "browser/test_streaming_markdown.py",
         "browser/test_images.py",
         "browser/test_live_translation.py",
         "browser/test_many_devices.py",
         "browser/test_over_tls.py",
-        "browser/test_survival.py",
-        "browser/test_talking.py",
+        "browser/test_reload.py",
+        "browser/test_voice.py",
         "chaos/test_gateway.py",
-        "chaos/test_odd_clients.py",
+        "chaos/test_fuzzers.py",
         "chaos/test_replicas.py",
         "chaos/test_upgrade.py",
         "clients/test_realtime_voice_clients.py",
@@ -105,7 +104,7 @@ TAKE_LONG = frozenset(
         "deploy/test_rolling_restart.py",
         "deploy/test_smuggling.py",
         "deploy/test_wheel.py",
-        "e2e/test_bad_days.py",
+        "e2e/test_crashes.py",
         "e2e/test_continue.py",
         "e2e/test_images.py",
         "e2e/test_replicas.py",
@@ -118,7 +117,7 @@ TAKE_LONG = frozenset(
         "engine/fleet/test_fleet.py",
         "engine/launcher/test_launched.py",
         "engine/loading/test_compiling.py",
-        "engine/loading/test_trial.py",
+        "engine/loading/test_dry_run.py",
         "engine/process/test_client.py",
         "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",
@@ -126,7 +125,7 @@ TAKE_LONG = frozenset(
         "midstream/terminal/test_pipe.py",
         "midstream/terminal/voice/test_voice_chat.py",
         "sessions/tools/test_rogue_servers.py",
-        "speech/models/test_ears.py",
+        "speech/models/test_streaming_recognizers.py",
     }
 )
 """What takes a quarter of a minute of a processor or more: `make test-long` and the CI run it, `make test` does not."""
@@ -140,9 +139,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedServerScheduling | None:
     """Have one worker start the server that many files share, where whole files are given to workers."""
-    return BySharing(config, log) if config.getvalue("dist") == "loadfile" else None
+    return SharedServerScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -172,9 +171,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_traced() -> None:
+def trace_selected() -> None:
     """Coverage follows those processes alone that say so."""
-    trace_none()
+    disable_coverage()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -182,38 +181,40 @@ def installed_once() -> Iterator[None]:
     """What is installed is looked up once for each path: thousands of tests start a service, and a look takes 9 ms."""
     look_up = cache(lambda group, _: entry_points(group=group))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(found, "entry_points", lambda *, group: look_up(group, tuple(sys.path)))
+        patched.setattr(discovery, "entry_points", lambda *, group: look_up(group, tuple(sys.path)))
         yield
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow store, but where a test is about slow ones."""
-    for module in (runner, turn_journal, meter, shared_seats, adopting):
+    for module in (runner, turn_journal):
         monkeypatch.setattr(module, "PATIENCE_S", 10.0)
+    for module in (quota_limiter, redis_leases):
+        monkeypatch.setattr(module, "TIMEOUT_S", 10.0)
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A running server with the demo model, shared by tests that leave it as it is. Use a `client_id` of your own."""
     with ExitStack() as stack:
-        with traced():
+        with coverage_enabled():
             shared = stack.enter_context(serving(tmp_path_factory.mktemp("server")))
         yield shared
 
 
 @pytest.fixture(scope="session")
-def hardy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def restartable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """The server behind `own_server`."""
     with serving(tmp_path_factory.mktemp("own_server")) as hardy:
         yield hardy
 
 
 @pytest.fixture
-def own_server(hardy_server: ServerProcess) -> ServerProcess:
+def own_server(restartable_server: ServerProcess) -> ServerProcess:
     """A running server that the test may stop, kill and restart. Others did so before: use a `client_id` of your own."""
-    hardy_server.bring_back()
-    return hardy_server
+    restartable_server.bring_back()
+    return restartable_server
 
 
 @pytest.fixture

@@ -112,10 +112,16 @@ class ServerProcess:
         self.start()
 
     def bring_back(self) -> None:
-        """Starts it again where it was ended; waits until it is ready."""
+        """Starts it again where it has ended, or ends at this moment; waits until it is ready."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        self.wait_ready()
+            return
+        try:
+            self.wait_ready()
+        except AssertionError:
+            if self.process.poll() is None:
+                raise
+            self.start()
 
     def engine_pid(self) -> int:
         """The process id of the engine that runs now."""
@@ -168,9 +174,10 @@ def serving(
     command: Sequence[str] = ("app", "serve"),
     python: str = sys.executable,
     trust: ssl.SSLContext | None = None,
+    root: Path | None = None,
 ) -> Iterator[ServerProcess]:
     """A server that runs inside the block; it speaks TLS where it is asked with `trust`."""
-    server = ServerProcess(folder, environ, command=command, python=python, trust=trust)
+    server = ServerProcess(folder, environ, command=command, python=python, trust=trust, root=root)
     try:
         server.start()
         yield server

@@ -16,7 +16,7 @@ import click
 from engine.printable import printable
 
 if TYPE_CHECKING:
-    from app.administration.asking import Service
+    from app.administration.client import AdminClient
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _principal = click.option(
@@ -47,11 +47,11 @@ def admin(context: click.Context, url: str, key: str | None) -> None:
 @_json
 @click.pass_obj
 def connections(
-    asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
+    target: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
     """List all connections, on all replicas."""
     columns = ("connection_id", "door", "principal", "client_id", "opened_at", "waiting_bytes", "replica")
-    with _service(asked) as service:
+    with _admin_client(target) as service:
         _show(service.rows("connections", _query(principal, client_id)), columns, as_json=as_json)
 
 
@@ -61,24 +61,24 @@ def connections(
 @_json
 @click.pass_obj
 def turns(
-    asked: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
+    target: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
     """List replies that run or wait, on all replicas."""
     columns = ("turn_id", "state", "chars", "principal", "client_id", "conversation_id", "model", "replica")
-    with _service(asked) as service:
+    with _admin_client(target) as service:
         _show(service.rows("turns", _query(principal, client_id)), columns, as_json=as_json)
 
 
 @admin.command("keys")
 @_json
 @click.pass_obj
-def list_keys(asked: tuple[str, str | None], *, as_json: bool) -> None:
+def list_keys(target: tuple[str, str | None], *, as_json: bool) -> None:
     """List API keys with their terms, and their use since midnight UTC."""
     columns = (
         *("name", "kind", "expires_at", "expired", "scopes", "models", "messages_today"),
         *("messages_per_day", "replies_today", "tokens_today", "tokens_per_day"),
     )
-    with _service(asked) as service:
+    with _admin_client(target) as service:
         _show(service.rows("keys", {}), columns, as_json=as_json)
 
 
@@ -89,7 +89,7 @@ def list_keys(asked: tuple[str, str | None], *, as_json: bool) -> None:
 @_json
 @click.pass_obj
 def disconnect(
-    asked: tuple[str, str | None],
+    target: tuple[str, str | None],
     connection_id: str | None,
     principal: str | None,
     client_id: str | None,
@@ -103,20 +103,22 @@ def disconnect(
     if (connection_id is None) == (principal is None) or (connection_id and client_id):
         raise click.UsageError("Name either a connection or a --principal.")
     path = f"/connections/{quote(connection_id, safe='')}" if connection_id else "/connections"
-    with _service(asked) as service:
-        told = service.ask("DELETE", path, _query(principal, client_id))
-        _tell(told, f"{told['connections']} connections were ended.", as_json=as_json)
+    with _admin_client(target) as service:
+        result = service.request("DELETE", path, _query(principal, client_id))
+        _print_result(result, f"{result['connections']} connections were ended.", as_json=as_json)
 
 
 @admin.command()
 @click.argument("turn_id")
 @_json
 @click.pass_obj
-def stop(asked: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
+def stop(target: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
     """End a reply. Its history keeps what was seen; its readers learn that an operator ended it."""
-    with _service(asked) as service:
-        told = service.ask("DELETE", f"/turns/{quote(turn_id, safe='')}")
-        _tell(told, "It had ended before." if told["already"] else "The reply was ended.", as_json=as_json)
+    with _admin_client(target) as service:
+        result = service.request("DELETE", f"/turns/{quote(turn_id, safe='')}")
+        _print_result(
+            result, "It had ended before." if result["already"] else "The reply was ended.", as_json=as_json
+        )
 
 
 @admin.command()
@@ -128,12 +130,12 @@ def stop(asked: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
 @_json
 @click.pass_obj
 def export(
-    asked: tuple[str, str | None], principal: str, client_id: str | None, output: Path, *, as_json: bool
+    target: tuple[str, str | None], principal: str, client_id: str | None, output: Path, *, as_json: bool
 ) -> None:
     """Write all stored data of an owner to a file."""
-    with _service(asked) as service:
+    with _admin_client(target) as service:
         count = service.export(_query(principal, client_id), output)
-        _tell({"conversations": count}, f"{count} conversations are in {output}.", as_json=as_json)
+        _print_result({"conversations": count}, f"{count} conversations are in {output}.", as_json=as_json)
 
 
 @admin.command()
@@ -143,28 +145,28 @@ def export(
 @_json
 @click.pass_obj
 def erase(
-    asked: tuple[str, str | None], principal: str, client_id: str | None, *, yes: bool, as_json: bool
+    target: tuple[str, str | None], principal: str, client_id: str | None, *, yes: bool, as_json: bool
 ) -> None:
     """Erase all stored data of an owner. Running replies are ended; backups are not changed."""
     if not yes:
         whose = principal if client_id is None else f"{principal}, client {client_id}"
         click.confirm(f"Erase all conversations of {whose}?", abort=True, err=True)
-    with _service(asked) as service:
-        told = service.ask("DELETE", "/owner", _query(principal, client_id))
-        _tell(told, f"{told['conversations']} conversations were erased.", as_json=as_json)
+    with _admin_client(target) as service:
+        result = service.request("DELETE", "/owner", _query(principal, client_id))
+        _print_result(result, f"{result['conversations']} conversations were erased.", as_json=as_json)
 
 
 @contextmanager
-def _service(asked: tuple[str, str | None]) -> Iterator[Service]:
+def _admin_client(target: tuple[str, str | None]) -> Iterator[AdminClient]:
     """Yield the named service; a failure is printed in one line."""
-    from app.administration.asking import AdminFailed, Service  # noqa: PLC0415 - other commands need none of it
+    from app.administration.client import AdminClient, AdminRequestError  # noqa: PLC0415 - other commands need none of it
 
-    url, key = asked
+    url, key = target
     try:
-        service = Service(url, _key(key))
+        service = AdminClient(url, _key(key))
         yield service
-        _complain_of(sorted(service.silent))
-    except AdminFailed as failure:
+        _warn_unreachable(sorted(service.silent))
+    except AdminRequestError as failure:
         click.echo(f"midstream: {printable(str(failure))}", err=True)
         sys.exit(1)
 
@@ -214,10 +216,10 @@ def _cell(name: str, value: Any) -> str:
     return printable(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
-def _tell(told: dict[str, Any], words: str, *, as_json: bool) -> None:
-    click.echo(json.dumps(told) if as_json else printable(words))
+def _print_result(result: dict[str, Any], words: str, *, as_json: bool) -> None:
+    click.echo(json.dumps(result) if as_json else printable(words))
 
 
-def _complain_of(silent: list[str]) -> None:
+def _warn_unreachable(silent: list[str]) -> None:
     if silent:
         click.echo(f"midstream: replicas that did not answer: {printable(', '.join(silent))}", err=True)

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.delivery.build import Build, built, files, plain, unsummed
 from app.delivery.encodings import Asset, Coding, chosen
-from app.delivery.modules import NotJoined
+from app.delivery.es_modules import BundleError
 
 ASKED_ABOUT = "no-cache"
 """Cached, but revalidated on each use: a new version shows at the next load."""
@@ -52,14 +52,14 @@ class PageFiles(StaticFiles):
 
     async def page(self, scope: Scope, name: str = "index.html") -> Response:
         """Answer a request for a page itself."""
-        build = await self._seen_lately(LOOK_S)
+        build = await self._recent_build(LOOK_S)
         return await _answer(build.pages[name], ASKED_ABOUT, scope)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer a request for a file. Raises HTTPException."""
         named = unsummed(path)
         if named is not None and scope["method"] in {"GET", "HEAD"}:
-            build = await self._seen_lately(inf)
+            build = await self._recent_build(inf)
             if (made := build.made.get(named[0])) is not None:
                 return await _answer(made, _keeping(made, named[1]), scope)
         return await super().get_response(path, scope)
@@ -84,8 +84,8 @@ class PageFiles(StaticFiles):
         asset = self._assets[str(full_path)][1]
         named = unsummed(scope["path"])
         keeping = _keeping(asset, named[1]) if named is not None else ASKED_ABOUT
-        asked = Headers(scope=scope)
-        if "range" in asked and "if-none-match" not in asked:
+        request_headers = Headers(scope=scope)
+        if "range" in request_headers and "if-none-match" not in request_headers:
             headers = _headers(asset, Coding.IDENTITY, keeping)
             return FileResponse(full_path, status_code, headers, asset.media_type, stat_result=stat_result)
         return _Coded(asset, keeping)
@@ -95,7 +95,7 @@ class PageFiles(StaticFiles):
         if known is None or known[0] != _moment(facts):
             self._assets[path] = (_moment(facts), Asset(path, Path(path).read_bytes()))
 
-    async def _seen_lately(self, seconds: float) -> Build:
+    async def _recent_build(self, seconds: float) -> Build:
         """Return a build of the sources, checked at most so many seconds ago."""
         if self._build is not None and monotonic() - self._looked < seconds:
             return self._build
@@ -126,10 +126,10 @@ class _Coded(Response):
 
 
 async def _answer(asset: Asset, keeping: str, scope: Scope) -> Response:
-    asked = Headers(scope=scope)
-    coding = chosen(asked.get("accept-encoding", "")) if asset.varies else Coding.IDENTITY
+    request_headers = Headers(scope=scope)
+    coding = chosen(request_headers.get("accept-encoding", "")) if asset.varies else Coding.IDENTITY
     headers = _headers(asset, coding, keeping)
-    if _known(asked.get("if-none-match", ""), asset.tag(coding)):
+    if _known(request_headers.get("if-none-match", ""), asset.tag(coding)):
         return NotModifiedResponse(Headers(headers))
     if asset.ready(coding):
         content = asset.coded(coding)
@@ -160,8 +160,8 @@ def _keeping(asset: Asset, asked_for: str) -> str:
 def _built(folder: Path) -> Build:
     try:
         return built(folder)
-    except NotJoined as why:
-        _log.warning("the page is served file by file, which is slow", why=str(why))
+    except BundleError as why:
+        _log.warning("page served unbundled", why=str(why))
         return plain(folder)
 
 

@@ -20,25 +20,25 @@ from cryptography import x509
 from app.doctor.findings import Finding, bad, good, poor, size
 from app.doctor.findings import Verdict as Found
 from app.server.descriptors import SPARE
-from app.server.network import PAGES, tls_of
+from app.server.network import HTTP_SOCKETS, tls_of
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.conversion import PACKAGES, check_file, converted_folder, with_folder
+from app.setup.local_engines import encoded_options
 from app.setup.model_files import in_cache, weights_of
 from app.setup.models import check_models
-from app.setup.own_engines import encoded_options
 from app.setup.tools import tool_box_of
 from app.setup.translator import NAME as TRANSLATOR_NAME
 from app.setup.translator import TRANSLATOR, serves_translator
-from connections.authentication.api_keys import parsed
-from connections.authentication.key_ring import file_of
-from connections.wire.errors import BadList
+from connections.authentication.api_key_store import file_of
+from connections.authentication.api_keys import parse_keys
+from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
 from engine.free_memory import free_memory
-from engine.loading.preflight import Verdict
+from engine.loading.preflight import PreflightResult
 from engine.triton_compiler import triton_trouble
-from sessions.filters.filter_file import FiltersUnusable, filters_from
+from sessions.filters.filter_file import InvalidFilterFile, filters_from
 
 TORCH_S = 60.0
 VERDICT_S = 300.0
@@ -179,7 +179,7 @@ def _verdict(settings: Settings) -> Finding:
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2]
         return bad("model", f"It can't be examined: {last}", "Please report this.")
-    verdict = msgspec.json.decode(done.stdout, type=Verdict)
+    verdict = msgspec.json.decode(done.stdout, type=PreflightResult)
     if not verdict.serves:
         return bad("model", verdict.words, WAYS_OUT)
     folder = Path(settings.model_path)
@@ -247,7 +247,7 @@ def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding
 
 def _open_files(settings: Settings) -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.max_connections + settings.max_pending_connections + PAGES + SPARE
+    wanted = settings.max_connections + settings.max_pending_connections + HTTP_SOCKETS + SPARE
     if hard != resource.RLIM_INFINITY and hard < wanted:
         return poor(
             "open files",
@@ -288,7 +288,7 @@ def _hooks(settings: Settings) -> Finding:
         tools = tool_box_of(settings)
         if settings.filters is not None:
             filters_from(Path(settings.filters).expanduser())
-    except (SettingsError, FiltersUnusable) as error:
+    except (SettingsError, InvalidFilterFile) as error:
         return bad("filters and tools", str(error), "Mend the file or module that is named.")
     return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
 
@@ -319,9 +319,9 @@ def _keys(source: str) -> Finding:
     if path is None:
         return good("keys", "They are in the setting.")
     try:
-        found = parsed(path.read_text(encoding="utf-8").splitlines())
+        found = parse_keys(path.read_text(encoding="utf-8").splitlines())
         mode = path.stat().st_mode
-    except (OSError, UnicodeDecodeError, BadList) as error:
+    except (OSError, UnicodeDecodeError, InvalidList) as error:
         return bad(
             "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file makes such a file."
         )

@@ -23,10 +23,10 @@ from app.setup.models import file_of
 from app.setup.store import durability_of
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.store.redis.durability import Durability, Unsupported
+from sessions.store.redis.durability import Durability, DurabilityUnsupported
 from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
+from sessions.store.redis.server_config import checked_server_configs, config_warnings
 from sessions.store.redis.servers import connect
-from sessions.store.redis.setup import advice, setups_for
 
 PATIENCE_S = 5.0
 PINGS = 20
@@ -135,11 +135,11 @@ async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
     yield await _clock(client)
     try:
         durability = durability_of(settings)
-        found = await setups_for(client, durability)
-    except (SettingsError, Unsupported) as error:
+        found = await checked_server_configs(client, durability)
+    except (SettingsError, DurabilityUnsupported) as error:
         yield bad("durability", str(error), "Choose another --store-durability, or another store.")
         return
-    sentences = advice(found, durability)
+    sentences = config_warnings(found, durability)
     for sentence in sentences:
         yield poor("durability", sentence)
     if not sentences:

@@ -19,16 +19,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from connections.http.refusals import Refusals
-from connections.limits.bounds import Bounds
-from connections.line.registry import RegistryStatistics
-from engine.door import Engine
+from connections.http.refusal_counters import RefusalCounters
+from connections.limits.bound_counters import BoundCounters
+from connections.manager import ConnectionStatistics
+from engine.api import Engine
 from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
-from sessions.store.redis.memory import Server
-from sessions.store.redis.watched import StoreTally
-from sessions.tools.tally import ToolStatistics
+from sessions.store.redis.instrumented import StoreStats
+from sessions.store.redis.memory import ServerMemory
+from sessions.tools.statistics import ToolStatistics
 
 _FROM_THE_START = {
     "overloaded": 0,
@@ -86,11 +86,11 @@ class Sources:
     """The sources of every scrape. `stores`: the store's clients by their use; `lag`: that of the event loop."""
 
     models: ServedModels
-    connections: Callable[[], RegistryStatistics]
+    connections: Callable[[], ConnectionStatistics]
     sessions: Callable[[], SessionStatistics]
-    refusals: Refusals
-    bounds: Bounds
-    stores: Mapping[str, StoreTally]
+    refusals: RefusalCounters
+    bounds: BoundCounters
+    stores: Mapping[str, StoreStats]
     lag: Durations
     is_draining: Callable[[], bool]
     version: str
@@ -98,10 +98,10 @@ class Sources:
 
 def collectors_of(sources: Sources) -> Iterable[Collector]:
     """Make all collectors."""
-    yield _Pulled(sources)
-    yield _TurnedAway(sources.refusals)
-    yield _Bounded(sources.bounds)
-    yield _Stores(sources.stores)
+    yield _GaugeCollector(sources)
+    yield _RefusalCollector(sources.refusals)
+    yield _BoundCollector(sources.bounds)
+    yield _StoreCollector(sources.stores)
     yield Histogram(
         "midstream_event_loop_lag_seconds", "How late the event loop runs what is due.", sources.lag
     )
@@ -132,7 +132,7 @@ def _buckets(durations: Durations) -> list[tuple[str, float]]:
     return list(zip(bounds, accumulate(map(float, durations.counts)), strict=True))
 
 
-class _Pulled(Collector):
+class _GaugeCollector(Collector):
     def __init__(self, sources: Sources) -> None:
         self._models = sources.models
         self._connections = sources.connections
@@ -190,8 +190,8 @@ class _Pulled(Collector):
         }
 
 
-class _TurnedAway(Collector):
-    def __init__(self, refusals: Refusals) -> None:
+class _RefusalCollector(Collector):
+    def __init__(self, refusals: RefusalCounters) -> None:
         self._refusals = refusals
 
     def collect(self) -> Iterable[Metric]:
@@ -204,14 +204,14 @@ class _TurnedAway(Collector):
         errors = CounterMetricFamily(
             "midstream_errors", "Errors sent to clients, by door and code.", labels=["door", "code"]
         )
-        for door, told in self._refusals.told().items():
-            for code, count in {**_FROM_THE_START, **told}.items():
+        for door, sent in self._refusals.sent().items():
+            for code, count in {**_FROM_THE_START, **sent}.items():
                 errors.add_metric([door.value, code], count)
         yield errors
 
 
-class _Bounded(Collector):
-    def __init__(self, bounds: Bounds) -> None:
+class _BoundCollector(Collector):
+    def __init__(self, bounds: BoundCounters) -> None:
         self._bounds = bounds
 
     def collect(self) -> Iterable[Metric]:
@@ -229,8 +229,8 @@ class _Bounded(Collector):
         yield closes
 
 
-class _Stores(Collector):
-    def __init__(self, tallies: Mapping[str, StoreTally]) -> None:
+class _StoreCollector(Collector):
+    def __init__(self, tallies: Mapping[str, StoreStats]) -> None:
         self._tallies = tallies
 
     def collect(self) -> Iterable[Metric]:
@@ -255,7 +255,7 @@ class _Stores(Collector):
         yield from (calls, waits, running, errors)
 
 
-def _of_memory(servers: Sequence[Server]) -> Iterable[Metric]:
+def _of_memory(servers: Sequence[ServerMemory]) -> Iterable[Metric]:
     used = GaugeMetricFamily(
         "midstream_store_memory_used_bytes", "Memory that a server of the store uses.", labels=["server"]
     )
@@ -271,18 +271,18 @@ def _of_memory(servers: Sequence[Server]) -> Iterable[Metric]:
     yield from (used, limit)
 
 
-def _of_tools(told: ToolStatistics) -> Iterable[Metric]:
-    yield GaugeMetricFamily("midstream_tool_calls_running", "Calls of server tools that run.", told.running)
+def _of_tools(sent: ToolStatistics) -> Iterable[Metric]:
+    yield GaugeMetricFamily("midstream_tool_calls_running", "Calls of server tools that run.", sent.running)
     yield CounterMetricFamily(
-        "midstream_tool_calls_started", "Calls of server tools that were started.", told.started
+        "midstream_tool_calls_started", "Calls of server tools that were started.", sent.started
     )
     ended = CounterMetricFamily(
         "midstream_tool_calls", "Calls of server tools that ended.", labels=["outcome"]
     )
     seconds = CounterMetricFamily("midstream_tool_seconds", "Time that ended calls took.", labels=["outcome"])
-    for outcome, count in told.ended.items():
+    for outcome, count in sent.ended.items():
         ended.add_metric([outcome.value], count)
-        seconds.add_metric([outcome.value], told.seconds[outcome])
+        seconds.add_metric([outcome.value], sent.seconds[outcome])
     yield from (ended, seconds)
 
 
@@ -299,11 +299,11 @@ def _of_engines(models: ServedModels) -> Iterable[Metric]:
 
 
 def _facts_of(engine: Engine) -> Iterable[tuple[_Family, str, str, float]]:
-    status, told = engine.status, engine.statistics()
+    status, sent = engine.status, engine.statistics()
     up = status.state.is_up
     yield GaugeMetricFamily, "engine_up", "Whether the engine serves, or starts when it is asked.", up
     yield CounterMetricFamily, "engine_restarts", "Engine processes started after the first.", status.restarts
     for name, text, field in _ENGINE_GAUGES:
-        yield GaugeMetricFamily, name, text, getattr(told, field)
+        yield GaugeMetricFamily, name, text, getattr(sent, field)
     for name, text, field in _ENGINE_COUNTERS:
-        yield CounterMetricFamily, name, text, getattr(told, field)
+        yield CounterMetricFamily, name, text, getattr(sent, field)

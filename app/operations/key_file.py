@@ -15,29 +15,29 @@ from connections.authentication.api_keys import (
     Kind,
     digest_of,
     new_key,
-    parsed,
+    parse_keys,
     with_key,
     without_key,
 )
-from connections.authentication.terms import NO_TERMS, Terms
+from connections.authentication.key_policy import NO_POLICY, KeyPolicy
 
 
-def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, terms: Terms = NO_TERMS) -> str:
-    """Make a key and write its hash. Return the key, which is stored nowhere. Raises BadList, OSError."""
+def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, policy: KeyPolicy = NO_POLICY) -> str:
+    """Make a key and write its hash. Return the key, which is stored nowhere. Raises InvalidList, OSError."""
     key = new_key()
     note = f"added {datetime.now(UTC):%Y-%m-%d}"
-    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind, terms)))
+    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind, policy)))
     return key
 
 
 def revoke(path: Path, name: str) -> None:
-    """Remove a key. Raises BadList, OSError."""
+    """Remove a key. Raises InvalidList, OSError."""
     _change(path, lambda text: without_key(text, name))
 
 
 def listed(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys in the file. Raises BadList, OSError."""
-    return parsed(path.read_text(encoding="utf-8").splitlines())
+    """Return the keys in the file. Raises InvalidList, OSError."""
+    return parse_keys(path.read_text(encoding="utf-8").splitlines())
 
 
 def _change(path: Path, change: Callable[[str], str]) -> None:

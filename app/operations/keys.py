@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from app.operations import key_file
+from connections.authentication.api_key_store import file_of
 from connections.authentication.api_keys import Kind
-from connections.authentication.key_ring import file_of
-from connections.authentication.terms import Terms, moment, terms_of, words_of
-from connections.wire.errors import BadList
-from connections.wire.scopes import KeyScope
+from connections.authentication.key_policy import KeyPolicy, format_policy, parse_expiry, parse_policy
+from connections.protocol.errors import InvalidList
+from connections.protocol.scopes import KeyScope
 
 _WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's", Kind.ADMIN: "admin"}
 
@@ -74,7 +74,7 @@ def keys() -> None:
 @click.option("--messages-per-day", type=click.IntRange(1), help="Until midnight UTC.")
 @click.option("--tokens-per-day", type=click.IntRange(1), help="Replaces the limit of the settings.")
 @_file
-def add(name: str, path: Path, *, kind: str | None, **terms: Any) -> None:
+def add(name: str, path: Path, *, kind: str | None, **policy: Any) -> None:
     """Make a key for NAME, show it once, and store its hash.
 
     The key belongs to one person, whose devices share one history. With --app it belongs to an application: each of its client
@@ -85,23 +85,23 @@ def add(name: str, path: Path, *, kind: str | None, **terms: Any) -> None:
     """
     made = Kind(kind or Kind.PERSONAL)
     with _complaints():
-        key = key_file.add(path, name, kind=made, terms=_terms(made, terms))
+        key = key_file.add(path, name, kind=made, policy=_policy(made, policy))
     click.echo(key)
     click.echo(f"The {_WORDS[made]} key of {name}: it is not shown again. Its hash is in {path}.", err=True)
 
 
-def _terms(kind: Kind, given: Mapping[str, Any]) -> Terms:
-    """Return the terms that the options name. Raises BadList, click.UsageError."""
+def _policy(kind: Kind, given: Mapping[str, Any]) -> KeyPolicy:
+    """Return the terms that the options name. Raises InvalidList, click.UsageError."""
     named = {name: value for name, value in given.items() if value}
     if kind is Kind.ADMIN and named.keys() - {"expires"}:
         raise click.UsageError("An admin key takes no scopes, models or limits. It may expire.")
     words: list[str] = []
     if "expires" in named:
-        expires_at = moment(named.pop("expires"), now=datetime.now(UTC))
-        words += words_of(Terms(expires_at=expires_at))
+        expires_at = parse_expiry(named.pop("expires"), now=datetime.now(UTC))
+        words += format_policy(KeyPolicy(expires_at=expires_at))
     for name, value in named.items():
         words.append(f"{name}={'|'.join(value) if isinstance(value, tuple) else value}")
-    return terms_of(words)
+    return parse_policy(words)
 
 
 @keys.command("list")
@@ -110,8 +110,8 @@ def list_keys(path: Path) -> None:
     """List the keys with their kinds and terms. `midstream admin keys` shows their use."""
     with _complaints():
         for key in key_file.listed(path):
-            words = [key.name, key.kind, *words_of(key.terms)]
-            if key.terms.has_expired(time.time()):
+            words = [key.name, key.kind, *format_policy(key.policy)]
+            if key.policy.has_expired(time.time()):
                 words.append("(expired)")
             click.echo("  ".join([*words, key.note]).rstrip())
 
@@ -131,6 +131,6 @@ def _complaints() -> Iterator[None]:
     """Print a failure in one line."""
     try:
         yield
-    except (BadList, OSError, UnicodeDecodeError) as error:
+    except (InvalidList, OSError, UnicodeDecodeError) as error:
         click.echo(f"midstream: {error}", err=True)
         sys.exit(1)

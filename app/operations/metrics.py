@@ -15,14 +15,14 @@ from app.operations import collectors
 from app.operations.collectors import Sources, collectors_of
 from engine.durations import Durations
 from sessions.events import Cause, Done, Reason
-from sessions.observer import Silent
+from sessions.observer import NullObserver
 from sessions.records import Client
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Metrics(Silent):
+class Metrics(NullObserver):
     """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import structlog
 
-from engine.door import Engine
+from engine.api import Engine
 from engine.process.client import EngineClient
 from engine.profiler import Frame, Profile, profile
 
@@ -36,10 +36,10 @@ class Profiler:
         self._seconds = seconds
         self._asked = asyncio.Event()
 
-    def ask(self) -> bool:
+    def request(self) -> bool:
         """Request a profile, whose file the log will name; return False if one is being taken already."""
         if self._asked.is_set():
-            _log.warning("a profile is being taken already")
+            _log.warning("profile already running")
             return False
         self._asked.set()
         return True
@@ -48,15 +48,15 @@ class Profiler:
         """Take the requested profiles, until cancelled."""
         while True:
             await self._asked.wait()
-            _log.info("a profile is being taken", seconds=self._seconds)
+            _log.info("profile started", seconds=self._seconds)
             try:
                 path = await self._take()
             except OSError as error:
-                _log.error("no profile was written", reason=f"{error.strerror or error}: {error.filename}")
+                _log.error("profile failed", reason=f"{error.strerror or error}: {error.filename}")
             except Exception:  # noqa: BLE001 - a task's boundary: the service goes on without a profile
-                _log.exception("no profile was written")
+                _log.exception("profile failed")
             else:
-                _log.info("a profile was written", file=str(path), open_with="https://www.speedscope.app")
+                _log.info("profile written", file=str(path), open_with="https://www.speedscope.app")
             finally:
                 self._asked.clear()
 
@@ -71,25 +71,25 @@ class Profiler:
             )
         finally:
             stop.set()
-        told = [("gateway", gateway), *((f"engine {number}", one) for number, one in enumerate(theirs))]
-        return await asyncio.to_thread(write, self._folder, [(name, one) for name, one in told if one])
+        snapshots = [("gateway", gateway), *((f"engine {number}", one) for number, one in enumerate(theirs))]
+        return await asyncio.to_thread(write, self._folder, [(name, one) for name, one in snapshots if one])
 
 
-def write(folder: Path, told: Sequence[tuple[str, Profile]]) -> Path:
+def write(folder: Path, snapshots: Sequence[tuple[str, Profile]]) -> Path:
     """Write a profile of several processes and remove the oldest; return the file. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for old in sorted(folder.glob("*.speedscope.json"))[: -MOST_FILES + 1 or None]:
         old.unlink(missing_ok=True)
     path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.speedscope.json"
     unfinished = path.with_suffix(".part")
-    unfinished.write_bytes(orjson.dumps(speedscope(path.name, told)))
+    unfinished.write_bytes(orjson.dumps(speedscope(path.name, snapshots)))
     return unfinished.replace(path)
 
 
-def speedscope(name: str, told: Sequence[tuple[str, Profile]]) -> dict[str, Any]:
+def speedscope(name: str, snapshots: Sequence[tuple[str, Profile]]) -> dict[str, Any]:
     """Return the profiles in speedscope's form: one a thread, the most frequent stacks first. Pure."""
     places: dict[Frame, int] = {}
-    profiles = [one for process, seen in told for one in _threads(process, seen, places)]
+    profiles = [one for process, seen in snapshots for one in _threads(process, seen, places)]
     frames = [{"name": frame.name, "file": frame.file, "line": frame.line} for frame in places]
     return {
         "$schema": "https://www.speedscope.app/file-format-schema.json",

@@ -8,16 +8,16 @@ from typing import Literal
 
 import msgspec
 
-from engine.door import EngineState, EngineStatus
+from engine.api import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
-from sessions.store.redis.asker import for_everybody
+from sessions.store.redis.caller_group import as_service
 from sessions.store.redis.memory import Memory
-from sessions.store.redis.writable import OutOfMemory, RefusesWrites, Writable
+from sessions.store.redis.write_probe import OutOfMemory, WriteProbe, WritesRefused
 
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]
 """`full`: it has no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""
-PROBED_S = 1.0
+PROBE_CACHE_S = 1.0
 """How long an answer of the store counts, so that frequent probes cost it nothing."""
 
 
@@ -62,7 +62,7 @@ class _Store(msgspec.Struct, frozen=True):
 class Readiness:
     """Checks the parts."""
 
-    def __init__(self, *, models: ServedModels, store: Writable, memory: Memory) -> None:
+    def __init__(self, *, models: ServedModels, store: WriteProbe, memory: Memory) -> None:
         self._models = models
         self._store = store
         self._memory = memory
@@ -80,9 +80,9 @@ class Readiness:
             draining=self.draining,
             store=store.state,
             store_message=store.message,
-            engine=_told(status),
+            engine=_engine_report(status),
             engines_ready=None if several is None else sum(one.state.is_up for one in several),
-            engines=None if several is None else tuple(map(_told, several)),
+            engines=None if several is None else tuple(map(_engine_report, several)),
             models={model.name: model.engine.status.state for model in models} if len(models) > 1 else None,
         )
 
@@ -90,9 +90,9 @@ class Readiness:
         """Return the store's answer to a small write, some moments old at most: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
-                with for_everybody():
+                with as_service():
                     probed = await self._probe()
-                self._probed = msgspec.structs.replace(probed, until=monotonic() + PROBED_S)
+                self._probed = msgspec.structs.replace(probed, until=monotonic() + PROBE_CACHE_S)
         return self._probed
 
     async def _probe(self) -> _Store:
@@ -100,7 +100,7 @@ class Readiness:
             await self._store.check()
         except OutOfMemory as full:
             return _Store("full", str(full))
-        except RefusesWrites as refused:
+        except WritesRefused as refused:
             return _Store("refuses_writes", str(refused))
         except StoreDown as down:
             return _Store("unavailable", str(down))
@@ -110,11 +110,15 @@ class Readiness:
 def waiting_report(models: ServedModels, why: str) -> Report:
     """Return the state while the service waits for its store."""
     return Report(
-        ready=False, draining=False, store="unavailable", store_message=why, engine=_told(models.status)
+        ready=False,
+        draining=False,
+        store="unavailable",
+        store_message=why,
+        engine=_engine_report(models.status),
     )
 
 
-def _told(status: EngineStatus) -> EngineReport:
+def _engine_report(status: EngineStatus) -> EngineReport:
     return EngineReport(
         state=status.state,
         stage=status.stage,

@@ -34,7 +34,7 @@ async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]
         why = f"{missing.name} is not installed: pip install 'midstream-server[otel]'."
         raise SettingsError(f"{ENDPOINTS[1]} asks for traces, but {why}") from missing
     spans = Spans(observer, version=version)
-    _log.info("turns are traced", collector=urlsplit(endpoint).hostname)
+    _log.info("tracing enabled", collector=urlsplit(endpoint).hostname)
     try:
         yield spans
     finally:

@@ -12,7 +12,7 @@ SPARE = 256
 _log = structlog.get_logger("midstream.service")
 
 
-def room_for(sockets: int) -> int:
+def raise_file_limit(sockets: int) -> int:
     """Raise the limit of open files as far as allowed; return how many of the wanted sockets fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = sockets + SPARE
@@ -23,5 +23,5 @@ def room_for(sockets: int) -> int:
         soft = wanted
     if soft == resource.RLIM_INFINITY or soft >= sockets + SPARE:
         return sockets
-    _log.warning("too few open files are allowed", allowed=soft, needed=sockets + SPARE)
+    _log.warning("open file limit too low", allowed=soft, needed=sockets + SPARE)
     return max(1, soft - SPARE)

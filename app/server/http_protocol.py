@@ -19,11 +19,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.server.feed import Feed, Hold, Sips
-from app.server.resets import reset
+from app.server.tcp_reset import reset
+from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
+from connections.frame_budget import PIPELINED, TokenBucket
 from connections.http.exchange import ABORT, WRITE
-from connections.limits.bounds import Bound, Bounds
-from connections.line.budget import PIPELINED, Bucket
+from connections.limits.bound_counters import Bound, BoundCounters
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
@@ -41,7 +41,7 @@ WRITE_BUFFER_BYTES = 32 * 1024
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 
 
-def last_answer(status: bytes, why: bytes) -> bytes:
+def error_bytes(status: bytes, why: bytes) -> bytes:
     """Return the answer to a request that the application never sees."""
     retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
     return _ANSWER % (status, len(why), retry, why)
@@ -55,17 +55,17 @@ class BadRequest(Exception):
     """A request that is answered 400, and ends its connection."""
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """`request_s`: seconds from the first byte, or from connecting, to the end of a request; `max_sockets`: sockets at once."""
 
     request_s: float
     max_sockets: int
 
 
-class SharedState(ServerState):
+class SharedServerState(ServerState):
     """The state that all connections of a server share, with the counters of bounds and the turns of the parsers."""
 
-    def __init__(self, bounds: Bounds, turns: Sips) -> None:
+    def __init__(self, bounds: BoundCounters, turns: ParseScheduler) -> None:
         super().__init__()
         self.bounds = bounds
         self.turns = turns
@@ -76,15 +76,17 @@ class SharedState(ServerState):
 class HttpProtocol(HttpToolsProtocol):
     """One connection, until it becomes a WebSocket."""
 
-    feed: Feed
-    server_state: SharedState
+    feed: ThrottledReader
+    server_state: SharedServerState
 
-    def __init__(self, *, patience: Patience, bounds: Bounds, turns: Sips, **rest: Any) -> None:
+    def __init__(
+        self, *, server_limits: ServerLimits, bounds: BoundCounters, turns: ParseScheduler, **rest: Any
+    ) -> None:
         super().__init__(**rest)
         self._turns = turns
-        self._patience = patience
+        self._server_limits = server_limits
         self._bounds = bounds
-        self._ahead = Bucket(PIPELINED)
+        self._ahead = TokenBucket(PIPELINED)
         self._deadline: TimerHandle | None = None
         self._head_bytes: int | None = 0
         """Header lines of the current head; None after its end."""
@@ -102,11 +104,11 @@ class HttpProtocol(HttpToolsProtocol):
         """Begin to wait for a request, or refuse one socket too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.feed = Feed(
+        self.feed = ThrottledReader(
             transport, self._turns, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
         )
-        self.flow = _Flow(transport, self.feed)
-        if len(self.connections) > self._patience.max_sockets:
+        self.flow = _ReaderFlowControl(transport, self.feed)
+        if len(self.connections) > self._server_limits.max_sockets:
             self._bounds.count(Bound.SOCKETS)
             self._refuse(b"503 Service Unavailable", b"The server has as many connections as it can take.")
         else:
@@ -120,7 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True
             self._answered.message_event.set()
-        self._let_go()
+        self._break_cycles()
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes in their turn."""
@@ -257,7 +259,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_message_complete()
         if self._is_answering:
-            self.feed.hold(Hold.ANSWER)
+            self.feed.hold(PauseReason.ANSWER)
 
     def on_response_complete(self) -> None:
         """Let the next request have its turn: at once if the server waited for it, else within the budget of pipelined ones."""
@@ -267,9 +269,9 @@ class HttpProtocol(HttpToolsProtocol):
         wait_s = self._ahead.wait_s(self.loop.time())
         if self.feed.waits and wait_s:
             self._bounds.count(Bound.PIPELINED)
-            self.feed.hold(Hold.BUDGET)
-            self.loop.call_later(wait_s, self.feed.release, Hold.BUDGET)
-        self.feed.release(Hold.ANSWER)
+            self.feed.hold(PauseReason.BUDGET)
+            self.loop.call_later(wait_s, self.feed.release, PauseReason.BUDGET)
+        self.feed.release(PauseReason.ANSWER)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begin an answer; to a request that came ahead, in its peer's turn. It waits while the peer does not read the one before."""
@@ -304,9 +306,9 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.feed.end()
         super().handle_websocket_upgrade()
-        self._let_go()
+        self._break_cycles()
 
-    def _let_go(self) -> None:
+    def _break_cycles(self) -> None:
         """Break the reference cycles, so that all is freed at once, without the collector."""
         del self.parser, self.flow, self.scope
         self._answered = self._next = None
@@ -342,14 +344,14 @@ class HttpProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _begin_to_wait(self) -> None:
-        self._deadline = self.loop.call_later(self._patience.request_s, self._out_of_patience)
+        self._deadline = self.loop.call_later(self._server_limits.request_s, self._request_timed_out)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _out_of_patience(self) -> None:
+    def _request_timed_out(self) -> None:
         self._deadline = None
         if not (self.feed.is_clear or self._is_answered):  # what has come of the request waits for us
             self._begin_to_wait()
@@ -370,7 +372,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         if not self._is_answered:
-            self.transport.write(last_answer(status, why))
+            self.transport.write(error_bytes(status, why))
         self.transport.close()
 
 
@@ -381,19 +383,19 @@ def _parser(protocol: HttpProtocol) -> httptools.HttpRequestParser:
     return parser
 
 
-class _Flow(FlowControl):
+class _ReaderFlowControl(FlowControl):
     """Joins uvicorn's reasons to pause reading with ours."""
 
-    def __init__(self, transport: Transport, feed: Feed) -> None:
+    def __init__(self, transport: Transport, feed: ThrottledReader) -> None:
         super().__init__(transport)
         self._feed = feed
 
     def pause_reading(self) -> None:
         """Pause: a body waits for the application."""
         self.read_paused = True
-        self._feed.hold(Hold.BODY)
+        self._feed.hold(PauseReason.BODY)
 
     def resume_reading(self) -> None:
         """Resume: the application reads the body."""
         self.read_paused = False
-        self._feed.release(Hold.BODY)
+        self._feed.release(PauseReason.BODY)

@@ -7,29 +7,33 @@ from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp
 
-from app.server.descriptors import room_for
-from app.server.http_protocol import Patience
+from app.server.descriptors import raise_file_limit
+from app.server.http_protocol import ServerLimits
 from app.server.tls import tls_context
 from app.setting_values import SettingsError
 from app.settings import Settings
-from connections.gate.client_address import AddressRule, Network, networks
-from connections.gate.entrance import Gate
-from connections.gate.hosts import host_rule
-from connections.http.refusals import Refusals
+from connections.http.refusal_counters import RefusalCounters
 from connections.messages.problems import refusal_of
+from connections.middleware.client_address import AllowedAddresses, Network, networks
+from connections.middleware.client_filter import ClientFilterMiddleware
+from connections.middleware.hosts import allowed_hosts_for
 
-PAGES = 256
+HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""
 
 
-def gate_of(settings: Settings, refusals: Refusals) -> Callable[[ASGIApp], ASGIApp]:
+def client_filter_of(settings: Settings, refusals: RefusalCounters) -> Callable[[ASGIApp], ASGIApp]:
     """Return the gate before the application. Raises SettingsError for addresses that can't be read."""
-    addresses = AddressRule(
+    addresses = AllowedAddresses(
         allowed=_networks("allowed_ips", settings.allowed_ips),
         trusted=proxies_of(settings),
     )
-    hosts = host_rule(settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates)
-    return lambda app: Gate(app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of)
+    hosts = allowed_hosts_for(
+        settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates
+    )
+    return lambda app: ClientFilterMiddleware(
+        app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of
+    )
 
 
 def proxies_of(settings: Settings) -> tuple[Network, ...]:
@@ -37,10 +41,10 @@ def proxies_of(settings: Settings) -> tuple[Network, ...]:
     return _networks("trusted_proxies", settings.trusted_proxies)
 
 
-def patience_of(settings: Settings) -> Patience:
+def server_limits_of(settings: Settings) -> ServerLimits:
     """Return how long the server waits for peers, and how many it serves."""
-    sockets = settings.max_connections + settings.max_pending_connections + PAGES
-    return Patience(request_s=settings.request_s, max_sockets=room_for(sockets))
+    sockets = settings.max_connections + settings.max_pending_connections + HTTP_SOCKETS
+    return ServerLimits(request_s=settings.request_s, max_sockets=raise_file_limit(sockets))
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:

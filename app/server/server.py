@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.server.feed import Sips
-from app.server.http_protocol import HttpProtocol, Patience, SharedState
+from app.server.http_protocol import HttpProtocol, ServerLimits, SharedServerState
+from app.server.throttled_reader import ParseScheduler
 from app.server.tls import RenewableContext
-from app.server.websocket import Protocol
+from app.server.websocket import WebSocketProtocol
 from app.setting_values import SettingsError
-from connections.limits.bounds import Bounds
-from connections.limits.limits import MAX_FRAME_BYTES
+from connections.limits.bound_counters import BoundCounters
+from connections.limits.constants import MAX_FRAME_BYTES
 
 HEARTBEAT_S = 20.0
 BACKLOG = 2048
@@ -39,12 +39,19 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 class Server(uvicorn.Server):
     """A server that leaves signals to the service: uvicorn would cut every socket at once."""
 
-    def __init__(self, config: uvicorn.Config, *, patience: Patience, bounds: Bounds, turns: Sips) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        server_limits: ServerLimits,
+        bounds: BoundCounters,
+        turns: ParseScheduler,
+    ) -> None:
         super().__init__(config)
         self._turns = turns
-        self.server_state: SharedState = SharedState(bounds, self._turns)
+        self.server_state: SharedServerState = SharedServerState(bounds, self._turns)
         self._bounds = bounds
-        self._patience = patience
+        self._server_limits = server_limits
         self._ending = asyncio.Event()
         self._listeners: list[socket.socket] = []
 
@@ -89,14 +96,14 @@ class Server(uvicorn.Server):
         self.should_exit = True
         self._ending.set()
 
-    def reread(self) -> None:
+    def reload(self) -> None:
         """Reread the certificate, if there is one."""
         if isinstance(self.config.ssl, RenewableContext):
-            self.config.ssl.reread()
+            self.config.ssl.reload()
 
     @property
     def _handshake_s(self) -> float | None:
-        return self._patience.request_s if self.config.ssl else None
+        return self._server_limits.request_s if self.config.ssl else None
 
     @property
     def scheme(self) -> str:
@@ -142,7 +149,7 @@ class Server(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(
-            patience=self._patience,
+            server_limits=self._server_limits,
             bounds=self._bounds,
             turns=self._turns,
             config=self.config,
@@ -154,15 +161,15 @@ class Server(uvicorn.Server):
 def server(
     app: ASGIApp,
     *,
-    patience: Patience,
-    bounds: Bounds | None = None,
-    turns: Sips | None = None,
+    server_limits: ServerLimits,
+    bounds: BoundCounters | None = None,
+    turns: ParseScheduler | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Server:
     """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `turns`: those of the parsers."""
     config = uvicorn.Config(
         app,
-        ws=Protocol,
+        ws=WebSocketProtocol,
         ws_max_size=MAX_FRAME_BYTES,
         ws_ping_interval=HEARTBEAT_S,
         ws_ping_timeout=HEARTBEAT_S,
@@ -175,7 +182,9 @@ def server(
         server_header=False,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, patience=patience, bounds=bounds or Bounds(), turns=turns or Sips())
+    return Server(
+        config, server_limits=server_limits, bounds=bounds or BoundCounters(), turns=turns or ParseScheduler()
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:

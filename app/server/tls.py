@@ -24,14 +24,14 @@ class RenewableContext(ssl.SSLContext):
         self._newest = _context(certificate, key)
         self.sni_callback = self._hand_over
 
-    def reread(self) -> None:
+    def reload(self) -> None:
         """Load the files again, for new connections. If they can't be used, the last certificate stays."""
         try:
             self._newest = _context(*self._files)
         except SettingsError as error:
-            _log.error("certificate not reread: the one before stays", why=str(error))
+            _log.error("certificate not reloaded, previous one kept", why=str(error))
         else:
-            _log.info("certificate reread")
+            _log.info("certificate reloaded")
 
     def _hand_over(self, shaking: ssl.SSLObject, _name: str | None, _given: ssl.SSLContext) -> None:
         shaking.context = self._newest

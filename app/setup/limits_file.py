@@ -13,7 +13,7 @@ from msgspec import Meta
 from app.setting_values import SettingsError, called
 from app.settings import Settings
 from connections.limits.limiters import Limiters
-from connections.limits.quotas import Quotas
+from connections.limits.quotas import QuotaSettings
 from connections.limits.rates import Rate
 
 _Count = Annotated[int, Meta(ge=1)]
@@ -50,22 +50,22 @@ class LimitsFile:
         self._limiters = limiters
         self._apply()
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Reread the file if it changed; otherwise this costs a `stat`."""
         if self._path is not None and _state(self._path) != self._state:
-            self.reread()
+            self.reload()
 
-    def reread(self) -> None:
+    def reload(self) -> None:
         """Reread the file."""
         if self._path is None:
             return
         try:
             self._named = self._read(self._path)
         except SettingsError as error:
-            _log.error("limits not reread: those read before stay in force", why=str(error))
+            _log.error("limits not reloaded, previous limits kept", why=str(error))
         else:
             self._apply()
-            _log.info("limits reread")
+            _log.info("limits reloaded")
 
     def _read(self, path: Path) -> Limits:
         self._state = _state(path)
@@ -85,14 +85,14 @@ class LimitsFile:
             name: value for name, value in msgspec.structs.asdict(self._named).items() if value is not None
         }
         settings = msgspec.structs.replace(self._settings, **given)
-        if self._limiters.meter is not None:
-            self._limiters.meter.quotas = quotas_of(settings)
+        if self._limiters.quota_limiter is not None:
+            self._limiters.quota_limiter.quotas = quotas_of(settings)
         self._limiters.rates.change(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate))
 
 
-def quotas_of(settings: Settings) -> Quotas:
+def quotas_of(settings: Settings) -> QuotaSettings:
     """Return the limits of messages and tokens."""
-    return Quotas(
+    return QuotaSettings(
         messages_per_minute=settings.messages_per_minute,
         key_messages_per_minute=settings.key_messages_per_minute,
         tokens_per_day=settings.tokens_per_day,

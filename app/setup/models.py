@@ -13,12 +13,12 @@ from msgspec import Meta
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.conversion import convert, converted_folder, with_folder
-from app.setup.own_engines import EngineTable, check_engines, engines_of_tables
+from app.setup.local_engines import EngineTable, check_engines, engines_of_tables
 from app.setup.translator import NAME as TRANSLATOR_NAME
 from app.setup.translator import serves_translator, translator
 from app.setup.upstreams import SETTING, upstream_engine
-from engine.door import Engine
-from engine.served_models import BadModels, ServedModel, ServedModels
+from engine.api import Engine
+from engine.served_models import InvalidModels, ServedModel, ServedModels
 from engine.upstream.embedder import EmbedderOptions
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.presets import with_preset
@@ -102,7 +102,7 @@ def engine_of_file(settings: Settings) -> Engine:
                 for table in said
             ]
         )
-    except BadModels as error:
+    except InvalidModels as error:
         raise SettingsError(f"{SETTING}: {settings.upstreams}: {error}.") from error
 
 
@@ -135,7 +135,7 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
         return ServedModels(
             [ServedModel(name=name, engine=engine, aliases=aliases, chars_per_s=settings.default_pace)]
         )
-    except BadModels as error:
+    except InvalidModels as error:
         raise SettingsError(f"{_NAMES}: {error}.") from error
 
 
@@ -160,7 +160,7 @@ def with_translator(settings: Settings, engine: Engine) -> Engine:
                 ),
             ]
         )
-    except BadModels as error:
+    except InvalidModels as error:
         raise SettingsError(f"{_NAMES}: {error}.") from error
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from app.setting_values import PREFIX, SettingsError, variable
 
 
-def secret_of(name: str, *, said_in: str) -> str:
+def secret_of(name: str, *, setting: str) -> str:
     """Return a variable's value. Raises SettingsError, which says where the variable was named."""
     if name.startswith(PREFIX):
-        raise SettingsError(f"{said_in}: {name} would be a setting; give the variable another name.")
+        raise SettingsError(f"{setting}: {name} would be a setting; give the variable another name.")
     value = variable(name)
     if not value:
-        raise SettingsError(f"{said_in}: the variable {name} is not set.")
+        raise SettingsError(f"{setting}: the variable {name} is not set.")
     if not (value.isascii() and value.isprintable()):
-        raise SettingsError(f"{said_in}: the variable {name} holds characters that no key may have.")
+        raise SettingsError(f"{setting}: the variable {name} holds characters that no key may have.")
     return value

@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from app.setting_values import SettingsError, called
 from app.settings import Settings
 from connections.audio.routes import Audio
-from connections.spoken.desk import SpokenDesk
+from connections.voice.service import VoiceService
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
-from speech.errors import ModelUnusable, SpeechError
-from speech.listening.ear import ProcessEar, model_ear, pocketsphinx_ear
+from speech.errors import ModelLoadError, SpeechError
+from speech.listening.recognizer import RecognizerProcess, streaming_model, streaming_pocketsphinx
 from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
 from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
 from speech.voice.espeak import PROGRAM, voices
 from speech.voice.model_voice import ModelVoice
-from speech.voice.speaker import Espeak, Speaker
+from speech.voice.synthesizer import EspeakSynthesizer, Synthesizer
 from speech.voice.timed_espeak import TimedEspeak
 
 BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
@@ -36,35 +36,35 @@ _log = structlog.get_logger("midstream.speech")
 
 
 @asynccontextmanager
-async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[SpokenDesk | None]:
+async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[VoiceService | None]:
     """Yield the part for spoken conversations while its process is kept; None without speech. Raises SettingsError."""
-    asked, settings = settings, found(settings)
-    ear = _ear(settings, is_lazy=asked.speech == _AUTO)
+    requested, settings = settings, detected(settings)
+    ear = _stream_recognizer(settings, is_lazy=requested.speech == _AUTO)
     if ear is None:
         yield None
         return
     names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
-    desk = SpokenDesk(
-        sessions=sessions, ear=ear, voice=TimedEspeak(names) if names else None, places=settings.max_speech
+    voice_service = VoiceService(
+        sessions=sessions, ear=ear, voice=TimedEspeak(names) if names else None, slots=settings.max_speech
     )
     async with AsyncExitStack() as stack:
         await _start(stack, ear.running(), "speech_recognizer")
-        await stack.enter_async_context(desk.running())
-        yield desk
+        await stack.enter_async_context(voice_service.running())
+        yield voice_service
 
 
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     """Yield the parts for the doors for sound while their processes are kept. Raises SettingsError."""
-    asked, settings = settings, found(settings)
-    recognizer = _recognizer(settings, is_lazy=asked.speech == _AUTO)
+    requested, settings = settings, detected(settings)
+    recognizer = _recognizer(settings, is_lazy=requested.speech == _AUTO)
     speaker = _speaker(settings)
     audio = Audio(
         recognizer=recognizer,
         speaker=speaker,
         longest_s=settings.speech_seconds,
         most_chars=settings.speech_chars,
-        places=settings.max_speech,
+        slots=settings.max_speech,
     )
     async with AsyncExitStack() as stack:
         if recognizer is not None:
@@ -89,7 +89,7 @@ async def _start(
         raise SettingsError(f"{called(setting)}: {error}{hint}") from error
 
 
-def found(settings: Settings) -> Settings:
+def detected(settings: Settings) -> Settings:
     """Return the settings with `auto` resolved: to the defaults if they are installed and suit the bundled model."""
     if settings.speech != _AUTO:
         return settings
@@ -112,12 +112,16 @@ def _recognizer(settings: Settings, *, is_lazy: bool) -> Recognizer | None:
     return pocketsphinx(_grammar(settings), is_lazy=is_lazy)
 
 
-def _ear(settings: Settings, *, is_lazy: bool) -> ProcessEar | None:
+def _stream_recognizer(settings: Settings, *, is_lazy: bool) -> RecognizerProcess | None:
     if settings.speech not in {"both", "recognition"}:
         return None
     _need("pocketsphinx")  # with any recognizer, it tells speech from silence
     options = _recognizing(settings)
-    return pocketsphinx_ear(_grammar(settings), is_lazy=is_lazy) if options is None else model_ear(options)
+    return (
+        streaming_pocketsphinx(_grammar(settings), is_lazy=is_lazy)
+        if options is None
+        else streaming_model(options)
+    )
 
 
 def _recognizing(settings: Settings) -> Options | None:
@@ -142,14 +146,14 @@ def _grammar(settings: Settings) -> str | None:
     return str(Path(grammar).expanduser())
 
 
-def _speaker(settings: Settings) -> Speaker | None:
+def _speaker(settings: Settings) -> Synthesizer | None:
     if settings.speech not in {"both", "voice"}:
         return None
     _need("soxr")
     return _espeak() if settings.speech_voice == PROGRAM else _model_voice(settings)
 
 
-def _espeak() -> Espeak:
+def _espeak() -> EspeakSynthesizer:
     found = _voices()
     if not found:
         raise SettingsError(
@@ -157,7 +161,7 @@ def _espeak() -> Espeak:
             "name a model that speaks, or say recognition."
         )
     _log.info("voices", program=PROGRAM, count=len(found))
-    return Espeak(found)
+    return EspeakSynthesizer(found)
 
 
 def _voices() -> list[str]:
@@ -200,7 +204,7 @@ def _named(setting: str) -> Iterator[None]:
     """Put the name of a setting before a failure. Raises SettingsError."""
     try:
         yield
-    except (ModelUnusable, ModelNotUsable) as error:
+    except (ModelLoadError, ModelNotUsable) as error:
         raise SettingsError(f"{called(setting)}: {error}") from error
 
 

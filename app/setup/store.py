@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import structlog
 from redis.asyncio import Redis
@@ -16,12 +15,12 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from sessions.errors import StoreDown
 from sessions.store.ownership import older_replicas
-from sessions.store.redis.durability import Durability, Unsupported
+from sessions.store.redis.durability import Durability, DurabilityUnsupported
 from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
-from sessions.store.redis.servers import CROWD, connect
-from sessions.store.redis.setup import advice, setups_for
-from sessions.store.redis.waiting import patiently
-from sessions.store.redis.watched import StoreTally
+from sessions.store.redis.instrumented import StoreStats
+from sessions.store.redis.server_config import checked_server_configs, config_warnings
+from sessions.store.redis.servers import HEAVY_SLOTS, connect, split
+from sessions.store.redis.startup import retry_until_available
 
 _log = structlog.get_logger("midstream.store")
 
@@ -52,10 +51,10 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     )
 
 
-def store_client(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
-    """Return a client of the store. `crowd`: the commands that a crowd may have at once. Raises SettingsError."""
+def store_client(url: str, tally: StoreStats | None = None, *, heavy_slots: int = HEAVY_SLOTS) -> Redis:
+    """Return a client of the store. `heavy_slots`: the commands that a crowd may have at once. Raises SettingsError."""
     try:
-        return connect(url, tally, crowd=crowd)
+        return connect(url, tally, heavy_slots=heavy_slots)
     except ValueError as error:
         raise SettingsError(f"MIDSTREAM_REDIS_URL (--redis-url): {error}.") from None
 
@@ -67,27 +66,29 @@ async def look_at_store(
 
     Raises SettingsError if the store can't do what is asked.
     """
-    await patiently(partial(_look, settings, store), at=_address(settings), within_s=inf, failed=failed)
+    await retry_until_available(
+        partial(_look, settings, store), at=_address(settings), within_s=inf, failed=failed
+    )
 
 
 def _address(settings: Settings) -> str:
     """Return the store's URL without its credentials and options."""
-    url = urlsplit(settings.redis_url or settings.data_dir)
+    url = split(settings.redis_url or settings.data_dir)
     return url._replace(netloc=url.netloc.rpartition("@")[2], query="").geturl()
 
 
 async def _look(settings: Settings, store: Redis) -> None:
     durability = durability_of(settings)
     try:
-        found = await setups_for(store, durability)
-    except Unsupported as error:
+        found = await checked_server_configs(store, durability)
+    except DurabilityUnsupported as error:
         raise SettingsError(f"{_NAME}: this store can't do that: {error}") from error
     if settings.redis_url is not None and (older := await older_replicas(store)):
         raise SettingsError(
             f"{len(older)} replicas of an older version still serve from this store, and can't read what this one "
             "writes. Stop them first, and start again 10 s later."
         )
-    for sentence in advice(found, durability):
+    for sentence in config_warnings(found, durability):
         _log.warning(sentence)
     for setup in found[:1]:
         _log.info("store", policy=setup.policy, append_only=setup.append_only, fsync=setup.fsync)

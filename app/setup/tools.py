@@ -11,11 +11,11 @@ import structlog
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.secrets import secret_of
-from sessions.tools.functions.found import ToolsUnusable, found_functions
+from sessions.tools.functions.discovery import InvalidToolFunction, discover_functions
 from sessions.tools.functions.function_tools import FunctionTools
-from sessions.tools.mcp_servers.server_file import ServerOptions, ServersUnusable, servers_from
+from sessions.tools.mcp_servers.server_file import InvalidServerFile, ServerOptions, servers_from
 from sessions.tools.server_tool import ToolSource
-from sessions.tools.tool_box import ToolBox
+from sessions.tools.tool_registry import ToolRegistry
 
 _FUNCTIONS = "MIDSTREAM_TOOLS (--tools)"
 _SERVERS = "MIDSTREAM_TOOLS_FILE (--tools-file)"
@@ -23,20 +23,20 @@ _SERVERS = "MIDSTREAM_TOOLS_FILE (--tools-file)"
 _log = structlog.get_logger("midstream.tools")
 
 
-def tool_box_of(settings: Settings) -> ToolBox:
+def tool_box_of(settings: Settings) -> ToolRegistry:
     """Return all tools that the settings and the installed packages name. Raises SettingsError."""
-    return ToolBox([_functions(settings), *_servers(settings)])
+    return ToolRegistry([_functions(settings), *_servers(settings)])
 
 
 def _functions(settings: Settings) -> ToolSource:
     """Return the functions. Raises SettingsError."""
     torch_was_there = "torch" in sys.modules
     try:
-        tools = found_functions(settings.tools)
-    except ToolsUnusable as error:
+        tools = discover_functions(settings.tools)
+    except InvalidToolFunction as error:
         raise SettingsError(f"{_FUNCTIONS}: {error}") from error
     if tools:
-        _log.info("tools of functions", offered=[one.tool.name for one in tools])
+        _log.info("function tools loaded", offered=[one.tool.name for one in tools])
     if "torch" in sys.modules and not torch_was_there:
         _log.warning("a tool has imported torch into the gateway: garbage collections will stall replies")
     return FunctionTools(tools, limit_s=settings.tool_timeout_s, result_bytes=settings.tool_result_bytes)
@@ -48,7 +48,7 @@ def _servers(settings: Settings) -> list[ToolSource]:
         return []
     try:
         servers = servers_from(Path(settings.tools_file).expanduser())
-    except ServersUnusable as error:
+    except InvalidServerFile as error:
         raise SettingsError(f"{_SERVERS}: {error}") from error
     return list(_sources(servers, settings.tool_result_bytes))
 
@@ -70,7 +70,7 @@ def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[To
 
 def _headers(options: ServerOptions) -> dict[str, str]:
     """Return all headers of requests to a server. Raises SettingsError."""
-    said_in = f"{_SERVERS}: {options.name}"
+    setting = f"{_SERVERS}: {options.name}"
     return options.headers | {
-        header: secret_of(name, said_in=said_in) for header, name in options.headers_from.items()
+        header: secret_of(name, setting=setting) for header, name in options.headers_from.items()
     }

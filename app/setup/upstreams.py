@@ -26,4 +26,4 @@ def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | Up
 
 def _key(options: UpstreamOptions) -> str | None:
     name = options.key_variable
-    return None if name is None else secret_of(name, said_in=f"{SETTING}: {options.name}")
+    return None if name is None else secret_of(name, setting=f"{SETTING}: {options.name}")

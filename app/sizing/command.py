@@ -11,8 +11,8 @@ import msgspec
 
 from app.settings import DEMO_MODEL
 from app.sizing.estimate import Assumptions, estimate
-from app.sizing.shapes import WIDTHS, ShapeUnknown, shape_of
-from app.sizing.telling import lines, options
+from app.sizing.model_shapes import WIDTHS, ShapeUnknown, shape_of
+from app.sizing.report import lines, options
 
 
 class _Finite(click.FloatRange):

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from app.sizing.shapes import Shape
+from app.sizing.model_shapes import Shape
 
 EXCHANGE_BYTES = 1027
 """Bytes in Redis of an exchange, beside its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""

@@ -42,23 +42,23 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     is_answered: bool = False
 
     @classmethod
-    def of(cls, told: ToolCall | ShownCall) -> Call:
+    def of(cls, event: ToolCall | ShownCall) -> Call:
         """Make one from an event, or from the history."""
         call = cls(
-            call_id=told.call_id,
-            name=told.name,
-            args=told.args,
-            args_sha256=told.args_sha256,
-            is_server=told.where == "server",
-            needs_approval=told.needs == "approval",
+            call_id=event.call_id,
+            name=event.name,
+            args=event.args,
+            args_sha256=event.args_sha256,
+            is_server=event.where == "server",
+            needs_approval=event.needs == "approval",
         )
-        if isinstance(told, ToolCall):
+        if isinstance(event, ToolCall):
             return call
-        return msgspec.structs.replace(call, state=told.state, content=told.content, error=told.error)
+        return msgspec.structs.replace(call, state=event.state, content=event.content, error=event.error)
 
-    def after(self, moved: ToolState) -> Call:
+    def after(self, change: ToolState) -> Call:
         """Return the call after a change."""
-        return msgspec.structs.replace(self, state=moved.state, content=moved.content, error=moved.error)
+        return msgspec.structs.replace(self, state=change.state, content=change.content, error=change.error)
 
     @property
     def waits_for_client(self) -> bool:
@@ -126,12 +126,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             part["providerExecuted"] = True
         if self.waits_for_approval:
             return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
-        for told in self.outcome():
-            match told:
+        for event in self.outcome():
+            match event:
                 case ToolOutputAvailable():
-                    part |= {"state": "output-available", "output": told.output}
+                    part |= {"state": "output-available", "output": event.output}
                 case ToolOutputError():
-                    part |= {"state": "output-error", "errorText": told.error_text}
+                    part |= {"state": "output-error", "errorText": event.error_text}
                 case _:
                     approval = {"id": self.approval_id, "approved": False}
                     part |= {"state": "output-denied", "approval": approval}

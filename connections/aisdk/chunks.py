@@ -145,13 +145,13 @@ class Abort(Chunk, frozen=True, kw_only=True, tag="abort"):
     reason: str
 
 
-class Failed(Chunk, frozen=True, kw_only=True, tag="error"):
+class ErrorChunk(Chunk, frozen=True, kw_only=True, tag="error"):
     """The message has no regular end. The text is for people."""
 
     error_text: str
 
 
-Told = (
+AnyChunk = (
     Start
     | StartStep
     | FinishStep
@@ -169,7 +169,7 @@ Told = (
     | MessageMetadata
     | Finish
     | Abort
-    | Failed
+    | ErrorChunk
 )
 """Any chunk."""
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from connections.aisdk.asking import Trigger, UIChatRequest, Wishes
-from connections.aisdk.chunks import Told
-from connections.wire.frames import Id, Name, Token
+from connections.aisdk.chunks import AnyChunk
+from connections.aisdk.requests import GenerationOptions, Trigger, UIChatRequest
+from connections.protocol.frames import Id, Name, Token
 
 RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
 Headers = dict[str, Token]
@@ -34,7 +34,7 @@ class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
     trigger: Trigger = "submit-message"
     message_id: Id | None = msgspec.field(default=None, name="messageId")
     headers: Headers = {}
-    body: Wishes = Wishes()
+    body: GenerationOptions = GenerationOptions()
 
     def request(self) -> UIChatRequest:
         """Return the same as a body."""
@@ -58,7 +58,7 @@ class AbortFrame(ChatFrame, frozen=True, kw_only=True, tag="abort"):
     """The client wants no more of an answer."""
 
 
-Asks = SendFrame | ResumeFrame | AbortFrame
+ClientFrame = SendFrame | ResumeFrame | AbortFrame
 
 
 class ServerChatFrame(
@@ -69,18 +69,18 @@ class ServerChatFrame(
     request_id: str
 
 
-class Begin(ServerChatFrame, frozen=True, kw_only=True, tag="start"):
+class StartFrame(ServerChatFrame, frozen=True, kw_only=True, tag="start"):
     """A message begins."""
 
 
-class Piece(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
+class ChunkFrame(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
     """A chunk of it; `sequence` counts them from 0."""
 
     sequence: int
-    chunk: Told
+    chunk: AnyChunk
 
 
-class End(ServerChatFrame, frozen=True, kw_only=True, tag="end"):
+class EndFrame(ServerChatFrame, frozen=True, kw_only=True, tag="end"):
     """The message has been sent."""
 
 
@@ -90,7 +90,7 @@ class Refused(ServerChatFrame, frozen=True, kw_only=True, tag="error"):
     error_text: str
 
 
-class NoActive(ServerChatFrame, frozen=True, kw_only=True, tag="no-active"):
+class NoActiveFrame(ServerChatFrame, frozen=True, kw_only=True, tag="no-active"):
     """No message is being written."""
 
 

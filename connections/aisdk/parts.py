@@ -19,7 +19,7 @@ from connections.aisdk.chunks import (
     encode,
 )
 from engine.images.image import Image
-from sessions.conversation.paging import ShownMessage
+from sessions.conversation.history_page import ShownMessage
 
 Kind = Literal["text", "reasoning"]
 _text = msgspec.json.Encoder().encode
@@ -38,7 +38,7 @@ class Parts:
         """Another turn's text begins."""
         self.chars = {"text": 0, "reasoning": 0}
 
-    def more(self, kind: Kind, text: str, off: int) -> bytes | None:
+    def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
         """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
 
         This is the most frequent case, token by token: only the text is encoded.
@@ -54,18 +54,18 @@ class Parts:
         if not new:
             return []
         self.chars[kind] = off + len(text)
-        told: list[Chunk] = []
+        result: list[Chunk] = []
         if self._open is None or self._open[0] != kind:
-            told += self.close()
+            result += self.close()
             self._begun += 1
             self._open = (kind, f"{kind}-{self._begun}")
             begin = TextStart if kind == "text" else ReasoningStart
-            told.append(begin(id=self._open[1]))
-        more = TextDelta if kind == "text" else ReasoningDelta
-        chunk = more(id=self._open[1], delta=new)
-        if told:
+            result.append(begin(id=self._open[1]))
+        delta = TextDelta if kind == "text" else ReasoningDelta
+        chunk = delta(id=self._open[1], delta=new)
+        if result:
             self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
-        return [*told, chunk]
+        return [*result, chunk]
 
     def close(self) -> list[Chunk]:
         """End the open part, if there is one."""
@@ -77,33 +77,33 @@ class Parts:
 
     def of(self, message: ShownMessage) -> list[Chunk]:
         """Return a stored reply: its reasoning, then its text with each call at its place."""
-        told = self.add("reasoning", message.reasoning or "", 0)
+        result = self.add("reasoning", message.reasoning or "", 0)
         at = 0
         for call in message.calls or ():
-            told += self.add("text", message.content[at : call.off], at)
+            result += self.add("text", message.content[at : call.off], at)
             at = max(at, call.off)
             shown = Call.of(call)
-            told += [*self.close(), *shown.begun(), *shown.outcome()]
-        return told + self.add("text", message.content[at:], at)
+            result += [*self.close(), *shown.begun(), *shown.outcome()]
+        return result + self.add("text", message.content[at:], at)
 
 
 def ui_messages(
     messages: list[ShownMessage], images: Mapping[str, Image] | None = None
 ) -> list[dict[str, Any]]:
     """Return a history for a front end. Replies after calls are steps of one message. `images`: by their ids."""
-    told: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "user":
             shown = () if message.attachments is msgspec.UNSET else message.attachments
             parts = [_file(images[one.id]) for one in shown if images and one.id in images]
             if message.content or not parts:
                 parts.append({"type": "text", "text": message.content})
-            told.append({"id": message.message_id, "role": "user", "parts": parts})
+            result.append({"id": message.message_id, "role": "user", "parts": parts})
             continue
-        if not told or told[-1]["role"] == "user":
-            told.append({"id": message.turn_id, "role": "assistant", "parts": []})
-        told[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
-    return told
+        if not result or result[-1]["role"] == "user":
+            result.append({"id": message.turn_id, "role": "assistant", "parts": []})
+        result[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
+    return result
 
 
 def _file(image: Image) -> dict[str, Any]:

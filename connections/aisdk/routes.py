@@ -5,23 +5,23 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
-from connections.aisdk.door import ChatDoor
-from connections.aisdk.problems import foreign
-from connections.aisdk.socket_door import ChatSocketDoor
-from connections.gate.cross_origin import CrossOrigin
-from connections.gate.origin import Origins
-from connections.http.refusals import Refusals
+from connections.aisdk.endpoint import ChatEndpoint
+from connections.aisdk.problems import foreign_origin_response
+from connections.aisdk.socket_endpoint import ChatSocketEndpoint
+from connections.http.refusal_counters import RefusalCounters
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
 
 PATH = "/v1/ai-sdk/chat"
 
 
 def aisdk_routes(
-    door: ChatDoor, socket: ChatSocketDoor, origins: Origins, refusals: Refusals
+    door: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
 
     def route(path: str, answers: ASGIApp, method: str) -> Route:
-        shown = CrossOrigin(answers, origins, refusals, method=method, refusal=foreign)
+        shown = CorsMiddleware(answers, origins, refusals, method=method, refusal=foreign_origin_response)
         return Route(f"{PATH}{path}", shown, methods=[method, "OPTIONS"])
 
     return [

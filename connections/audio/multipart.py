@@ -10,11 +10,11 @@ import msgspec
 
 from connections.openai.problems import Problem, invalid
 
-MOST_FIELDS = 32
-_MOST_HEAD_BYTES = 4096
-_MOST_VALUE_BYTES = 64 * 1024
+MAX_FIELDS = 32
+_MAX_HEAD_BYTES = 4096
+_MAX_VALUE_BYTES = 64 * 1024
 """Bytes of a field that is not a file."""
-_MOST_PARAMETERS = 16
+_MAX_PARAMETERS = 16
 """Of one header: before each, the library that reads them scans all again."""
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 _BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
@@ -35,13 +35,13 @@ class Form(msgspec.Struct, frozen=True):
     files: dict[str, File]
 
 
-def form_of(body: bytes, content_type: str) -> Form:
+def parse_form(body: bytes, content_type: str) -> Form:
     """Return the fields of a form. Raises Problem."""
     form = Form({}, {})
     for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
-        if number >= MOST_FIELDS:
-            raise invalid(None, f"The form has too many fields; it may have {MOST_FIELDS}.")
-        _put(form, _told(head), content)
+        if number >= MAX_FIELDS:
+            raise invalid(None, f"The form has too many fields; it may have {MAX_FIELDS}.")
+        _put(form, _headers(head), content)
     return form
 
 
@@ -53,16 +53,16 @@ def _put(form: Form, head: Message, content: bytes) -> None:
     if file_name is not None or name == "file":
         form.files[name] = File(file_name or "", head.get_content_type(), content)
         return
-    if len(content) > _MOST_VALUE_BYTES:
-        raise invalid(None, f"A field of the form is too long: it may have {_MOST_VALUE_BYTES} bytes.")
+    if len(content) > _MAX_VALUE_BYTES:
+        raise invalid(None, f"A field of the form is too long: it may have {_MAX_VALUE_BYTES} bytes.")
     form.values.setdefault(name.removesuffix("[]"), []).append(content.decode(errors="replace"))
 
 
 def _boundary(content_type: str) -> bytes:
-    told = Message()
-    told["content-type"] = content_type if content_type.count(";") <= _MOST_PARAMETERS else ""
-    boundary = told.get_param("boundary")
-    is_form = told.get_content_type() == "multipart/form-data"
+    headers = Message()
+    headers["content-type"] = content_type if content_type.count(";") <= _MAX_PARAMETERS else ""
+    boundary = headers.get_param("boundary")
+    is_form = headers.get_content_type() == "multipart/form-data"
     if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
         raise Problem(
             415, "Send the recording as a form, multipart/form-data.", code="unsupported_media_type"
@@ -79,7 +79,7 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise invalid(None, _BROKEN)
         if body.startswith(b"--", start):
             return
-        head_end = body.find(b"\r\n\r\n", start, start + _MOST_HEAD_BYTES)
+        head_end = body.find(b"\r\n\r\n", start, start + _MAX_HEAD_BYTES)
         at = body.find(b"\r\n" + boundary, max(head_end, start))
         if head_end < 0 or at < 0:
             raise invalid(None, _BROKEN)
@@ -87,13 +87,13 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 2
 
 
-def _told(head: bytes) -> Message:
+def _headers(head: bytes) -> Message:
     """Raises Problem."""
-    told = Message()
+    headers = Message()
     for line in head.decode(errors="replace").split("\r\n"):
         name, _, value = line.partition(":")
-        if value.count(";") > _MOST_PARAMETERS:
+        if value.count(";") > _MAX_PARAMETERS:
             raise invalid(None, _BROKEN)
         if name.strip():
-            told[name.strip()] = value.strip()
-    return told
+            headers[name.strip()] = value.strip()
+    return headers

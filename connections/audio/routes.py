@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from connections.audio.counter import Counter
-from connections.audio.speech_door import SpeechDoor
-from connections.audio.transcriptions_door import TranscriptionsDoor
-from connections.gate.cross_origin import CrossOrigin
-from connections.gate.origin import Origins
-from connections.http.json_answers import foreign_page
-from connections.http.refusals import Door, Refusals
-from connections.openai.reception import Reception
+from connections.audio.admission import AudioAdmission
+from connections.audio.speech_endpoint import SpeechEndpoint
+from connections.audio.transcriptions_endpoint import TranscriptionsEndpoint
+from connections.http.json_responses import forbidden_origin
+from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
+from connections.openai.request_context import RequestContext
 from speech.recognition.recognizer import Recognizer
-from speech.voice.speaker import Speaker
+from speech.voice.synthesizer import Synthesizer
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 SPEECH = "/v1/audio/speech"
@@ -27,25 +27,27 @@ class Audio:
     """The recognizer and the voice, with their limits. None: not available."""
 
     recognizer: Recognizer | None = None
-    speaker: Speaker | None = None
+    speaker: Synthesizer | None = None
     longest_s: int
     most_chars: int
-    places: int
+    slots: int
 
 
-def audio_routes(audio: Audio, reception: Reception, origins: Origins, refusals: Refusals) -> list[BaseRoute]:
+def audio_routes(
+    audio: Audio, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
     """Return the routes below `/v1/audio`."""
 
     def route(path: str, door: ASGIApp) -> Route:
-        shown = CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
+        shown = CorsMiddleware(door, origins, refusals, method="POST", refusal=forbidden_origin)
         return Route(path, shown, methods=["POST", "OPTIONS"])
 
     routes: list[BaseRoute] = []
     if audio.recognizer is not None:
-        counter = Counter(Door.TRANSCRIPTIONS, reception, audio.places)
-        door = TranscriptionsDoor(audio.recognizer, counter, longest_s=audio.longest_s)
+        admission = AudioAdmission(EndpointName.TRANSCRIPTIONS, request_context, audio.slots)
+        door = TranscriptionsEndpoint(audio.recognizer, admission, longest_s=audio.longest_s)
         routes.append(route(TRANSCRIPTIONS, door))
     if audio.speaker is not None:
-        counter = Counter(Door.SPEECH, reception, audio.places)
-        routes.append(route(SPEECH, SpeechDoor(audio.speaker, counter, most_chars=audio.most_chars)))
+        admission = AudioAdmission(EndpointName.SPEECH, request_context, audio.slots)
+        routes.append(route(SPEECH, SpeechEndpoint(audio.speaker, admission, most_chars=audio.most_chars)))
     return routes

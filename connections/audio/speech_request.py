@@ -7,20 +7,20 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
+from connections.audio.schemas import SpeechRequest
 from connections.audio.transcription_request import check_model
-from connections.audio.wire import SpeechRequest
-from connections.http.json_shape import check_shape
+from connections.http.json_limits import check_json_limits
 from connections.openai.audio_names import SPEECH_MODELS, VOICES
 from connections.openai.problems import invalid
-from connections.wire.sentences import complaint
-from speech.voice.speaker import Speaker
+from connections.protocol.validation_errors import validation_problem
+from speech.voice.synthesizer import Synthesizer
 
 Format = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
 UNCOMPRESSED = frozenset(("wav", "pcm"))
 _decode = msgspec.json.Decoder(SpeechRequest).decode
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class SynthesisRequest(msgspec.Struct, frozen=True):
     """A text, and how to speak it. `has_events`: the sound is sent as server-sent events. `ignored`: names of fields."""
 
     text: str
@@ -31,19 +31,19 @@ class Spoken(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...]
 
 
-def speech_request(body: bytes, *, speaker: Speaker, most_chars: int) -> Spoken:
+def speech_request(body: bytes, *, speaker: Synthesizer, most_chars: int) -> SynthesisRequest:
     """Return what a body requests of this server's voice. Raises Problem, TooManyValues."""
-    check_shape(body)
+    check_json_limits(body)
     try:
         request = _decode(body)
     except msgspec.ValidationError as error:
-        wrong = complaint(error)
-        raise invalid(wrong.field, wrong.told(whole="The request")) from None
+        wrong = validation_problem(error)
+        raise invalid(wrong.field, wrong.full_message(whole="The request")) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid(None, "The request is not JSON.") from None
     check_model(request.model, speaker.name, SPEECH_MODELS)
     _check_text(request, most_chars)
-    return Spoken(
+    return SynthesisRequest(
         text=request.input,
         voice=_voice(request, speaker),
         speed=_speed(request, speaker),
@@ -61,7 +61,7 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
         raise invalid("input", why, code="content_too_long")
 
 
-def _voice(request: SpeechRequest, speaker: Speaker) -> str:
+def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
     if request.voice in speaker.voices:
         return request.voice
     if request.voice in VOICES:
@@ -69,7 +69,7 @@ def _voice(request: SpeechRequest, speaker: Speaker) -> str:
     raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
 
 
-def _speed(request: SpeechRequest, speaker: Speaker) -> float:
+def _speed(request: SpeechRequest, speaker: Synthesizer) -> float:
     speed = 1.0 if request.speed is None else request.speed
     slowest, fastest = speaker.speeds
     if slowest <= speed <= fastest:

@@ -10,7 +10,7 @@ import msgspec
 from connections.audio.multipart import File, Form
 from connections.openai.audio_names import TRANSCRIPTION_MODELS
 from connections.openai.problems import Problem, invalid
-from connections.wire.errors import shorten
+from connections.protocol.errors import shorten
 from speech.recognition.messages import Ready
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
@@ -61,15 +61,15 @@ def _value(form: Form, name: str) -> str | None:
     return values[-1] if values else None
 
 
-def _language(told: str | None, facts: Ready) -> str | None:
+def _language(requested: str | None, facts: Ready) -> str | None:
     """Return the code of a language, given by its code, a code with a region, or its English name."""
-    if not told:
+    if not requested:
         return facts.language
-    name = told.lower().replace("_", "-").partition("-")[0]
+    name = requested.lower().replace("_", "-").partition("-")[0]
     if not facts.languages:
         return name  # the recognizer has one, and does not say which
     codes = {name: code for code, name in facts.languages.items()}
-    code = name if name in facts.languages else codes.get(told.lower())
+    code = name if name in facts.languages else codes.get(requested.lower())
     if code is not None:
         return code
     if facts.language is not None:
@@ -90,15 +90,15 @@ def _format(name: str | None) -> Format:
 
 
 def _granularities(form: Form, wanted: Format, facts: Ready) -> tuple[Granularity, ...]:
-    told = form.values.get("timestamp_granularities", [])
-    if told and wanted != "verbose_json":
+    requested = form.values.get("timestamp_granularities", [])
+    if requested and wanted != "verbose_json":
         why = "`timestamp_granularities` needs `response_format` verbose_json."
         raise invalid("timestamp_granularities", why)
-    if not set(told) <= set(get_args(Granularity)):
+    if not set(requested) <= set(get_args(Granularity)):
         raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
-    if "word" in told and not facts.times_words:
+    if "word" in requested and not facts.times_words:
         raise invalid("timestamp_granularities", "This model does not give the times of words: use segment.")
-    return tuple(cast("list[Granularity]", told)) or ("segment",)
+    return tuple(cast("list[Granularity]", requested)) or ("segment",)
 
 
 def _is_raw(file: File) -> bool:

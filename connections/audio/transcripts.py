@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from connections.audio.schemas import Duration, TimedSegment, Transcription, VerboseTranscription
 from connections.audio.transcription_request import Format, Granularity
-from connections.audio.wire import Duration, TimedSegment, Transcription, VerboseTranscription
 from speech.recognition.messages import Segment
 
 _MEDIA_TYPES: dict[Format, str] = {

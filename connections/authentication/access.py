@@ -10,10 +10,10 @@ import structlog
 from connections.authentication.api_keys import ApiKey
 from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.authentication.standing import REFRESH_S, Peer, Standing
-from connections.authentication.terms import Allowance
-from connections.gate.origin import Origins
-from connections.wire.errors import Unauthenticated
+from connections.authentication.key_policy import Allowance
+from connections.authentication.session_validity import REFRESH_S, AuthenticatedPeer, SessionValidity
+from connections.middleware.origins import AllowedOrigins
+from connections.protocol.errors import Unauthenticated
 
 _log = structlog.get_logger("midstream.authentication")
 
@@ -22,40 +22,40 @@ class AccessControl:
     """Knows all admitted connections."""
 
     def __init__(
-        self, *, authenticator: Authenticator, origins: Origins, refresh_s: float = REFRESH_S
+        self, *, authenticator: Authenticator, origins: AllowedOrigins, refresh_s: float = REFRESH_S
     ) -> None:
         self.origins = origins
         self._authenticator = authenticator
         self._refresh_s = refresh_s
-        self._inside: set[Standing] = set()
+        self._watched: set[SessionValidity] = set()
 
     @property
-    def asks_nobody(self) -> bool:
+    def allows_anonymous(self) -> bool:
         """Whether no authentication is configured."""
-        return self._authenticator.asks_nobody
+        return self._authenticator.allows_anonymous
 
     async def identify(self, *, authorization: str | None, token: str | None = None) -> Identity:
         """Return the identity of the handshake's `Authorization` header, or else of a token.
 
-        Raises Unauthenticated; KeySetDown or StoreDown if it can't be verified now.
+        Raises Unauthenticated; JwkSetUnavailable or StoreDown if it can't be verified now.
         """
-        self.look()
+        self.reload_if_changed()
         shown = bearer(authorization)
-        with _told_in_the_log():
+        with _logged_rejections():
             return await self._authenticator.identify(token if shown is None else shown)
 
-    async def identify_lasting(self, *, authorization: str | None) -> Identity:
-        """Return the identity of a key or a JWT, not of a ticket. Raises Unauthenticated; KeySetDown if it can't be verified now."""
-        if self.asks_nobody:
+    async def identify_without_ticket(self, *, authorization: str | None) -> Identity:
+        """Return the identity of a key or a JWT, not of a ticket. Raises Unauthenticated; JwkSetUnavailable if it can't be verified now."""
+        if self.allows_anonymous:
             return ANONYMOUS
-        self.look()
-        with _told_in_the_log():
-            return await self._authenticator.identify_lasting(bearer(authorization))
+        self.reload_if_changed()
+        with _logged_rejections():
+            return await self._authenticator.identify_without_ticket(bearer(authorization))
 
     def identify_operator(self, *, authorization: str | None) -> Identity:
         """Return the operator of a request's `Authorization` header. Raises Unauthenticated."""
-        self.look()
-        with _told_in_the_log():
+        self.reload_if_changed()
+        with _logged_rejections():
             return self._authenticator.identify_operator(bearer(authorization))
 
     @property
@@ -69,52 +69,52 @@ class AccessControl:
 
     async def ticket(self, *, authorization: str | None, admit: Callable[[Identity], None]) -> str:
         """Return a single-use ticket for a key or a JWT. Raises as `identify` and `admit` do."""
-        identity = await self.identify_lasting(authorization=authorization)
+        identity = await self.identify_without_ticket(authorization=authorization)
         admit(identity)
         return await self._authenticator.ticket_for(identity)
 
     @contextmanager
-    def inside(self, identity: Identity, peer: Peer) -> Iterator[Standing]:
+    def watch(self, identity: Identity, peer: AuthenticatedPeer) -> Iterator[SessionValidity]:
         """Watch a connection while it is open."""
-        standing = Standing(identity, peer, identify=self._renewed, refresh_s=self._refresh_s)
-        self._inside.add(standing)
+        validity = SessionValidity(identity, peer, identify=self._renewed, refresh_s=self._refresh_s)
+        self._watched.add(validity)
         try:
-            self._look_at(standing)  # revoked while the model was loading
-            yield standing
+            self._close_if_revoked(validity)  # revoked while the model was loading
+            yield validity
         finally:
-            self._inside.discard(standing)
-            standing.end()
+            self._watched.discard(validity)
+            validity.end()
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Notice keys that changed or expired, and end their connections."""
-        if self._authenticator.look():
-            self._turn_out()
+        if self._authenticator.reload_if_changed():
+            self._close_revoked()
 
-    def reread(self) -> None:
+    def reload(self) -> None:
         """Reread keys and origins, whether or not they changed."""
-        self.origins.reread()
-        self._authenticator.reread()
-        self._turn_out()
+        self.origins.reload()
+        self._authenticator.reload()
+        self._close_revoked()
 
     async def _renewed(self, token: str) -> Identity:
         return await self.identify(authorization=None, token=token)
 
-    def _turn_out(self) -> None:
-        for standing in list(self._inside):
-            self._look_at(standing)
+    def _close_revoked(self) -> None:
+        for validity in list(self._watched):
+            self._close_if_revoked(validity)
 
-    def _look_at(self, standing: Standing) -> None:
+    def _close_if_revoked(self, validity: SessionValidity) -> None:
         """End a connection whose key has changed."""
-        if (why := self._authenticator.against(standing.identity)) is not None:
-            _log.info("connection ended by its key", principal=standing.identity.principal, why=why)
-            standing.revoke(Unauthenticated(why, why="the key has changed"))
+        if (why := self._authenticator.revocation_reason(validity.identity)) is not None:
+            _log.info("connection closed, key changed", principal=validity.identity.principal, why=why)
+            validity.revoke(Unauthenticated(why, why="the key has changed"))
 
 
 @contextmanager
-def _told_in_the_log() -> Iterator[None]:
+def _logged_rejections() -> Iterator[None]:
     """Log why a client was refused, without any part of the token."""
     try:
         yield
     except Unauthenticated as refused:
-        _log.info("turned away", why=refused.why)
+        _log.info("credentials rejected", why=refused.why)
         raise

@@ -14,8 +14,8 @@ from enum import StrEnum
 
 import msgspec
 
-from connections.authentication.terms import NO_TERMS, Terms, terms_of, words_of
-from connections.wire.errors import BadList
+from connections.authentication.key_policy import NO_POLICY, KeyPolicy, format_policy, parse_policy
+from connections.protocol.errors import InvalidList
 
 PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -44,7 +44,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     digest: str
     note: str = ""
     kind: Kind = Kind.APPLICATION
-    terms: Terms = NO_TERMS
+    policy: KeyPolicy = NO_POLICY
 
 
 def new_key() -> str:
@@ -57,38 +57,38 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
-def parsed(entries: Iterable[str]) -> tuple[ApiKey, ...]:
+def parse_keys(entries: Iterable[str]) -> tuple[ApiKey, ...]:
     """Read the keys of a file's lines, or of a list's items. Empty ones, and comments after `#`, are skipped.
 
-    Raises BadList, which names the place of an entry and never its text: it may be a plain key.
+    Raises InvalidList, which names the place of an entry and never its text: it may be a plain key.
     """
     keys: dict[str, ApiKey] = {}
     for place, entry in enumerate(entries, start=1):
         if (key := _entry(entry, place)) is None:
             continue
         if key.name in keys:
-            raise BadList(f"entry {place}: {key.name} has a key already; each name has one.")
+            raise InvalidList(f"entry {place}: {key.name} has a key already; each name has one.")
         keys[key.name] = key
     return tuple(keys.values())
 
 
 def with_key(text: str, key: ApiKey) -> str:
-    """Return a file's text with one more key. Raises BadList if the name can't be used."""
+    """Return a file's text with one more key. Raises InvalidList if the name can't be used."""
     if not _NAME.fullmatch(key.name):
-        raise BadList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
-    content = " ".join((f"{key.name}:{key.digest}:{key.kind}", *words_of(key.terms)))
+        raise InvalidList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
+    content = " ".join((f"{key.name}:{key.digest}:{key.kind}", *format_policy(key.policy)))
     line = content + (f" # {key.note}" if key.note else "") + "\n"
     longer = (text if text.endswith("\n") or not text else f"{text}\n") + line
-    parsed(longer.splitlines())
+    parse_keys(longer.splitlines())
     return longer
 
 
 def without_key(text: str, name: str) -> str:
-    """Return a file's text without the key of this name; comments stay. Raises BadList if there is none."""
+    """Return a file's text without the key of this name; comments stay. Raises InvalidList if there is none."""
     lines = text.splitlines(keepends=True)
     kept = [line for line in lines if (key := _entry(line, 0)) is None or key.name != name]
     if kept == lines:
-        raise BadList(f"No key is named {name}.")
+        raise InvalidList(f"No key is named {name}.")
     return "".join(kept)
 
 
@@ -100,13 +100,13 @@ def _entry(entry: str, place: int) -> ApiKey | None:
     name, _, rest = content.partition(":")
     digest, _, kind = rest.partition(":")
     if not _NAME.fullmatch(name) or not _DIGEST.fullmatch(digest):
-        raise BadList(
+        raise InvalidList(
             f"entry {place} is not NAME:HASH (the SHA-256 in 64 hexadecimal digits, as `midstream keys add` writes it)."
         )
     if kind not in _KINDS:
-        raise BadList(f"entry {place}: the kind of {name} must be personal, app or admin.")
+        raise InvalidList(f"entry {place}: the kind of {name} must be personal, app or admin.")
     try:
-        terms = terms_of(words)
-    except BadList as error:
-        raise BadList(f"entry {place}: {error}") from None
-    return ApiKey(name, digest, note.strip(), Kind(kind or Kind.APPLICATION), terms)
+        policy = parse_policy(words)
+    except InvalidList as error:
+        raise InvalidList(f"entry {place}: {error}") from None
+    return ApiKey(name, digest, note.strip(), Kind(kind or Kind.APPLICATION), policy)

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.authentication.identity import ANONYMOUS, KEY, Identity, of_key
 from connections.authentication.json_web_tokens import JsonWebTokens
-from connections.authentication.key_ring import KeyRing
-from connections.authentication.terms import NO_ALLOWANCE, Allowance
+from connections.authentication.key_policy import NO_ALLOWANCE, Allowance
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.authentication.tickets import Tickets
-from connections.wire.errors import Unauthenticated
+from connections.protocol.errors import Unauthenticated
 
 
 class Authenticator:
     """Asks the key ring, the tickets and the verifier of JWTs, as far as they are configured."""
 
-    def __init__(self, *, keys: KeyRing | None, web_tokens: JsonWebTokens | None, tickets: Tickets) -> None:
+    def __init__(
+        self, *, keys: ApiKeyStore | None, web_tokens: JsonWebTokens | None, tickets: Tickets
+    ) -> None:
         self._keys = keys
         self._web_tokens = web_tokens
         self._tickets = tickets
 
     @property
-    def asks_nobody(self) -> bool:
+    def allows_anonymous(self) -> bool:
         """Whether no authentication is configured: everybody is the same principal."""
         return self._keys is None and self._web_tokens is None
 
     async def identify(self, token: str | None) -> Identity:
         """Return the identity of a token. A ticket is void afterwards.
 
-        Raises Unauthenticated; KeySetDown or StoreDown if it can't be verified now.
+        Raises Unauthenticated; JwkSetUnavailable or StoreDown if it can't be verified now.
         """
-        if self.asks_nobody:
+        if self.allows_anonymous:
             return ANONYMOUS
         if token is not None and token.startswith(TICKET):
             identity = await self._tickets.redeem(token)
-            if (why := self.against(identity)) is not None:
+            if (why := self.revocation_reason(identity)) is not None:
                 raise Unauthenticated(why, why="the ticket's key has changed")
             return identity
-        return await self.identify_lasting(token)
+        return await self.identify_without_ticket(token)
 
-    async def identify_lasting(self, token: str | None) -> Identity:
-        """Return the identity of a key or a JWT. Raises Unauthenticated, KeySetDown."""
+    async def identify_without_ticket(self, token: str | None) -> Identity:
+        """Return the identity of a key or a JWT. Raises Unauthenticated, JwkSetUnavailable."""
         if not token:
             raise Unauthenticated("A token is needed: an API key, a JWT or a ticket.", why="no token")
         if token.startswith(TICKET):
@@ -64,7 +66,7 @@ class Authenticator:
         return of_key(self._unexpired(self._keys, key))
 
     @staticmethod
-    def _unexpired(keys: KeyRing, key: ApiKey) -> ApiKey:
+    def _unexpired(keys: ApiKeyStore, key: ApiKey) -> ApiKey:
         if keys.has_expired(key):
             raise Unauthenticated("The key has expired.", why="an expired key")
         return key
@@ -79,26 +81,26 @@ class Authenticator:
         if self._keys is None or not principal.startswith(KEY):
             return NO_ALLOWANCE
         key = self._keys.named(principal.removeprefix(KEY))
-        return NO_ALLOWANCE if key is None else key.terms.allowance
+        return NO_ALLOWANCE if key is None else key.policy.allowance
 
     async def ticket_for(self, identity: Identity) -> str:
         """Return a single-use ticket. Raises StoreDown."""
         return await self._tickets.issue(identity)
 
-    def against(self, identity: Identity) -> str | None:
+    def revocation_reason(self, identity: Identity) -> str | None:
         """Return why an identity is no longer valid, as a sentence for the client; None if it is. JWTs expire by themselves."""
         if identity.key is None:
             return None
-        return "The key was revoked." if self._keys is None else self._keys.against(identity)
+        return "The key was revoked." if self._keys is None else self._keys.revocation_reason(identity)
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Return whether keys changed or expired; costs a `stat`."""
-        return self._keys is not None and self._keys.look()
+        return self._keys is not None and self._keys.reload_if_changed()
 
-    def reread(self) -> None:
+    def reload(self) -> None:
         """Reread the keys."""
         if self._keys is not None:
-            self._keys.reread()
+            self._keys.reload()
 
 
 def bearer(authorization: str | None) -> str | None:

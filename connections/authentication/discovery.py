@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 from urllib.parse import urlsplit
 
-from connections.authentication.key_sets import download
+from connections.authentication.jwk_sets import download
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 
 
-def key_set_of(issuer: str) -> bytes:
+def fetch_jwk_set(issuer: str) -> bytes:
     """Download an issuer's key set from the address in its configuration. Raises OSError, HTTPException, ValueError.
 
     The configuration must name exactly this issuer (section 4.3), or somebody else's keys could pass for its own. Keys come
     over https, unless the issuer itself does not use it.
     """
     try:
-        said = json.loads(download(issuer.rstrip("/") + WELL_KNOWN))
-        named, keys = said["issuer"], said["jwks_uri"]
+        config = json.loads(download(issuer.rstrip("/") + WELL_KNOWN))
+        named, keys = config["issuer"], config["jwks_uri"]
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("its configuration names no issuer, or no jwks_uri") from error
     if named != issuer:

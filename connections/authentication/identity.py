@@ -7,8 +7,8 @@ from urllib.parse import quote
 import msgspec
 
 from connections.authentication.api_keys import ApiKey, Kind
-from connections.wire.errors import Unauthenticated
-from connections.wire.scopes import EVERYTHING, Grant
+from connections.protocol.errors import Unauthenticated
+from connections.protocol.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 
 MAX_SUBJECT = 255
@@ -55,7 +55,7 @@ ANONYMOUS = Identity(principal="anonymous")
 
 def of_key(key: ApiKey) -> Identity:
     """Return the identity of a key."""
-    return Identity(principal=f"{KEY}{key.name}", key=key.digest, kind=key.kind, grant=key.terms.grant)
+    return Identity(principal=f"{KEY}{key.name}", key=key.digest, kind=key.kind, grant=key.policy.grant)
 
 
 def of_subject(subject: str, *, expires_at: float) -> Identity:

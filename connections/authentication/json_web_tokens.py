@@ -12,8 +12,8 @@ import jwt
 import msgspec
 
 from connections.authentication.identity import Identity, of_subject
-from connections.authentication.key_sets import KeySet, PublicKey
-from connections.wire.errors import Unauthenticated
+from connections.authentication.jwk_sets import JwkSet, PublicKey
+from connections.protocol.errors import Unauthenticated
 
 LEEWAY_S = 10
 """Seconds by which clocks may differ."""
@@ -29,13 +29,13 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 class JsonWebTokens:
     """Verifies tokens."""
 
-    def __init__(self, *, secret: str | None, key_set: KeySet | None, claims: Claims) -> None:
+    def __init__(self, *, secret: str | None, key_set: JwkSet | None, claims: Claims) -> None:
         self._secret = secret
         self._key_set = key_set
         self._claims = claims
 
     async def identify(self, token: str) -> Identity:
-        """Return the token's identity, with its expiry. Raises Unauthenticated, KeySetDown."""
+        """Return the token's identity, with its expiry. Raises Unauthenticated, JwkSetUnavailable."""
         try:
             header = jwt.get_unverified_header(token)
             key, algorithm = await self._key(header)

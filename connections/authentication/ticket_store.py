@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis.asyncio import Redis
 
-from sessions.store.redis.asker import asking_for
+from sessions.store.redis.caller_group import on_behalf_of
 from sessions.store.redis.client import PUT, run_script, store_errors
 
 GROUP = "/tickets"
@@ -22,12 +22,12 @@ class RedisTickets:
 
     async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
         """Store a ticket, in a full store, too. Raises StoreDown."""
-        with asking_for(GROUP):
+        with on_behalf_of(GROUP):
             await run_script(self._client, PUT, [_key(name)], [content, ttl_s * 1000])
 
     async def take(self, name: str) -> bytes | None:
         """Return and delete a ticket. Raises StoreDown."""
-        with asking_for(GROUP), store_errors():
+        with on_behalf_of(GROUP), store_errors():
             content = await self._client.getdel(_key(name))
         return content.encode() if isinstance(content, str) else content
 

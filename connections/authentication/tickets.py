@@ -12,7 +12,7 @@ import msgspec
 
 from connections.authentication.api_keys import digest_of
 from connections.authentication.identity import Identity
-from connections.wire.errors import Unauthenticated
+from connections.protocol.errors import Unauthenticated
 
 PREFIX = "mst_"
 TTL_S = 30

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from connections.events.telling import Telling
-from connections.line.connection import Connection
-from connections.wire.errors import Close, CloseCode
-from connections.wire.frames import Frame
-from sessions.commands.resuming import Position
+from connections.connection import Connection
+from connections.events.sse_encoder import EventStreamEncoder
+from connections.protocol.errors import Close, CloseCode
+from connections.protocol.frames import Frame
+from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Refused
 from sessions.events import Deleted, Gap
 from sessions.service import Sessions
@@ -17,22 +17,22 @@ PAGE = 50
 """Messages of the history for a reader: the default of sockets."""
 
 
-class Reader:
+class EventReader:
     """Sends requests for a reader, which can't send any."""
 
     def __init__(self, sessions: Sessions, conversation_id: str) -> None:
         self._sessions = sessions
         self._conversation_id = conversation_id
-        self._telling = Telling()
-        self._news = asyncio.Event()
+        self._encoder = EventStreamEncoder()
+        self._changed = asyncio.Event()
 
     def encode(self, frame: Frame) -> bytes:
         """Return the event of a frame."""
         if isinstance(frame, Gap | Deleted):
-            self._news.set()
-        return self._telling.encode(frame)
+            self._changed.set()
+        return self._encoder.encode(frame)
 
-    async def begin(self, view: Connection, position: Position | None) -> None:
+    async def begin(self, view: Connection, position: ReaderPosition | None) -> None:
         """Attach the reader; its first events then wait in it. Raises Refused."""
         if position is None:
             await self._show_history(view)
@@ -41,10 +41,10 @@ class Reader:
 
     async def follow(self, view: Connection) -> None:
         """Send the history after every gap, and end with the conversation."""
-        while not self._telling.is_over:
-            await self._news.wait()
-            self._news.clear()
-            if self._telling.owes_history:
+        while not self._encoder.is_over:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._encoder.needs_history:
                 try:
                     await self._show_history(view)
                 except Refused as refused:  # a reconnecting reader is told why

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from connections.events.telling import BEAT
+from connections.connection import Disconnected
+from connections.events.sse_encoder import HEARTBEAT
 from connections.http.exchange import Exchange
-from connections.line.connection import Disconnected
 
 WAITING_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024
@@ -23,17 +23,17 @@ class EventTransport:
 
     def __init__(self, exchange: Exchange, first: bytes) -> None:
         self._exchange = exchange
-        self._waiting = bytearray(first)
-        self._given = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._is_silent = True
-        self._given.set()
+        self._buffer = bytearray(first)
+        self._written = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._is_idle = True
+        self._written.set()
 
     async def begin(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
         """Begin the answer, with the events that waited for that: both go in one. `more`: headers."""
         await self._exchange.begin_events(request_id, more)
-        if (piece := bytes(self._waiting[:PIECE_BYTES])) and self._exchange.write_nowait(piece):
-            del self._waiting[: len(piece)]
+        if (piece := bytes(self._buffer[:PIECE_BYTES])) and self._exchange.write_nowait(piece):
+            del self._buffer[: len(piece)]
 
     async def receive(self) -> str | bytes:
         """Wait until the reader has left: it can't send anything. Raises Disconnected then."""
@@ -43,21 +43,21 @@ class EventTransport:
     @property
     def is_writable(self) -> bool:
         """Whether more may be written."""
-        return len(self._waiting) < WAITING_BYTES
+        return len(self._buffer) < WAITING_BYTES
 
     async def writable(self) -> None:
         """Wait until the server has taken what waits."""
         while not self.is_writable:
-            self._taken.clear()
-            await self._taken.wait()
+            self._drained.clear()
+            await self._drained.wait()
 
     def write(self, text: bytes) -> None:
         """Send events, at once if nothing waits before them and the peer reads."""
-        self._is_silent = False
-        if not text or (not self._waiting and self._exchange.write_nowait(text)):
+        self._is_idle = False
+        if not text or (not self._buffer and self._exchange.write_nowait(text)):
             return
-        self._waiting += text
-        self._given.set()
+        self._buffer += text
+        self._written.set()
 
     def write_binary(self, message: bytes) -> None:
         """Drop it: readers of events get no sound."""
@@ -74,28 +74,28 @@ class EventTransport:
         while True:
             try:
                 async with asyncio.timeout(BEAT_S):
-                    await self._given.wait()
+                    await self._written.wait()
             except TimeoutError:
-                if self._is_silent:
+                if self._is_idle:
                     # Keep what was written in the same turn of the loop.
-                    self._waiting = self._waiting or bytearray(BEAT)
-            self._is_silent = True
-            self._given.clear()
-            while self._waiting:
+                    self._buffer = self._buffer or bytearray(HEARTBEAT)
+            self._is_idle = True
+            self._written.clear()
+            while self._buffer:
                 await self._send_piece()
 
     async def _send_piece(self) -> None:
         """Send one piece. It stays here until the server has taken it, so a cancellation loses nothing."""
-        piece = bytes(self._waiting[:PIECE_BYTES])
+        piece = bytes(self._buffer[:PIECE_BYTES])
         await self._exchange.write(piece)
-        del self._waiting[: len(piece)]
-        self._taken.set()
+        del self._buffer[: len(piece)]
+        self._drained.set()
 
     async def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - an event stream can't say why
         """End the answer: readers reconnect."""
         try:
             async with asyncio.timeout(CLOSE_S):
-                while self._waiting:
+                while self._buffer:
                     await self._send_piece()
                 await self._exchange.write(b"", more=False)
         except TimeoutError:

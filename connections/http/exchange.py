@@ -75,7 +75,7 @@ class Exchange:
         self.body_bytes = len(body)
         return bytes(body)
 
-    async def while_there(self, work: Coroutine[None, None, None]) -> None:
+    async def cancel_on_disconnect(self, work: Coroutine[None, None, None]) -> None:
         """Do the work after the body was read, and cancel it if the client leaves: that raises ClientDisconnect."""
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.left())

@@ -34,11 +34,11 @@ _GIF_HEADER = 13
 _GIF_FRAME = 0x2C
 
 
-class NotAnImage(ValueError):
+class InvalidImage(ValueError):
     """The bytes are not an image of a supported kind. The message is for the sender."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class ImageHeader(msgspec.Struct, frozen=True):
     """The facts in an image's header. `width`, `height`: in points."""
 
     media_type: str
@@ -46,47 +46,47 @@ class Header(msgspec.Struct, frozen=True):
     height: int
 
 
-def header_of(data: bytes) -> Header:
-    """Return an image's header. Raises NotAnImage."""
+def header_of(data: bytes) -> ImageHeader:
+    """Return an image's header. Raises InvalidImage."""
     for media_type, begins, sizes in _KINDS:
         if begins(data):
             try:
                 width, height = sizes(data)
             except (struct.error, IndexError):
-                raise NotAnImage("The image is cut off or damaged.") from None
+                raise InvalidImage("The image is cut off or damaged.") from None
             if not (width and height):
-                raise NotAnImage("The image has no points.")
-            return Header(media_type, width, height)
-    raise NotAnImage("The image is not a PNG, JPEG, WebP or GIF.")
+                raise InvalidImage("The image has no points.")
+            return ImageHeader(media_type, width, height)
+    raise InvalidImage("The image is not a PNG, JPEG, WebP or GIF.")
 
 
 def _png(data: bytes) -> tuple[int, int]:
     length, kind = struct.unpack_from(">I4s", data, len(_PNG))
     if (length, kind) != (_PNG_HEADER, b"IHDR"):
-        raise NotAnImage("The image is damaged: a PNG begins with its sizes.")
+        raise InvalidImage("The image is damaged: a PNG begins with its sizes.")
     width, height, bits, colour, *methods, interlaced = struct.unpack_from(">IIBBBBB", data, len(_PNG) + 8)
     if bits not in _PNG_BITS.get(colour, ()) or any(methods) or interlaced > 1:
-        raise NotAnImage("The image is damaged: its header makes no sense.")
+        raise InvalidImage("The image is damaged: its header makes no sense.")
     _check_chunks(data)
     return width, height
 
 
 def _check_chunks(data: bytes) -> None:
-    """Raise NotAnImage for chunks beyond the bytes, too many chunks, a second header, or a missing end or image."""
+    """Raise InvalidImage for chunks beyond the bytes, too many chunks, a second header, or a missing end or image."""
     place, kinds, has_points = len(_PNG), 0, False
     while place < len(data):
         length, kind = struct.unpack_from(">I4s", data, place)
         place += 12 + length
         kinds += 1
         if place > len(data) or kinds > MAX_CHUNKS or (kind == b"IHDR" and kinds > 1):
-            raise NotAnImage("The image is damaged: its parts make no sense.")
+            raise InvalidImage("The image is damaged: its parts make no sense.")
         has_points |= kind == b"IDAT"
         if kind == b"IEND":
             break
     else:
-        raise NotAnImage("The image is cut off or damaged.")
+        raise InvalidImage("The image is cut off or damaged.")
     if not has_points:
-        raise NotAnImage("The image has no points.")
+        raise InvalidImage("The image has no points.")
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
@@ -109,13 +109,13 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         (length,) = struct.unpack_from(">H", data, place + 2)
         place += 2 + length
     if len(sizes) != 1:
-        raise NotAnImage("The image is damaged: it does not say how large it is.")
+        raise InvalidImage("The image is damaged: it does not say how large it is.")
     _check_scans(data, place)
     return sizes[0]
 
 
 def _check_scans(data: bytes, place: int) -> None:
-    """Raise NotAnImage if a JPEG has too many scans: each has a few bytes, and together they take minutes to decode."""
+    """Raise InvalidImage if a JPEG has too many scans: each has a few bytes, and together they take minutes to decode."""
     scans = 0
     for _ in range(MAX_CHUNKS):
         found = _JPEG_NEXT.search(data, place)
@@ -126,13 +126,13 @@ def _check_scans(data: bytes, place: int) -> None:
             break
         (length,) = struct.unpack_from(">H", data, found.end())
         place = found.end() + length
-    raise NotAnImage("The image is damaged: it has too many parts.")
+    raise InvalidImage("The image is damaged: it has too many parts.")
 
 
 def _webp(data: bytes) -> tuple[int, int]:
     (length,) = struct.unpack_from("<I", data, 4)
     if length + 8 > len(data):
-        raise NotAnImage("The image is cut off or damaged.")
+        raise InvalidImage("The image is cut off or damaged.")
     match data[12:16]:
         case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
             width, height = struct.unpack_from("<HH", data, 26)
@@ -142,7 +142,7 @@ def _webp(data: bytes) -> tuple[int, int]:
             return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
         case b"VP8X":
             return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    raise NotAnImage("The image is damaged: its header makes no sense.")
+    raise InvalidImage("The image is damaged: its header makes no sense.")
 
 
 def _gif(data: bytes) -> tuple[int, int]:
@@ -160,14 +160,14 @@ def _gif(data: bytes) -> tuple[int, int]:
         blocks += 1
         _check_blocks(blocks)
     if data[place] != _GIF_FRAME:
-        raise NotAnImage("The image has no points.")
+        raise InvalidImage("The image has no points.")
     left, top, wide, high = struct.unpack_from("<HHHH", data, place + 1)
     return max(width, left + wide), max(height, top + high)
 
 
 def _check_blocks(blocks: int) -> None:
     if blocks > MAX_BLOCKS:
-        raise NotAnImage("The image is damaged: its parts make no sense.")
+        raise InvalidImage("The image is damaged: its parts make no sense.")
 
 
 def _is_webp(data: bytes) -> bool:

@@ -11,17 +11,17 @@ from starlette.types import Scope
 
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.gate.client_address import client_of
-from connections.http.queries import client_named
-from connections.limits.groups import group_of
-from connections.wire.errors import BadParams
-from connections.wire.scopes import EVERYTHING, Grant
+from connections.http.query_params import parse_client_id
+from connections.limits.owner_groups import group_of
+from connections.middleware.client_address import client_address_of
+from connections.protocol.errors import BadParams
+from connections.protocol.scopes import EVERYTHING, Grant
+from sessions.fair_share import Subject
 from sessions.records import Client, Owner
-from sessions.shares import Subject
 
 CLIENT = "/openai"
 """The client id of requests that name no client. No client of a WebSocket has it, since those ids have no slash."""
-_NAMELESS = f"{CLIENT}/-"
+_UNIDENTIFIED = f"{CLIENT}/-"
 """Begins the client id of clients that nobody can tell from others: without authentication, and without a secret token."""
 SECRET_CHARS = 22
 """Least length of a token that names an owner: 128 random bits in base64."""
@@ -64,12 +64,12 @@ def named_caller(identity: Identity, request: Request) -> Caller:
     Without authentication, the owner that a token stands for can be named by that token alone: its hash is not secret.
     """
     named = request.query_params.get("client_id")
-    name = "" if named is None else client_named(named)
+    name = "" if named is None else parse_client_id(named)
     if identity == ANONYMOUS and (named is None or name == CLIENT or name.startswith(f"{CLIENT}/")):
         own = client_id_of(identity, bearer(request.headers.get("authorization")))
-        if own.startswith(_NAMELESS) and named is None:
+        if own.startswith(_UNIDENTIFIED) and named is None:
             raise BadParams("client_id: is missing.")
-        if own.startswith(_NAMELESS) or not f"{name or own}/".startswith(f"{own}/"):
+        if own.startswith(_UNIDENTIFIED) or not f"{name or own}/".startswith(f"{own}/"):
             raise BadParams("belongs to an API key: send that key in `Authorization`.", field="client_id")
         name = name or own
     elif named is None and not identity.is_person:
@@ -87,14 +87,14 @@ def client_id_of(identity: Identity, token: str | None, scope: Scope | None = No
         return CLIENT
     if token and is_secret(token):
         return f"{CLIENT}/{_digest(token)}"
-    if token and scope is not None and client_of(scope) is not None:
-        return _NAMELESS + _digest(f"{group_of(identity, scope)} {token}")
-    return _NAMELESS + secrets.token_hex(16)
+    if token and scope is not None and client_address_of(scope) is not None:
+        return _UNIDENTIFIED + _digest(f"{group_of(identity, scope)} {token}")
+    return _UNIDENTIFIED + secrets.token_hex(16)
 
 
-def comes_back(caller: Caller) -> bool:
+def can_reconnect(caller: Caller) -> bool:
     """Return whether this client can come back for stored data: one without a secret token can't."""
-    return not caller.client.client_id.startswith(_NAMELESS)
+    return not caller.client.client_id.startswith(_UNIDENTIFIED)
 
 
 def is_secret(token: str) -> bool:

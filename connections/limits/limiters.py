@@ -8,20 +8,20 @@ import msgspec
 from starlette.types import Scope
 
 from connections.authentication.identity import Identity
-from connections.gate.client_address import Address
-from connections.http.refusals import Door, Refusal, Refusals
-from connections.limits.bounds import Bound, Bounds, Tally
-from connections.limits.groups import group_of
-from connections.limits.loop_turns import LoopTurns
-from connections.limits.meter import Meter
+from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.limits.bound_counters import Bound, BoundCounters, EndpointCounters
+from connections.limits.connection_leases import ConnectionLeases, HandshakeLimit, UnlimitedLeases
+from connections.limits.loop_scheduler import FairLoopScheduler
+from connections.limits.owner_groups import group_of
+from connections.limits.quota_limiter import QuotaLimiter
 from connections.limits.quotas import RateLimited
-from connections.limits.rates import Rate, Rates
-from connections.limits.seats import FreeSeats, Seats, WaitingRoom
-from connections.limits.shared_counts import SharedCounts
-from connections.wire.facts import Limits
-from connections.wire.table import Counts
+from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.redis_counters import RedisCounters
+from connections.middleware.client_address import Address
+from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.server_info import Limits
+from sessions.fair_share import FairShare, Subject
 from sessions.records import Client
-from sessions.shares import Shares, Subject
 
 PENDING = 2000
 LARGE_BODIES = 12
@@ -32,34 +32,34 @@ READS_PER_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`meter`: None without limits that all replicas count; `counts`: those counts, if any."""
+    """`quota_limiter`: None without limits that all replicas count; `counts`: those counts, if any."""
 
-    meter: Meter | None = None
-    counts: SharedCounts | None = None
-    rates: Rates = field(
-        default_factory=lambda: Rates(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
+    quota_limiter: QuotaLimiter | None = None
+    counts: RedisCounters | None = None
+    rates: LocalRateLimits = field(
+        default_factory=lambda: LocalRateLimits(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
     )
-    seats: Seats = field(default_factory=FreeSeats)
-    waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(places=PENDING))
-    turns: LoopTurns = field(default_factory=LoopTurns)
-    bodies: Shares = field(default_factory=lambda: Shares(LARGE_BODIES))
-    refusals: Refusals = field(default_factory=Refusals)
-    bounds: Bounds = field(default_factory=Bounds)
+    leases: ConnectionLeases = field(default_factory=UnlimitedLeases)
+    handshake_limit: HandshakeLimit = field(default_factory=lambda: HandshakeLimit(places=PENDING))
+    turns: FairLoopScheduler = field(default_factory=FairLoopScheduler)
+    bodies: FairShare = field(default_factory=lambda: FairShare(LARGE_BODIES))
+    refusals: RefusalCounters = field(default_factory=RefusalCounters)
+    bounds: BoundCounters = field(default_factory=BoundCounters)
 
     def limits_of(self, client: Client, limits: Limits) -> Limits:
         """Return a client's limits, for `ready`."""
-        if self.meter is None:
+        if self.quota_limiter is None:
             return limits
-        return msgspec.structs.replace(limits, messages_per_minute=self.meter.shown(client))
+        return msgspec.structs.replace(limits, messages_per_minute=self.quota_limiter.shown(client))
 
-    def tally(self, door: Door) -> Tally:
+    def tally(self, door: EndpointName) -> EndpointCounters:
         """Return the tally of one door."""
-        return Tally(door, self.bounds, self.refusals)
+        return EndpointCounters(door, self.bounds, self.refusals)
 
     def take_read(self, subject: Subject) -> None:
         """Count a read, before the store is asked. Raises RateLimited."""
         try:
-            self.rates.take(Counts.READ, subject)
+            self.rates.take(FrameCost.READ, subject)
         except RateLimited:
             self.refusals.count(Refusal.RATE)
             raise
@@ -68,12 +68,12 @@ class Limiters:
         """Count a ticket as a read of its caller. Raises RateLimited."""
         self.take_read(Subject(identity.principal, group_of(identity, scope)))
 
-    def no_place_for(self, address: Address | None) -> bool:
+    def rejects_handshake(self, address: Address | None) -> bool:
         """Return whether a connection of this address has to be refused before authentication; it is counted then."""
-        if self.waiting_room.is_full:
+        if self.handshake_limit.is_full:
             self.refusals.count(Refusal.PENDING)
             return True
-        if self.waiting_room.is_full_for(address):
+        if self.handshake_limit.is_full_for_address(address):
             self.bounds.count(Bound.ADDRESS_SHARE)
             return True
         return False

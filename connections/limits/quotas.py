@@ -14,16 +14,16 @@ from typing import Self
 import msgspec
 
 from connections.authentication.identity import ANONYMOUS, KEY
-from connections.authentication.terms import NO_ALLOWANCE, Allowance
-from connections.wire.frames import LimitNear
+from connections.authentication.key_policy import NO_ALLOWANCE, Allowance
+from connections.protocol.frames import LimitNear
 from sessions.errors import Refused
 from sessions.records import Client
 
-NEAR = 5
+NEAR_LIMIT_FRACTION = 5
 """A limit is near if no more than one part in so many is left."""
 
 
-class Kind(StrEnum):
+class QuotaKind(StrEnum):
     """The counted quantity: messages of the last minute; or messages, replies or tokens of the day in UTC."""
 
     MESSAGES = "messages"
@@ -37,16 +37,16 @@ UNLIMITED = 2**53 - 1
 """The gauge of a count without a limit."""
 
 
-class Gauge(msgspec.Struct, frozen=True):
+class Quota(msgspec.Struct, frozen=True):
     """One limit of one client or key. `name`: the setting's; `subject`: the client or key, as one word for the store."""
 
     name: str
-    kind: Kind
+    kind: QuotaKind
     subject: str
     limit: int
 
 
-class Reading(msgspec.Struct, frozen=True):
+class QuotaUsage(msgspec.Struct, frozen=True):
     """A count, which includes the message if there was room. `reset_ms`: the time until there is more room."""
 
     used: int
@@ -64,14 +64,14 @@ class RateLimited(Refused):
         self.retry_after_ms = retry_after_ms
 
     @classmethod
-    def by(cls, gauge: Gauge, reading: Reading) -> Self:
+    def by(cls, quota: Quota, reading: QuotaUsage) -> Self:
         """Make one for a limit that all replicas count."""
         when = f"in {math.ceil(reading.reset_ms / 1000)} s"
-        why = f"The limit of {gauge.limit} is reached ({gauge.name}); try again {when}."
+        why = f"The limit of {quota.limit} is reached ({quota.name}); try again {when}."
         return cls(why, reading.reset_ms)
 
 
-class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's limits; None: no limit."""
 
     messages_per_minute: int | None = None
@@ -85,7 +85,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 
-    def of(self, allowance: Allowance) -> Quotas:
+    def of(self, allowance: Allowance) -> QuotaSettings:
         """Return the limits for a key with terms of its own."""
         return msgspec.structs.replace(
             self,
@@ -93,50 +93,52 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
             key_tokens_per_day=allowance.tokens_per_day or self.key_tokens_per_day,
         )
 
-    def gauges(self, client: Client, allowance: Allowance = NO_ALLOWANCE) -> tuple[Gauge, ...]:
+    def gauges(self, client: Client, allowance: Allowance = NO_ALLOWANCE) -> tuple[Quota, ...]:
         """Return the limits of a client whose key has such terms.
 
         Messages of a day are counted together with those of a minute, which recognise a repeated request.
         """
-        own, key = subjects(client)
+        own, key = quota_subjects(client)
         limits, a_day = self.of(allowance), allowance.messages_per_day
         a_minute = limits.key_messages_per_minute or (None if a_day is None else UNLIMITED)
         every = (
-            ("messages_per_minute", Kind.MESSAGES, own, limits.messages_per_minute),
-            ("key_messages_per_minute", Kind.MESSAGES, key, a_minute),
-            ("key_messages_per_day", Kind.TODAY, key, a_day),
-            ("tokens_per_day", Kind.TOKENS, own, limits.tokens_per_day),
-            ("key_tokens_per_day", Kind.TOKENS, key, limits.key_tokens_per_day),
+            ("messages_per_minute", QuotaKind.MESSAGES, own, limits.messages_per_minute),
+            ("key_messages_per_minute", QuotaKind.MESSAGES, key, a_minute),
+            ("key_messages_per_day", QuotaKind.TODAY, key, a_day),
+            ("tokens_per_day", QuotaKind.TOKENS, own, limits.tokens_per_day),
+            ("key_tokens_per_day", QuotaKind.TOKENS, key, limits.key_tokens_per_day),
         )
         return tuple(
-            Gauge(name, kind, subject, limit) for name, kind, subject, limit in every if limit is not None
+            Quota(name, kind, subject, limit) for name, kind, subject, limit in every if limit is not None
         )
 
 
-def subjects(client: Client) -> tuple[str, str]:
+def quota_subjects(client: Client) -> tuple[str, str]:
     """Return the store's names of the client and its key. Each has a hash tag, so that no slot counts for all."""
     tag = str(client) if client.principal == ANONYMOUS.principal else client.principal
     return f"client:{{{client}}}", f"key:{{{tag}}}"
 
 
-def usage_gauges(client: Client) -> tuple[Gauge, ...]:
+def usage_quotas(client: Client) -> tuple[Quota, ...]:
     """Return the usage that is counted for an API key even without limits: replies and tokens of the day. None for others."""
     if not client.principal.startswith(KEY):
         return ()
-    _, key = subjects(client)
-    return tuple(Gauge(kind.value, kind, key, UNLIMITED) for kind in (Kind.REPLIES, Kind.TOKENS))
+    _, key = quota_subjects(client)
+    return tuple(Quota(kind.value, kind, key, UNLIMITED) for kind in (QuotaKind.REPLIES, QuotaKind.TOKENS))
 
 
-def judged(gauges: Sequence[Gauge], readings: Sequence[Reading], *, admitted: bool) -> list[LimitNear]:
+def quota_warnings(
+    gauges: Sequence[Quota], usages: Sequence[QuotaUsage], *, admitted: bool
+) -> list[LimitNear]:
     """Return the warnings for a counted message. Raises RateLimited if it was not counted."""
-    read = list(zip(gauges, readings, strict=True))
+    read = list(zip(gauges, usages, strict=True))
     if not admitted:
-        gauge, reading = max(
+        quota, reading = max(
             (pair for pair in read if pair[1].used >= pair[0].limit), key=lambda pair: pair[1].reset_ms
         )
-        raise RateLimited.by(gauge, reading)
+        raise RateLimited.by(quota, reading)
     return [
-        LimitNear(name=gauge.name, remaining=left, reset_s=math.ceil(reading.reset_ms / 1000))
-        for gauge, reading in read
-        if (left := max(0, gauge.limit - reading.used)) * NEAR <= gauge.limit
+        LimitNear(name=quota.name, remaining=left, reset_s=math.ceil(reading.reset_ms / 1000))
+        for quota, reading in read
+        if (left := max(0, quota.limit - reading.used)) * NEAR_LIMIT_FRACTION <= quota.limit
     ]

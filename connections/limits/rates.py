@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from connections.limits.quotas import RateLimited
-from connections.wire.table import Counts
-from sessions.shares import Subject
+from connections.protocol.frame_kinds import FrameCost
+from sessions.fair_share import Subject
 
 GROUPS_TIMES = 10
 """A key or an address may send as much as so many owners together."""
@@ -68,7 +68,7 @@ class _Buckets:
             self._levels.popitem(last=False)
 
 
-class Rates:
+class LocalRateLimits:
     """The rates of all connections and requests of this replica."""
 
     def __init__(self, *, messages: Rate, reads: Rate, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,15 +90,15 @@ class Rates:
         for buckets in (*self._messages, *self._reads):
             buckets.forget(now)
 
-    def take(self, counts: Counts, subject: Subject, weight: int = 1) -> None:
+    def take(self, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
         """Count a request of this weight for its owner and its group, or for neither. Raises RateLimited."""
-        if counts is Counts.NOTHING:
+        if counts is FrameCost.NOTHING:
             return
         now = self._clock()
         names = (subject.owner, subject.group) if subject.group else (subject.owner,)
-        pairs = list(zip(self._messages if counts is Counts.MESSAGE else self._reads, names, strict=False))
+        pairs = list(zip(self._messages if counts is FrameCost.MESSAGE else self._reads, names, strict=False))
         if (wait_s := max(buckets.wait_s(name, now, weight) for buckets, name in pairs)) > 0:
-            what = "messages" if counts is Counts.MESSAGE else "requests"
+            what = "messages" if counts is FrameCost.MESSAGE else "requests"
             raise RateLimited(
                 f"You send {what} too quickly; try again in a moment.", math.ceil(wait_s * 1000)
             )

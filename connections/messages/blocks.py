@@ -8,21 +8,21 @@ from typing import assert_never
 
 import msgspec
 
-from connections.messages.fields import InputBlock, InputMessage, ResultBlock, Source
+from connections.messages.models import InputBlock, InputMessage, ResultBlock, Source
 from connections.openai.problems import Problem, invalid
-from connections.openai.requests.images import check_images, image_at, image_of, not_here
+from connections.openai.requests.images import check_images, image_at, image_not_allowed, image_of
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
-from connections.wire.facts import Limits
-from connections.wire.sentences import worded
+from connections.protocol.server_info import Limits
+from connections.protocol.validation_errors import field_message
 from engine.images.image import Image, joined
 from engine.messages import Message, ToolCall
 
-_NO_PART = {
+_UNSUPPORTED_BLOCKS = {
     "document": "This server does not take documents: send their text.",
     "search_result": "This server does not take results of searches as blocks: send their text.",
     "container_upload": "This server has no containers.",
 }
-_OTHERS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
+_ONLY_BLOCKS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
 TOOL_CHANGES = ("tool_addition", "tool_removal")
 """Blocks of system messages that change which tools are offered from there on."""
 _BOUNDED = ("system", "user")
@@ -37,12 +37,12 @@ def messages_of(
         raise invalid("messages", "`messages` must have at least one message.")
     if len(given) > MAX_MESSAGES:
         raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
-    made = [_system(system, "system")] if system else []
+    converted = [_system(system, "system")] if system else []
     last_user = max((number for number, message in enumerate(given) if message.role == "user"), default=-1)
     for number, message in enumerate(given):
         if message.role != "system" or message.clear_at != "next_user_message" or number > last_user:
-            made += _message(message, f"messages[{number}].content", number, limits)
-    messages = tuple(_merged(made))
+            converted += _message(message, f"messages[{number}].content", number, limits)
+    messages = tuple(_merged(converted))
     if not messages:
         raise invalid("messages", "`messages` have nothing for the model to answer.")
     _check(messages, limits.max_content_chars)
@@ -56,9 +56,9 @@ def _message(message: InputMessage, where: str, number: int, limits: Limits) -> 
     )
     match message.role:
         case "user":
-            return list(_said(content, where, limits))
+            return list(_user_messages(content, where, limits))
         case "assistant":
-            return [_reply(content, where)]
+            return [_assistant_message(content, where)]
         case "system":
             texts = [
                 _text(block, f"{where}[{place}]")
@@ -68,7 +68,7 @@ def _message(message: InputMessage, where: str, number: int, limits: Limits) -> 
             return [Message("system", "\n".join(texts))] if texts or not content else []
         case _:
             field = f"messages[{number}].role"
-            raise invalid(field, worded(field, "must be user, assistant or system."))
+            raise invalid(field, field_message(field, "must be user, assistant or system."))
 
 
 def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
@@ -78,7 +78,7 @@ def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
     return Message("system", "\n".join(texts))
 
 
-def _said(blocks: Sequence[InputBlock], where: str, limits: Limits) -> Iterator[Message]:
+def _user_messages(blocks: Sequence[InputBlock], where: str, limits: Limits) -> Iterator[Message]:
     """Yield what a user says and shows, and results of calls, in order."""
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
@@ -98,29 +98,32 @@ def _image(source: Source | None, where: str, limits: Limits) -> Image:
         case Source(type="url", url=url):
             return image_at(url, where, limits)
         case _ if limits.max_images:
-            raise invalid(where, worded(where, "must be of the type base64."))
+            raise invalid(where, field_message(where, "must be of the type base64."))
         case _:
-            raise not_here(where, limits)
+            raise image_not_allowed(where, limits)
 
 
-def _reply(blocks: Sequence[InputBlock], where: str) -> Message:
+def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
     """Return what the model wrote before. Reasoning that only another server can read is left out."""
-    said: list[str] = []
-    thought: list[str] = []
+    text_parts: list[str] = []
+    reasoning_parts: list[str] = []
     calls: list[ToolCall] = []
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
         match block.type:
             case "thinking":
-                thought.append(_given(block.thinking, f"{place}.thinking"))
+                reasoning_parts.append(_required(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass
             case "tool_use":
                 calls.append(_call(block, place))
             case _:
-                said.append(_text(block, place))
+                text_parts.append(_text(block, place))
     return Message(
-        "assistant", "\n".join(said), reasoning="\n".join(filter(None, thought)), calls=tuple(calls)
+        "assistant",
+        "\n".join(text_parts),
+        reasoning="\n".join(filter(None, reasoning_parts)),
+        calls=tuple(calls),
     )
 
 
@@ -129,12 +132,12 @@ def _call(block: InputBlock, where: str) -> ToolCall:
     name = _name(block.name, f"{where}.name")
     text = bytes(block.input)
     if not text.startswith(b"{"):
-        raise invalid(f"{where}.input", worded(f"{where}.input", "must be an object."))
+        raise invalid(f"{where}.input", field_message(f"{where}.input", "must be an object."))
     return ToolCall(call_id, name, msgspec.json.format(text, indent=-1).decode())
 
 
 def _result(block: InputBlock, where: str, limits: Limits) -> Message:
-    call_id = _given(block.tool_use_id, f"{where}.tool_use_id")
+    call_id = _required(block.tool_use_id, f"{where}.tool_use_id")
     match block.content:
         case None:
             text = ""
@@ -142,7 +145,7 @@ def _result(block: InputBlock, where: str, limits: Limits) -> Message:
             text = block.content
         case list():
             if any(part.type == "image" for part in block.content):
-                raise not_here(f"{where}.content", limits)
+                raise image_not_allowed(f"{where}.content", limits)
             parts = enumerate(block.content)
             text = "\n".join(_result_text(part, f"{where}.content[{number}]") for number, part in parts)
         case _:
@@ -153,7 +156,7 @@ def _result(block: InputBlock, where: str, limits: Limits) -> Message:
 def _text(block: InputBlock, where: str) -> str:
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
-    return _given(block.text, f"{where}.text")
+    return _required(block.text, f"{where}.text")
 
 
 def _result_text(block: ResultBlock, where: str) -> str:
@@ -161,22 +164,22 @@ def _result_text(block: ResultBlock, where: str) -> str:
         return f"Tool available: {_name(block.tool_name, f'{where}.tool_name')}"
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
-    return _given(block.text, f"{where}.text")
+    return _required(block.text, f"{where}.text")
 
 
 def _no_part(kind: str, where: str) -> Problem:
-    return invalid(where, _NO_PART.get(kind, _OTHERS))
+    return invalid(where, _UNSUPPORTED_BLOCKS.get(kind, _ONLY_BLOCKS))
 
 
-def _given(text: str | None, where: str) -> str:
+def _required(text: str | None, where: str) -> str:
     if text is None:
-        raise invalid(where, worded(where, "is missing."))
+        raise invalid(where, field_message(where, "is missing."))
     return text
 
 
 def _name(text: str | None, where: str) -> str:
-    if not 0 < len(_given(text, where)) <= MAX_NAME_CHARS:
-        raise invalid(where, worded(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
+    if not 0 < len(_required(text, where)) <= MAX_NAME_CHARS:
+        raise invalid(where, field_message(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
     return text or ""
 
 
@@ -199,13 +202,13 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
 
 def _check(messages: Sequence[Message], max_chars: int) -> None:
     """Raise Problem for a text that is too long, and for a result without its call."""
-    called: set[str] = set()
+    call_ids: set[str] = set()
     for message in messages:
         if message.role in _BOUNDED and len(message.content) > max_chars:
             length, field = len(message.content), "system" if message.role == "system" else "messages"
             why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
             raise invalid(field, why, code="content_too_long")
-        called.update(call.call_id for call in message.calls)
-        if message.role == "tool" and message.call_id not in called:
+        call_ids.update(call.call_id for call in message.calls)
+        if message.role == "tool" and message.call_id not in call_ids:
             why = "`messages` have a tool_result whose `tool_use_id` names no tool_use before it."
             raise invalid("messages", why)

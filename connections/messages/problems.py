@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
-from connections.http.json_answers import foreign_words, refusal
+from connections.http.json_responses import forbidden_origin_message, refusal
 from connections.messages.wire import MessageError, MessageProblem, ProblemDetails
 from connections.openai.problems import Problem, problem_of
 from sessions.errors import Overloaded, Refused
@@ -36,12 +36,12 @@ def request_id() -> str:
     return f"req_{secrets.token_urlsafe(12)}"
 
 
-def refused(why: Refused, named: str) -> Response:
+def error_response(why: Refused, named: str) -> Response:
     """Return the answer to a refused request. `named`: its id."""
     problem = problem_of(why)
-    told = problem.response()
-    kept = {name: value for name, value in told.headers.items() if name in _KEPT}
-    details = ProblemDetails(problem.word) if problem.word == THREADS else msgspec.UNSET
+    response = problem.response()
+    kept = {name: value for name, value in response.headers.items() if name in _FORWARDED_HEADERS}
+    details = ProblemDetails(problem.error_code) if problem.error_code == THREADS else msgspec.UNSET
     return _response(status_of(problem), str(problem), named, kept, details)
 
 
@@ -52,10 +52,10 @@ def error_of(problem: Problem) -> MessageProblem:
 
 def status_of(problem: Problem) -> int:
     """Return the status of a problem."""
-    return OVERLOADED if problem.word == Overloaded.code else problem.status
+    return OVERLOADED if problem.error_code == Overloaded.code else problem.status
 
 
-def is_anthropics(scope: Scope) -> bool:
+def is_anthropic_request(scope: Scope) -> bool:
     """Return whether a client of Anthropic's API sent a request: its path says so, or the header that all of them send."""
     path: str = scope["path"]
     return path == PATH or path.startswith(f"{PATH}/") or "anthropic-version" in Headers(scope=scope)
@@ -65,17 +65,17 @@ def refusal_of(
     scope: Scope, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the refusal of a request that reached no endpoint, in the shape that its client reads."""
-    if is_anthropics(scope):
+    if is_anthropic_request(scope):
         return _response(status, why, request_id(), headers or {})
     return refusal(status, code, why, headers)
 
 
 def foreign_page(origin: str | None) -> Response:
     """Return the answer to a page of an origin that is not allowed."""
-    return _response(403, foreign_words(origin), request_id(), {})
+    return _response(403, forbidden_origin_message(origin), request_id(), {})
 
 
-_KEPT = ("retry-after", "retry-after-ms", "www-authenticate", "accept-encoding")
+_FORWARDED_HEADERS = ("retry-after", "retry-after-ms", "www-authenticate", "accept-encoding")
 
 
 def _type(status: int) -> str:

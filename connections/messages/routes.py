@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from connections.gate.cross_origin import CrossOrigin
-from connections.gate.origin import Origins
-from connections.http.refusals import Refusals
-from connections.messages.door import CountingDoor, MessagesDoor
+from connections.http.refusal_counters import RefusalCounters
+from connections.messages.endpoint import CountTokensEndpoint, MessagesEndpoint
 from connections.messages.problems import foreign_page
-from connections.openai.reception import Reception
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
+from connections.openai.request_context import RequestContext
 from sessions.service import Sessions
 
 
 def messages_routes(
-    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
 
-    def shown(door: MessagesDoor | CountingDoor) -> CrossOrigin:
-        return CrossOrigin(door, origins, refusals, method="POST", refusal=foreign_page)
+    def with_cors(endpoint: MessagesEndpoint | CountTokensEndpoint) -> CorsMiddleware:
+        return CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=foreign_page)
 
     return [
-        Route("/v1/messages", shown(MessagesDoor(sessions, reception)), methods=["POST", "OPTIONS"]),
+        Route(
+            "/v1/messages",
+            with_cors(MessagesEndpoint(sessions, request_context)),
+            methods=["POST", "OPTIONS"],
+        ),
         Route(
             "/v1/messages/count_tokens",
-            shown(CountingDoor(sessions, reception)),
+            with_cors(CountTokensEndpoint(sessions, request_context)),
             methods=["POST", "OPTIONS"],
         ),
     ]

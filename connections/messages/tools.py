@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 
 from connections.messages.blocks import TOOL_CHANGES
-from connections.messages.fields import ClientTool, InputMessage, ToolUseChoice
+from connections.messages.models import ClientTool, InputMessage, ToolUseChoice
 from connections.openai.problems import invalid
-from connections.openai.requests.schemas import schema_text
+from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.tools import MAX_TOOLS
-from connections.wire.sentences import worded
+from connections.protocol.validation_errors import field_message
 from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
-_CLIENTS = (None, "custom")
+_CLIENT_TOOL_TYPES = (None, "custom")
 """Types of tools that the client runs."""
 
 
@@ -23,12 +23,12 @@ def tools_spec(
     given: Sequence[ClientTool] | None, choice: ToolUseChoice | None, messages: Sequence[InputMessage] = ()
 ) -> ReplySpec:
     """Return the tools that `messages` did not withdraw, and how to choose among them. Raises Problem."""
-    withdrawn = _withdrawn(given or (), messages)
+    withdrawn = _removed_tools(given or (), messages)
     tools = tuple(tool for tool in _tools(given or ()) if tool.name not in withdrawn)
     kind = "auto" if choice is None else choice.type
     if not tools:
         if kind in ("any", "tool"):
-            raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
+            raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
         return ReplySpec()
     parallel = choice is None or not choice.disable_parallel_tool_use
     match kind:
@@ -40,25 +40,27 @@ def tools_spec(
             name = _known(choice, tools)
             return ReplySpec(tools=tools, tool_choice="named", tool_name=name, parallel_calls=parallel)
         case _:
-            raise invalid("tool_choice.type", worded("tool_choice.type", "must be auto, any, tool or none."))
+            raise invalid(
+                "tool_choice.type", field_message("tool_choice.type", "must be auto, any, tool or none.")
+            )
 
 
 def _tools(given: Sequence[ClientTool]) -> tuple[reply_spec.Tool, ...]:
     if len(given) > MAX_TOOLS:
-        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
     tools: dict[str, reply_spec.Tool] = {}
     for number, one in enumerate(given):
-        if one.type not in _CLIENTS:
+        if one.type not in _CLIENT_TOOL_TYPES:
             continue
         tool = _tool(one, f"tools[{number}]")
         if tool.name in tools:
             where = f"tools[{number}].name"
-            raise invalid(where, worded(where, "is the name of another tool, too."))
+            raise invalid(where, field_message(where, "is the name of another tool, too."))
         tools[tool.name] = tool
     return tuple(tools.values())
 
 
-def _withdrawn(given: Sequence[ClientTool], messages: Sequence[InputMessage]) -> set[str]:
+def _removed_tools(given: Sequence[ClientTool], messages: Sequence[InputMessage]) -> set[str]:
     """Return the tools that a system message withdrew and no later one offered again. Raises Problem."""
     names: set[str] = set()
     declared = {tool.name for tool in given}
@@ -69,29 +71,31 @@ def _withdrawn(given: Sequence[ClientTool], messages: Sequence[InputMessage]) ->
                 continue
             where = f"messages[{number}].content[{place}].tool"
             if block.tool is None or block.tool.type != "tool_reference":
-                raise invalid(where, worded(where, "must be of the type tool_reference."))
+                raise invalid(where, field_message(where, "must be of the type tool_reference."))
             if block.tool.name not in declared:
-                raise invalid(f"{where}.name", worded(f"{where}.name", "names none of `tools`."))
+                raise invalid(f"{where}.name", field_message(f"{where}.name", "names none of `tools`."))
             (names.add if block.type == "tool_removal" else names.discard)(block.tool.name)
     return names
 
 
-def tools_left_out(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
+def ignored_tools(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
     """Return the places of tools that Anthropic's servers run."""
-    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _CLIENTS)
+    return tuple(
+        f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _CLIENT_TOOL_TYPES
+    )
 
 
 def _tool(tool: ClientTool, where: str) -> reply_spec.Tool:
     if not _NAME.match(tool.name):
         why = "must have 1 to 128 letters, digits, _ or -."
-        raise invalid(f"{where}.name", worded(f"{where}.name", why))
+        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
     if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
-        raise invalid(f"{where}.input_schema", worded(f"{where}.input_schema", "is missing."))
+        raise invalid(f"{where}.input_schema", field_message(f"{where}.input_schema", "is missing."))
     return reply_spec.Tool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
 
 
 def _known(choice: ToolUseChoice | None, tools: Sequence[reply_spec.Tool]) -> str:
     name = (choice.name if choice else None) or ""
     if all(tool.name != name for tool in tools):
-        raise invalid("tool_choice.name", worded("tool_choice.name", "names none of `tools`."))
+        raise invalid("tool_choice.name", field_message("tool_choice.name", "names none of `tools`."))
     return name

@@ -11,27 +11,27 @@ from starlette.websockets import WebSocket
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
-from connections.authentication.standing import Standing
-from connections.gate.client_address import client_of
-from connections.http.refusals import Door
+from connections.authentication.session_validity import SessionValidity
+from connections.connection import Connection, error_frame
+from connections.http.refusal_counters import EndpointName
+from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection, refusal
-from connections.line.outbox import Outbox
-from connections.line.presence import Presence
-from connections.line.rate_limiting import RateLimiter
-from connections.line.socket import Socket
-from connections.line.socket_door import HELLO_S, OUTBOX_BYTES, SocketDoor
-from connections.native.greeting import Greeter, Greeting
+from connections.middleware.client_address import client_address_of
 from connections.native.handler import FrameHandler
-from connections.spoken.desk import SpokenDesk
-from connections.spoken.line import SpokenLine
-from connections.wire import codec
-from connections.wire.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.wire.facts import ServerTool
-from connections.wire.features import AUDIO, SERVED, SHARE, TOOLS, understood
-from connections.wire.frames import AuthRefresh, Error, Hello, Ready
-from connections.wire.scopes import Grant
+from connections.native.server_info import ReadyFields, ServerInfo
+from connections.outbox import Outbox
+from connections.protocol import codec
+from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
+from connections.protocol.features import AUDIO, SERVED, SHARE, TOOLS, common_features
+from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
+from connections.protocol.scopes import Grant
+from connections.protocol.server_info import ServerTool
+from connections.rate_limiter import RateLimiter
+from connections.voice.connection import VoiceConnection
+from connections.voice.service import VoiceService
+from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint
+from connections.websocket_transport import WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions
@@ -39,66 +39,68 @@ from sessions.service import Sessions
 SUBPROTOCOL = "midstream.v1"
 
 
-class Endpoint(SocketDoor[WebSocket]):
+class NativeEndpoint(WebSocketEndpoint[WebSocket]):
     """Serves WebSocket connections."""
 
     def __init__(
         self,
         *,
         sessions: Sessions,
-        greeter: Greeter,
+        server_info: ServerInfo,
         access: AccessControl,
-        presence: Presence,
+        lifecycle: ConnectionLifecycle,
         limiters: Limiters,
-        spoken: SpokenDesk | None = None,
+        spoken: VoiceService | None = None,
         hello_s: float = HELLO_S,
     ) -> None:
         """`spoken`: the part for spoken conversations; None: this server has no speech recognition."""
-        super().__init__(Door.NATIVE, access=access, limiters=limiters, hello_s=hello_s)
+        super().__init__(EndpointName.NATIVE, access=access, limiters=limiters, hello_s=hello_s)
         self._sessions = sessions
-        self._greeter = greeter
-        self._presence = presence
+        self._server_info = server_info
+        self._lifecycle = lifecycle
         self._spoken = spoken
 
     async def receive(self, websocket: WebSocket) -> WebSocket:
         """Accept every client: its first frame authenticates it."""
         return websocket
 
-    def subprotocol(self, guest: WebSocket) -> str | None:
+    def subprotocol(self, handshake_info: WebSocket) -> str | None:
         """Return our subprotocol, if it is offered."""
-        return SUBPROTOCOL if SUBPROTOCOL in guest.scope.get("subprotocols", ()) else None
+        return SUBPROTOCOL if SUBPROTOCOL in handshake_info.scope.get("subprotocols", ()) else None
 
-    async def serve(self, socket: Socket, guest: WebSocket) -> None:
+    async def serve(self, socket: WebSocketTransport, handshake_info: WebSocket) -> None:
         """Serve one socket, which begins with a hello. Raises Close, Disconnected."""
-        with self.limiters.waiting_room.place(client_of(guest.scope)):
-            hello = self._hello_in(await self.first(socket, "hello"), socket)
-            identity = await self._identify(socket, hello, guest.headers.get("authorization"))
-            said = await self._greeting(identity.grant)
-        await self._serve(socket, hello, identity, said, scope=guest.scope)
+        with self.limiters.handshake_limit.place(client_address_of(handshake_info.scope)):
+            hello = self._receive_hello(await self.first(socket, "hello"), socket)
+            identity = await self._identify(socket, hello, handshake_info.headers.get("authorization"))
+            ready_fields = await self._ready_fields(identity.grant)
+        await self._serve(socket, hello, identity, ready_fields, scope=handshake_info.scope)
 
-    async def _greeting(self, grant: Grant) -> Greeting:
+    async def _ready_fields(self, grant: Grant) -> ReadyFields:
         """Return the `ready` frame. Raises Close."""
         try:
-            return await self._greeter.greeting(grant)
+            return await self._server_info.ready_fields(grant)
         except EngineError as error:
             raise Close(CloseCode.OVERLOAD, "The model is not loaded yet; reconnect.") from error
 
-    async def _identify(self, transport: Socket, hello: Hello, authorization: str | None) -> Identity:
+    async def _identify(
+        self, transport: WebSocketTransport, hello: Hello, authorization: str | None
+    ) -> Identity:
         """Return the client that says hello. Raises Close, Disconnected."""
         try:
-            if not self.access.asks_nobody:
+            if not self.access.allows_anonymous:
                 _check_same(hello.token, bearer(authorization))
             return await self.access.identify(authorization=authorization, token=hello.token)
         except Unauthenticated as refused:
             why = Error(ref=hello.ref, code=refused.code, message=str(refused), retryable=False)
             close = Close(CloseCode.UNAUTHENTICATED, str(refused))
         except Refused as refused:  # the store, or the keys that verify tokens: neither is the client's fault
-            why = refusal(refused, hello.ref)
+            why = error_frame(refused, hello.ref)
             close = Close(CloseCode.OVERLOAD, f"{refused} Reconnect.")
-        self._tell(transport, why)
+        self._send_error(transport, why)
         raise close
 
-    def _hello_in(self, message: str | bytes, transport: Socket) -> Hello:
+    def _receive_hello(self, message: str | bytes, transport: WebSocketTransport) -> Hello:
         """Return the first frame. Raises Close."""
         why = "The first frame must be a hello."
         try:
@@ -109,25 +111,31 @@ class Endpoint(SocketDoor[WebSocket]):
         except BadFrame as error:
             why, ref = f"{why} {error}", error.ref
         refused = Error(ref=ref, code=Unauthenticated.code, message=why, retryable=False)
-        self._tell(transport, refused)
+        self._send_error(transport, refused)
         raise Close(CloseCode.UNAUTHENTICATED, "The first frame must be a hello.")
 
-    def _tell(self, transport: Socket, why: Error) -> None:
-        self.tally.told(why.code)
-        transport.tell(why)
+    def _send_error(self, transport: WebSocketTransport, why: Error) -> None:
+        self.tally.sent(why.code)
+        transport.send_frame(why)
 
     async def _serve(
-        self, transport: Socket, hello: Hello, identity: Identity, said: Greeting, *, scope: Scope
+        self,
+        transport: WebSocketTransport,
+        hello: Hello,
+        identity: Identity,
+        ready_fields: ReadyFields,
+        *,
+        scope: Scope,
     ) -> None:
         client_id = hello.client_id or secrets.token_hex(16)
         caller = caller_of(identity, client_id, scope)
-        limits = self.limiters.limits_of(caller.client, said.limits)
-        said = msgspec.structs.replace(said, limits=limits)
+        limits = self.limiters.limits_of(caller.client, ready_fields.limits)
+        ready_fields = msgspec.structs.replace(ready_fields, limits=limits)
         connection = Connection(
             transport,
             caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
-            features=understood(hello.features),
+            features=common_features(hello.features),
             tally=self.tally,
         )
         ready = Ready(
@@ -136,21 +144,21 @@ class Endpoint(SocketDoor[WebSocket]):
             client_id=client_id,
             features=self._features(),
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
-            **msgspec.structs.asdict(said),
+            **msgspec.structs.asdict(ready_fields),
         )
-        async with self._presence.of(connection):
+        async with self._lifecycle.of(connection):
             connection.push(ready)
-            with self.access.inside(identity, connection) as standing:
-                refresh = _Refresh(standing, connection, ready)
-                spoken = SpokenLine(self._spoken, connection)
-                handler = FrameHandler(self._sessions, said.limits, refresh.answer, spoken)
+            with self.access.watch(identity, connection) as validity:
+                refresh = _AuthRefreshHandler(validity, connection, ready)
+                spoken = VoiceConnection(self._spoken, connection)
+                handler = FrameHandler(self._sessions, ready_fields.limits, refresh.answer, spoken)
                 limited = RateLimiter(handler, self.limiters)
-                spoken.say_as_frame = limited.handle
+                spoken.handle_message = limited.handle
                 decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
                 try:
                     await connection.serve(limited, decode)
                 finally:
-                    spoken.say_as_frame = None  # breaks a cycle that only the collector would free
+                    spoken.handle_message = None  # breaks a cycle that only the collector would free
 
     def _features(self) -> tuple[str, ...]:
         """Return this server's features beyond the base."""
@@ -174,15 +182,15 @@ def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
     )
 
 
-class _Refresh:
+class _AuthRefreshHandler:
     """Answers `auth.refresh`."""
 
-    def __init__(self, standing: Standing, connection: Connection, ready: Ready) -> None:
-        self._standing = standing
+    def __init__(self, validity: SessionValidity, connection: Connection, ready: Ready) -> None:
+        self._standing = validity
         self._connection = connection
         self._ready = ready
 
     async def answer(self, frame: AuthRefresh) -> None:
-        """Send `ready` again if the new token is valid. Raises KeySetDown, StoreDown."""
+        """Send `ready` again if the new token is valid. Raises JwkSetUnavailable, StoreDown."""
         if await self._standing.refresh(frame.token, ref=frame.ref):
             self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))

@@ -8,27 +8,27 @@ from functools import partial
 
 import msgspec
 
-from connections.line.connection import Connection
-from connections.native.answering import refusal
-from connections.native.interpreting import InterpretHandler
-from connections.native.listing import ListHandler
-from connections.spoken.line import SpokenLine
-from connections.spoken.talk import Said
-from connections.wire import audio, frames, params, tools
-from connections.wire.errors import BadFrame, BadParams
-from connections.wire.facts import Limits
-from connections.wire.features import REASONING, TOOLS
-from connections.wire.table import scopes_of
-from sessions.commands.resuming import Position
+from connections.connection import Connection
+from connections.native.acceptance import raise_if_refused
+from connections.native.conversation_list import ConversationListHandler
+from connections.native.live_translation import LiveTranslationHandler
+from connections.protocol import audio, frames, params, tools
+from connections.protocol.errors import BadFrame, BadParams
+from connections.protocol.features import REASONING, TOOLS
+from connections.protocol.frame_kinds import scopes_of
+from connections.protocol.server_info import Limits
+from connections.voice.connection import VoiceConnection
+from connections.voice.conversation import VoiceMessage
+from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
-from sessions.turn.cancelling import Cancel, Cancelled
-from sessions.turn.positions import Again, Behind, Beside, Onward, Place
-from sessions.turn.sends import Send
+from sessions.turn.cancel import Cancel, Cancelled
+from sessions.turn.message_request import MessageRequest
+from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
 
-Slow = Coroutine[None, None, None]
-Spoken = audio.AudioFrame | audio.Sound | Said
-Asked = frames.Request | Spoken
+PendingWork = Coroutine[None, None, None]
+SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage
+ClientMessage = frames.Request | SpeechMessage
 
 
 class FrameHandler:
@@ -38,23 +38,23 @@ class FrameHandler:
         self,
         sessions: Sessions,
         limits: Limits,
-        refresh: Callable[[frames.AuthRefresh], Slow] | None = None,
-        spoken: SpokenLine | None = None,
+        refresh: Callable[[frames.AuthRefresh], PendingWork] | None = None,
+        spoken: VoiceConnection | None = None,
     ) -> None:
         """`refresh`: None if its clients can't renew tokens. `spoken`: None without speech recognition."""
         self._sessions = sessions
         self._limits = limits
         self._refresh = refresh
         self._spoken = spoken
-        self._lists = ListHandler(sessions)
-        self._interpreting = InterpretHandler(sessions)
+        self._lists = ConversationListHandler(sessions)
+        self._interpreting = LiveTranslationHandler(sessions)
 
-    def handle(self, connection: Connection, frame: Asked) -> Slow | None:  # noqa: C901, PLR0911 - one for each kind
+    def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911 - one for each kind
         """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
         for scope in scopes_of(frame):
             connection.caller.grant.check(scope)
-        if isinstance(frame, Spoken):
-            return self._hear(connection, frame)
+        if isinstance(frame, SpeechMessage):
+            return self._handle_speech(connection, frame)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
@@ -78,13 +78,13 @@ class FrameHandler:
             case _:
                 return self._lists.handle(connection, frame)
 
-    def _renew(self, frame: frames.AuthRefresh) -> Slow:
+    def _renew(self, frame: frames.AuthRefresh) -> PendingWork:
         if self._refresh is None:
             raise BadFrame("`type` may not be auth.refresh here.")
         return self._refresh(frame)
 
-    def _hear(self, connection: Connection, frame: Spoken) -> Slow | None:
-        if isinstance(frame, Said):
+    def _handle_speech(self, connection: Connection, frame: SpeechMessage) -> PendingWork | None:
+        if isinstance(frame, VoiceMessage):
             is_wanted = not (frame.is_withdrawn or connection.closed)
             return self._turn(connection, frame.send, frame) if is_wanted else None
         if self._spoken is None:
@@ -97,13 +97,15 @@ class FrameHandler:
         else:
             connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
-    def _turn(self, connection: Connection, frame: frames.Turning, said: Said | None = None) -> Slow:
+    def _turn(
+        self, connection: Connection, frame: frames.Turning, said: VoiceMessage | None = None
+    ) -> PendingWork:
         content = frame.content if isinstance(frame, frames.Send | frames.Edit) else ""
         if len(content) > self._limits.max_content_chars:
             raise ContentTooLong(
                 f"`content` has {len(content)} characters; {self._limits.max_content_chars} are allowed."
             )
-        send = Send(
+        send = MessageRequest(
             client_msg_id=frame.client_msg_id,
             conversation_id=frame.conversation_id,
             content=content,
@@ -130,27 +132,29 @@ class FrameHandler:
             only=tuple(sorted(connection.caller.grant.models)),
         )
         playback = None if said is None else said.playback
-        return refusal(self._sessions.send(connection.owner, connection, send, generation, playback=playback))
+        return raise_if_refused(
+            self._sessions.send(connection.owner, connection, send, generation, playback=playback)
+        )
 
-    def _cancel(self, connection: Connection, frame: frames.Cancel) -> Slow | None:
-        cancel = _asked(frame)
-        met = self._sessions.cancel(connection.owner, cancel)
-        if met is None:
+    def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
+        cancel = _cancel_of(frame)
+        outcome = self._sessions.cancel(connection.owner, cancel)
+        if outcome is None:
             return self._cancel_elsewhere(connection, frame, cancel)
-        if met.is_forwarded:
-            return self._cancel_both(connection, frame, cancel, met)
-        _tell_cancelled(connection, frame, met)
-        if met.is_part:
+        if outcome.is_forwarded:
+            return self._cancel_both(connection, frame, cancel, outcome)
+        _push_cancelled(connection, frame, outcome)
+        if outcome.is_part:
             return self._cancel_the_rest(connection, cancel)
-        return self._take_back(connection, frame, met)
+        return self._roll_back(connection, frame, outcome)
 
     async def _cancel_both(
-        self, connection: Connection, frame: frames.Cancel, cancel: Cancel, met: Cancelled
+        self, connection: Connection, frame: frames.Cancel, cancel: Cancel, outcome: Cancelled
     ) -> None:
         """Answer once; the answer is an error if the other replica can't be asked."""
 
         def tell(_: Cancelled) -> None:
-            _tell_cancelled(connection, frame, met)
+            _push_cancelled(connection, frame, outcome)
 
         await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
 
@@ -159,19 +163,21 @@ class FrameHandler:
             await self._sessions.cancel_elsewhere(connection.owner, cancel)
 
     async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
-        tell = partial(_tell_cancelled, connection, frame)
-        met = await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
-        if (slow := self._take_back(connection, frame, met)) is not None:
+        tell = partial(_push_cancelled, connection, frame)
+        outcome = await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+        if (slow := self._roll_back(connection, frame, outcome)) is not None:
             await slow
 
-    def _take_back(self, connection: Connection, frame: frames.Cancel, met: Cancelled) -> Slow | None:
+    def _roll_back(
+        self, connection: Connection, frame: frames.Cancel, outcome: Cancelled
+    ) -> PendingWork | None:
         """Return the work that rolls back an exchange that had ended before its cancel."""
-        if frame.mode == "rollback" and met.already and frame.turn_id is not None:
-            return self._take_back_where_it_is(connection, frame.conversation_id, frame.turn_id)
+        if frame.mode == "rollback" and outcome.already and frame.turn_id is not None:
+            return self._roll_back_anywhere(connection, frame.conversation_id, frame.turn_id)
         return None
 
-    async def _take_back_where_it_is(self, connection: Connection, place: str | None, turn_id: str) -> None:
-        found = place or await self._sessions.place_of(connection.owner, turn_id, by=connection)
+    async def _roll_back_anywhere(self, connection: Connection, place: str | None, turn_id: str) -> None:
+        found = place or await self._sessions.conversation_of(connection.owner, turn_id, by=connection)
         place = found or frames.DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, place, turn_id)
 
@@ -189,8 +195,8 @@ class FrameHandler:
             )
         )
 
-    def _resume(self, connection: Connection, frame: frames.Resume) -> Slow:
-        position = Position(frame.epoch, frame.after_seq)
+    def _resume(self, connection: Connection, frame: frames.Resume) -> PendingWork:
+        position = ReaderPosition(frame.epoch, frame.after_seq)
         return self._sessions.resume(
             connection.owner, connection, frame.conversation_id, position, ref=frame.ref
         )
@@ -210,11 +216,11 @@ class FrameHandler:
             connection.publish(shown.wait)
 
 
-def _tell_cancelled(connection: Connection, frame: frames.Cancel, met: Cancelled) -> None:
-    connection.push(frames.Cancelled(ref=frame.ref, turn_id=met.turn_id, already=met.already))
+def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cancelled) -> None:
+    connection.push(frames.Cancelled(ref=frame.ref, turn_id=outcome.turn_id, already=outcome.already))
 
 
-def _asked(frame: frames.Cancel) -> Cancel:
+def _cancel_of(frame: frames.Cancel) -> Cancel:
     is_placed = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
         conversation_id=frame.conversation_id or (None if is_placed else frames.DEFAULT_CONVERSATION),
@@ -225,13 +231,13 @@ def _asked(frame: frames.Cancel) -> Cancel:
     )
 
 
-def _place(frame: frames.Turning) -> Place:
+def _place(frame: frames.Turning) -> Placement:
     match frame:
         case frames.Send():
-            return Behind(frame.parent_id)
+            return Append(frame.parent_id)
         case frames.Edit():
-            return Beside(frame.message_id)
+            return Edit(frame.message_id)
         case frames.Regenerate():
-            return Again(frame.message_id)
+            return Regenerate(frame.message_id)
         case frames.Continue():
-            return Onward(frame.message_id)
+            return Continue(frame.message_id)

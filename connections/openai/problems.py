@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from connections.http.json_answers import type_of
+from connections.http.json_responses import type_of
 from connections.limits.quotas import RateLimited
 from connections.openai.wire import Error, ErrorBody
-from connections.wire.errors import Unauthenticated, shorten
+from connections.protocol.errors import Unauthenticated, shorten
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
 
-AGAIN_S = 1
+RETRY_AFTER_S = 1
 """Seconds after which to try again, if nothing else is known."""
 
 _STATUS = {
@@ -59,14 +59,16 @@ class Problem(Refused):
     ) -> None:
         super().__init__(shorten(message))
         self.status = status
-        self.word = code
+        self.error_code = code
         self.param = param
         self.retry_after_ms = retry_after_ms
 
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        return msgspec.json.encode(ErrorBody(Error(str(self), type_of(self.status), self.param, self.word)))
+        return msgspec.json.encode(
+            ErrorBody(Error(str(self), type_of(self.status), self.param, self.error_code))
+        )
 
     def response(self) -> Response:
         """Return the refusal as a whole answer."""
@@ -98,7 +100,7 @@ def problem_of(refused: Refused) -> Problem:
     return _problem(refused.code, str(refused), param=field, again_ms=refused.retry_after_ms)
 
 
-def renamed(refused: BadParams, names: Mapping[str, str]) -> BadParams:
+def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams:
     """Return the refusal with the client's name of its field. `names`: by the names of the floors below."""
     field = refused.field
     if field is None or (name := names.get(field)) is None:
@@ -106,19 +108,19 @@ def renamed(refused: BadParams, names: Mapping[str, str]) -> BadParams:
     return BadParams(str(refused).replace(f"`{field}`", f"`{name}`"), field=name)
 
 
-def counted_as(refused: Refused) -> str:
+def metric_code(refused: Refused) -> str:
     """Return the name of a refusal in metrics: the protocol's word, the same at every door."""
     if not isinstance(refused, Problem):
         return refused.code
-    return Unauthenticated.code if refused.status == 401 else refused.word  # noqa: PLR2004 - HTTP's word for it
+    return Unauthenticated.code if refused.status == 401 else refused.error_code  # noqa: PLR2004 - HTTP's word for it
 
 
-def problem_in(failure: Failure) -> Problem:
+def problem_from_failure(failure: Failure) -> Problem:
     """Return what ended a reply that had begun."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
 
 
-def nobody(refused: Unauthenticated) -> Problem:
+def invalid_api_key(refused: Unauthenticated) -> Problem:
     """Return the refusal of an invalid token."""
     return Problem(401, str(refused), code="invalid_api_key")
 
@@ -126,7 +128,7 @@ def nobody(refused: Unauthenticated) -> Problem:
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
     """Return a problem; a temporary one says when to try again."""
     status = _STATUS.get(code, 503)
-    again = (again_ms or AGAIN_S * 1000) if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
+    again = (again_ms or RETRY_AFTER_S * 1000) if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
     return Problem(
         status, message, code=_CODES.get(code, code), param=param or _PARAMS.get(code), retry_after_ms=again
     )

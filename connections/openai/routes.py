@@ -5,28 +5,28 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from connections.gate.cross_origin import CrossOrigin
-from connections.gate.origin import Origins
-from connections.http.json_answers import foreign_page
-from connections.http.refusals import Refusals
-from connections.openai.chat_door import ChatDoor
-from connections.openai.completions_door import CompletionsDoor
-from connections.openai.models_door import ModelsDoor
-from connections.openai.reception import Reception
+from connections.http.json_responses import forbidden_origin
+from connections.http.refusal_counters import RefusalCounters
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
+from connections.openai.chat_endpoint import ChatCompletionsEndpoint
+from connections.openai.completions_endpoint import CompletionsEndpoint
+from connections.openai.models_endpoint import ModelsEndpoint
+from connections.openai.request_context import RequestContext
 from sessions.service import Sessions
 
 
 def openai_routes(
-    sessions: Sessions, reception: Reception, origins: Origins, refusals: Refusals
+    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
 
-    def shown(door: ASGIApp, method: str) -> CrossOrigin:
-        return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
+    def with_cors(endpoint: ASGIApp, method: str) -> CorsMiddleware:
+        return CorsMiddleware(endpoint, origins, refusals, method=method, refusal=forbidden_origin)
 
-    chat = shown(ChatDoor(sessions, reception), "POST")
-    completions = shown(CompletionsDoor(sessions, reception), "POST")
-    models = shown(ModelsDoor(reception), "GET")
+    chat = with_cors(ChatCompletionsEndpoint(sessions, request_context), "POST")
+    completions = with_cors(CompletionsEndpoint(sessions, request_context), "POST")
+    models = with_cors(ModelsEndpoint(request_context), "GET")
     return [
         Route("/v1/chat/completions", chat, methods=["POST", "OPTIONS"]),
         Route("/v1/completions", completions, methods=["POST", "OPTIONS"]),

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connections.wire.frames import AttachmentId
+from connections.protocol.frames import AttachmentId
 
 NULL = msgspec.Raw(b"null")
 
 EventId = Annotated[str, Meta(max_length=512)]
 ItemId = Annotated[str, Meta(min_length=1, max_length=128)]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
-Tokens = int | Literal["inf"]
+TokenLimit = int | Literal["inf"]
 
 
 class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -75,11 +75,11 @@ class NewReasoning(msgspec.Struct, frozen=True, kw_only=True):
     effort: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of replies. Unsupported ones that would change replies are here to be refused by name."""
 
     instructions: str | UnsetType | None = UNSET
-    max_output_tokens: Tokens | UnsetType | None = UNSET
+    max_output_tokens: TokenLimit | UnsetType | None = UNSET
     temperature: float | UnsetType | None = UNSET
     tools: list[NewTool] | UnsetType | None = UNSET
     tool_choice: str | NewChoice | UnsetType | None = UNSET
@@ -90,13 +90,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     prompt: msgspec.Raw = NULL
 
 
-class SessionWishes(Wishes, frozen=True, kw_only=True):
+class SessionOptions(CommonOptions, frozen=True, kw_only=True):
     """Options of all replies from now on."""
 
     type: str = "realtime"
 
 
-class ResponseWishes(Wishes, frozen=True, kw_only=True):
+class ResponseOptions(CommonOptions, frozen=True, kw_only=True):
     """Options of one reply."""
 
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
@@ -107,10 +107,10 @@ class ResponseWishes(Wishes, frozen=True, kw_only=True):
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     """Changes options of replies."""
 
-    session: SessionWishes
+    session: SessionOptions
 
 
-class TranscriptionWishes(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a transcription session by the names of the API's beta."""
 
     input_audio_format: str | UnsetType | None = UNSET
@@ -121,7 +121,7 @@ class TranscriptionWishes(msgspec.Struct, frozen=True, kw_only=True):
 class TranscriptionUpdate(ClientEvent, frozen=True, kw_only=True, tag="transcription_session.update"):
     """The beta's way to change options of a transcription session."""
 
-    session: TranscriptionWishes
+    session: TranscriptionOptions
 
 
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
@@ -154,7 +154,7 @@ class ItemTruncate(ClientEvent, frozen=True, kw_only=True, tag="conversation.ite
 class ResponseCreate(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
     """Asks for a reply."""
 
-    response: ResponseWishes | None = None
+    response: ResponseOptions | None = None
 
 
 class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cancel"):
@@ -163,29 +163,29 @@ class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cance
     response_id: ItemId | None = None
 
 
-class Sound(ClientEvent, frozen=True, kw_only=True):
+class AudioEvent(ClientEvent, frozen=True, kw_only=True):
     """The root of events about sound."""
 
 
-class InputAppend(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
+class InputAppend(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
     """The microphone's sound, in base64."""
 
     audio: str
 
 
-class InputCommit(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
+class InputCommit(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
     """Makes the current utterance an item."""
 
 
-class InputClear(Sound, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
+class InputClear(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
     """Drops the current utterance."""
 
 
-class OutputClear(Sound, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
+class OutputClear(AudioEvent, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
     """Stops playback."""
 
 
-Asks = (
+AnyClientEvent = (
     SessionUpdate
     | TranscriptionUpdate
     | ItemCreate

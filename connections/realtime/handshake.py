@@ -7,30 +7,30 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from connections.wire.errors import BadParams
-from connections.wire.frames import Name
-from connections.wire.sentences import complaint
+from connections.protocol.errors import BadParams
+from connections.protocol.frames import Name
+from connections.protocol.validation_errors import validation_problem
 
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol with a browser's key: browsers can't set headers."""
-_UNSERVED = {
+_UNSUPPORTED_FIELDS = {
     "call_id": "is of telephone calls, which this server does not take.",
 }
 TRANSCRIPTION = "transcription"
 """The `intent` of a session that only transcribes."""
-_NOTHING_KEPT = "names a part of a conversation, and a transcription session has none: leave it out."
+_NO_HISTORY = "names a part of a conversation, and a transcription session has none: leave it out."
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """`model`: None: the default; `known`: the client named its conversation; `after`: the last item that it has.
+class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`model`: None: the default; `has_conversation`: the client named its conversation; `after`: the last item that it has.
 
     `transcribes`: the session only transcribes.
     """
 
     model: str | None
     conversation_id: str
-    known: bool
+    has_conversation: bool
     client_id: str | None
     after: str | None
     key: str | None
@@ -38,25 +38,25 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     transcribes: bool = False
 
 
-def arrival(query: Mapping[str, str], offered: Sequence[str]) -> Arrival:
+def parse_handshake(query: Mapping[str, str], subprotocols: Sequence[str]) -> HandshakeRequest:
     """Return what a client requests. Raises BadParams."""
-    for field, why in _UNSERVED.items():
+    for field, why in _UNSUPPORTED_FIELDS.items():
         if field in query:
             raise BadParams(why, field=field)
     if (intent := query.get("intent")) not in (None, TRANSCRIPTION):
         raise BadParams(f"must be {TRANSCRIPTION}, or left out.", field="intent")
     for field in ("conversation_id", "after"):
         if intent is not None and field in query:
-            raise BadParams(_NOTHING_KEPT, field=field)
+            raise BadParams(_NO_HISTORY, field=field)
     conversation_id = _name(query, "conversation_id")
-    return Arrival(
+    return HandshakeRequest(
         model=query.get("model"),
         conversation_id=conversation_id or f"conv_{secrets.token_hex(12)}",
-        known=conversation_id is not None,
+        has_conversation=conversation_id is not None,
         client_id=_name(query, "client_id"),
         after=query.get("after"),
-        key=next((one.removeprefix(_KEY) for one in offered if one.startswith(_KEY)), None),
-        subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None,
+        key=next((one.removeprefix(_KEY) for one in subprotocols if one.startswith(_KEY)), None),
+        subprotocol=SUBPROTOCOL if SUBPROTOCOL in subprotocols else None,
         transcribes=intent is not None,
     )
 
@@ -67,4 +67,4 @@ def _name(query: Mapping[str, str], field: str) -> str | None:
     try:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:
-        raise BadParams(complaint(error).why, field=field) from None
+        raise BadParams(validation_problem(error).why, field=field) from None

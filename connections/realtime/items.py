@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from connections.realtime import server_events
-from connections.realtime.problems import Invalid
+from connections.realtime.problems import InvalidEvent
 from connections.realtime.server_events import (
     Content,
     FunctionCall,
@@ -40,11 +40,11 @@ ROOT = "root"
 Role = Literal["user", "assistant", "tool"]
 
 
-class State(Enum):
+class ItemState(Enum):
     """The state of an item."""
 
     WAITING = "waiting"
-    ASKED = "asked"
+    PENDING = "asked"
     STORED = "stored"
 
 
@@ -53,7 +53,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
     and `message_id` the message's id at other doors, once known. `off`: for a call, the characters of the
-    reply's text before it. `told`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
+    reply's text before it. `sent`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
     is text. `images`: those of a user's message, with their bytes only while it is created.
     """
 
@@ -61,14 +61,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     text: str
     status: ItemStatus = "completed"
-    state: State = State.STORED
+    state: ItemState = ItemState.STORED
     turn_id: str = ""
     exchange: str = ""
     message_id: str = ""
     call_id: str = ""
     name: str = ""
     off: int = 0
-    told: bool = True
+    sent: bool = True
     sound_ms: int | None = None
     images: tuple[Image, ...] = ()
 
@@ -129,11 +129,11 @@ class Items:
 
     def waiting(self, role: Role = "user") -> list[Item]:
         """Return what the next reply answers: messages, or outcomes of calls (role `tool`)."""
-        return [item for item in self if item.state is State.WAITING and item.role == role]
+        return [item for item in self if item.state is ItemState.WAITING and item.role == role]
 
     def open_calls(self) -> list[Item]:
         """Return the calls without an outcome."""
-        settled = {item.call_id for item in self if item.role == "tool" and item.state is State.STORED}
+        settled = {item.call_id for item in self if item.role == "tool" and item.state is ItemState.STORED}
         return [item for item in self if item.is_call and item.call_id not in settled]
 
     def outcome(self, call_id: str) -> Item | None:
@@ -142,9 +142,9 @@ class Items:
 
     def stored(self) -> list[Item]:
         """Return the items in the history."""
-        return [item for item in self if item.state is State.STORED]
+        return [item for item in self if item.state is ItemState.STORED]
 
-    def behind(self, *message_ids: str | None) -> list[Item]:
+    def after(self, *message_ids: str | None) -> list[Item]:
         """Return the stored items after the last item of one of these messages; None: after the root.
 
         An unknown message may be the reply that is being written. If there is none, all items follow it.
@@ -157,24 +157,24 @@ class Items:
 
     def of_turn(self, turn_id: str) -> list[Item]:
         """Return the stored items of a turn."""
-        return [item for item in self if item.state is State.STORED and item.turn_id == turn_id]
+        return [item for item in self if item.state is ItemState.STORED and item.turn_id == turn_id]
 
-    def exchange_behind(self, message_id: str | None) -> str:
+    def first_turn_of(self, message_id: str | None) -> str:
         """Return the first turn of a reply's exchange; empty if the message is no reply, or unknown."""
         replies = (item for item in self if item.message_id == message_id and item.role != "user")
         return next((item.exchange or item.turn_id for item in replies), "")
 
-    def of_exchange(self, turn_id: str) -> list[Item]:
+    def of_reply_chain(self, turn_id: str) -> list[Item]:
         """Return the stored items of all turns in a turn's exchange."""
         first = next((item.exchange for item in self.of_turn(turn_id)), "") or turn_id
         return [item for item in self.stored() if first in (item.exchange, item.turn_id)]
 
-    def create(self, item: Item, *, behind: str | None) -> str | None:
-        """Add a waiting item; return the id of the one before it. Raises Invalid."""
+    def create(self, item: Item, *, after: str | None) -> str | None:
+        """Add a waiting item; return the id of the one before it. Raises InvalidEvent."""
         if item.item_id in self._items:
             why = f'There is an item "{item.item_id}" already.'
-            raise Invalid(why, field="item.id", code="item_create_duplicate_item_id")
-        return self._put(item, self._place(item, behind))
+            raise InvalidEvent(why, field="item.id", code="item_create_duplicate_item_id")
+        return self._put(item, self._place(item, after))
 
     def store(self, item: Item) -> str | None:
         """Add a stored item; return the id of the one before it.
@@ -186,7 +186,7 @@ class Items:
         elif item.is_call and (mine := [one.item_id for one in self.of_turn(item.turn_id)]):
             place = self._order.index(mine[-1]) + 1
         else:
-            place = self._behind(State.STORED)
+            place = self._position_after(ItemState.STORED)
         previous = self._put(item, place)
         self._forget_oldest()
         return previous
@@ -217,27 +217,29 @@ class Items:
 
     def _before(self, place: int) -> str | None:
         """Return the id of the nearest item before a place that the client knows."""
-        return next((one for one in reversed(self._order[:place]) if self._items[one].told), None)
+        return next((one for one in reversed(self._order[:place]) if self._items[one].sent), None)
 
-    def _place(self, item: Item, behind: str | None) -> int:
-        """Return the place of a new item: none goes between answered ones. Raises Invalid."""
+    def _place(self, item: Item, after: str | None) -> int:
+        """Return the place of a new item: none goes between answered ones. Raises InvalidEvent."""
         if item.role == "tool":
             first, last = self._range_of_outcome(item.call_id)
         else:
             outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
-            first = max(self._behind(State.STORED), self._behind(State.ASKED), *outcomes)
+            first = max(
+                self._position_after(ItemState.STORED), self._position_after(ItemState.PENDING), *outcomes
+            )
             last = len(self._order)
-        if behind is None:
+        if after is None:
             return last
-        if behind != ROOT and behind not in self._items:
-            why = f'There is no item "{behind}".'
-            raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
-        place = 0 if behind == ROOT else self._order.index(behind) + 1
-        while place < last and not self._items[self._order[place]].told:
+        if after != ROOT and after not in self._items:
+            why = f'There is no item "{after}".'
+            raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
+        place = 0 if after == ROOT else self._order.index(after) + 1
+        while place < last and not self._items[self._order[place]].sent:
             place += 1
         if not first <= place <= last:
             why = "Items can't be put before what is answered, nor a call's output apart from the calls of its reply."
-            raise Invalid(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
+            raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         return place
 
     def _range_of_outcome(self, call_id: str) -> tuple[int, int]:
@@ -248,17 +250,19 @@ class Items:
         first = max(place for place, item in of_calls if item.is_call) + 1
         return first, max(place for place, _ in of_calls) + 1
 
-    def _behind(self, *states: State) -> int:
+    def _position_after(self, *states: ItemState) -> int:
         """Return the place after all items in these states."""
-        coming = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
-        return len(self._order) - sum(1 for _ in coming)
+        trailing = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
+        return len(self._order) - sum(1 for _ in trailing)
 
     def _forget_oldest(self) -> None:
         """Forget the oldest items, but not the newest stored one, replies being written, or waiting calls."""
-        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._behind(State.STORED) > 1:
+        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._position_after(
+            ItemState.STORED
+        ) > 1:
             oldest = self._items[self._order[0]]
-            goes_on = oldest.status == "in_progress" or oldest in self.open_calls()
-            if goes_on or oldest.state is not State.STORED:
+            is_active = oldest.status == "in_progress" or oldest in self.open_calls()
+            if is_active or oldest.state is not ItemState.STORED:
                 return
             self.remove(oldest.item_id)
 
@@ -275,7 +279,7 @@ def text_item_id(turn_id: str) -> str:
     return f"item_{turn_id.removeprefix('turn_')}"
 
 
-def call_of(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
+def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
     """A whole call as an item of its turn's reply."""
     return Item(
         item_id=f"{text_item_id(turn_id)}_{call.index}",
@@ -289,7 +293,7 @@ def call_of(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
     )
 
 
-def outcome_of(call: Item, output: str) -> Item:
+def output_item(call: Item, output: str) -> Item:
     """What came of a call otherwise than by this session."""
     return Item(
         item_id=f"{call.item_id}_output",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from connections.realtime.server_events import ErrorEvent, Problem
-from connections.wire.errors import shorten
-from connections.wire.frames import Error
-from connections.wire.sentences import worded
+from connections.protocol.errors import shorten
+from connections.protocol.frames import Error
+from connections.protocol.validation_errors import field_message
+from connections.realtime.server_events import ErrorDetails, ErrorEvent
 from sessions.errors import Refused
 
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
@@ -44,12 +44,12 @@ _TYPES = {
 }
 
 
-class Invalid(Refused):
+class InvalidEvent(Refused):
     """An event that can't be carried out. `why` follows the name of the field, or is a whole sentence."""
 
     def __init__(self, why: str, *, field: str | None = None, code: str = "invalid_value") -> None:
         starts_anew = why[:1].isupper()
-        named = why if field is None else f"`{field}`: {why}" if starts_anew else worded(field, why)
+        named = why if field is None else f"`{field}`: {why}" if starts_anew else field_message(field, why)
         super().__init__(shorten(named))
         self.code = code  # type: ignore[misc]  # one class for all that this door refuses by itself
 
@@ -58,7 +58,7 @@ def error_event(error: Error) -> ErrorEvent:
     """Return a refusal as an event."""
     message, param = _named(error.message)
     return ErrorEvent(
-        error=Problem(
+        error=ErrorDetails(
             type=type_of(error.code),
             code=code_of(error.code),
             message=message,

@@ -8,8 +8,13 @@ from typing import Any
 
 import msgspec
 
-from connections.openai.telling import problem_at
-from connections.realtime.client_events import Metadata, Tokens
+from connections.openai.chat_encoder import problem_at_end
+from connections.realtime.audio.audio_events import (
+    OutputAudioDone,
+    OutputTranscriptDelta,
+    OutputTranscriptDone,
+)
+from connections.realtime.client_events import Metadata, TokenLimit
 from connections.realtime.items import Item
 from connections.realtime.server_events import (
     ArgumentsDelta,
@@ -36,7 +41,6 @@ from connections.realtime.server_events import (
     TextPart,
     Usage,
 )
-from connections.realtime.sound.told import OutputAudioDone, OutputTranscriptDelta, OutputTranscriptDone
 from sessions.events import Done, Reason
 
 _encode = msgspec.json.Encoder().encode
@@ -59,7 +63,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str
     item_id: str
     conversation_id: str
-    max_output_tokens: Tokens = "inf"
+    max_output_tokens: TokenLimit = "inf"
     metadata: Metadata | None = None
     parts: list[str] = []
     output: list[str] = []
@@ -90,7 +94,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         place = self.output.index(self.item_id)
         return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
 
-    def more(self, text: str) -> bytes:
+    def delta(self, text: str) -> bytes:
         """Return the event of more text, encoded after its id: only the text is encoded anew."""
         if not self.before:
             whole = _encode(self.text(""))
@@ -134,9 +138,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def _part(self, text: str) -> TextPart | AudioPart:
         return AudioPart(text) if self.speaks else TextPart(text)
 
-    def end(self, output: Sequence[Item], done: Done, *, by_speech: bool = False) -> ServerEvent:
-        """Return the event that all is complete. `by_speech`: its listener spoke over it."""
-        details = _details(done, by_speech=by_speech)
+    def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
+        """Return the event that all is complete. `interrupted_by_speech`: its listener spoke over it."""
+        details = _details(done, interrupted_by_speech=interrupted_by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
                 self._response(),
@@ -183,17 +187,17 @@ def item_status(done: Done) -> ItemStatus:
     return "completed" if done.reason in _WHOLE else "incomplete"
 
 
-def _details(done: Done, *, by_speech: bool) -> StatusDetails:
+def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
     if done.reason in _WHOLE:
         return StatusDetails("completed")
     if done.reason is Reason.CANCELLED:
-        return StatusDetails("cancelled", "turn_detected" if by_speech else "client_cancelled")
+        return StatusDetails("cancelled", "turn_detected" if interrupted_by_speech else "client_cancelled")
     if done.reason in _INCOMPLETE:
         return _INCOMPLETE[done.reason]
-    if (problem := problem_at(done)) is None:
+    if (problem := problem_at_end(done)) is None:
         raise RuntimeError(f"A reply that ended by {done.reason} has neither a regular end nor a problem.")
     kind = "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return StatusDetails("failed", error=Failure(kind, problem.word, str(problem)))
+    return StatusDetails("failed", error=Failure(kind, problem.error_code, str(problem)))
 
 
 def _usage(done: Done) -> Usage:

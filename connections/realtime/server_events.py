@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from connections.realtime.client_events import Metadata, Tokens
-from connections.wire.frames import JsonObject
+from connections.protocol.frames import JsonObject
+from connections.realtime.client_events import Metadata, TokenLimit
 
 Modality = Literal["text", "audio"]
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
@@ -119,7 +119,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     output_modalities: tuple[Modality, ...] = ("text",)
     audio: msgspec.Struct | msgspec.UnsetType = msgspec.UNSET
     instructions: str = ""
-    max_output_tokens: Tokens = "inf"
+    max_output_tokens: TokenLimit = "inf"
     temperature: float | None = None
     tools: tuple[FunctionTool, ...] = ()
     tool_choice: str | NamedFunction = "auto"
@@ -208,13 +208,13 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     output: tuple[Item, ...] = ()
     conversation_id: str
     output_modalities: tuple[Modality, ...] = ("text",)
-    max_output_tokens: Tokens = "inf"
+    max_output_tokens: TokenLimit = "inf"
     metadata: Metadata | None = None
     usage: Usage | None = None
     model: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A failure. `event_id`: of the client's event that caused it; `param`: the field's name."""
 
     type: str
@@ -310,7 +310,7 @@ class AudioPart(msgspec.Struct, frozen=True):
     type: Literal["audio"] = "audio"
 
 
-class InReply(ServerEvent, frozen=True, kw_only=True):
+class ResponseContentEvent(ServerEvent, frozen=True, kw_only=True):
     """The root of events about a reply's text or sound."""
 
     response_id: str
@@ -319,31 +319,31 @@ class InReply(ServerEvent, frozen=True, kw_only=True):
     content_index: int = 0
 
 
-class ContentPartAdded(InReply, frozen=True, kw_only=True, tag="response.content_part.added"):
+class ContentPartAdded(ResponseContentEvent, frozen=True, kw_only=True, tag="response.content_part.added"):
     """Text will follow."""
 
     part: TextPart | AudioPart
 
 
-class ContentPartDone(InReply, frozen=True, kw_only=True, tag="response.content_part.done"):
+class ContentPartDone(ResponseContentEvent, frozen=True, kw_only=True, tag="response.content_part.done"):
     """The text is complete."""
 
     part: TextPart | AudioPart
 
 
-class OutputTextDelta(InReply, frozen=True, kw_only=True, tag="response.output_text.delta"):
+class OutputTextDelta(ResponseContentEvent, frozen=True, kw_only=True, tag="response.output_text.delta"):
     """More text."""
 
     delta: str
 
 
-class OutputTextDone(InReply, frozen=True, kw_only=True, tag="response.output_text.done"):
+class OutputTextDone(ResponseContentEvent, frozen=True, kw_only=True, tag="response.output_text.done"):
     """The whole text, as stored."""
 
     text: str
 
 
-class InCall(ServerEvent, frozen=True, kw_only=True):
+class FunctionCallEvent(ServerEvent, frozen=True, kw_only=True):
     """The root of events about a call's arguments."""
 
     response_id: str
@@ -352,13 +352,17 @@ class InCall(ServerEvent, frozen=True, kw_only=True):
     call_id: str
 
 
-class ArgumentsDelta(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
+class ArgumentsDelta(
+    FunctionCallEvent, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"
+):
     """More arguments; they come in one piece."""
 
     delta: str
 
 
-class ArgumentsDone(InCall, frozen=True, kw_only=True, tag="response.function_call_arguments.done"):
+class ArgumentsDone(
+    FunctionCallEvent, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
+):
     """The arguments are complete."""
 
     name: str
@@ -368,4 +372,4 @@ class ArgumentsDone(InCall, frozen=True, kw_only=True, tag="response.function_ca
 class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):
     """A refusal or a failure; the session continues."""
 
-    error: Problem
+    error: ErrorDetails

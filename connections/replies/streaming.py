@@ -20,7 +20,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
-class Reply(Protocol[P_co]):
+class ReplySource(Protocol[P_co]):
     """A reply that is being written, of a stored turn or another."""
 
     cut_off: Callable[[], None]
@@ -47,10 +47,10 @@ class Reply(Protocol[P_co]):
     async def __anext__(self) -> P_co: ...
 
 
-R = TypeVar("R", bound=Reply[Any])
+R = TypeVar("R", bound=ReplySource[Any])
 
 
-class Teller(Protocol[P_contra, R_contra]):
+class StreamEncoder(Protocol[P_contra, R_contra]):
     """Converts a reply for a door. Each method may return nothing."""
 
     def open(self) -> bytes:
@@ -72,33 +72,35 @@ class Teller(Protocol[P_contra, R_contra]):
         """Return what is sent in a pause."""
 
 
-async def stream(exchange: Exchange, reply: R, teller: Teller[Any, R], headers: Mapping[str, str]) -> None:
+async def stream_reply(
+    exchange: Exchange, reply: R, encoder: StreamEncoder[Any, R], headers: Mapping[str, str]
+) -> None:
     """Send the whole reply. A client that does not read is cut off."""
     reply.cut_off = exchange.cut_off
     await exchange.begin_events(reply.turn_id, headers)
-    await _write(exchange, teller.open())
+    await _write(exchange, encoder.open())
     try:
-        await _tell(exchange, reply, teller)
-        last = teller.end(reply)
+        await _send_pieces(exchange, reply, encoder)
+        last = encoder.end(reply)
     except Refused as refused:  # its conversation was deleted, or its events were lost
-        last = teller.fail(refused)
+        last = encoder.fail(refused)
     await exchange.write(last, more=False)
 
 
-async def _tell(exchange: Exchange, reply: R, teller: Teller[Any, R]) -> None:
+async def _send_pieces(exchange: Exchange, reply: R, encoder: StreamEncoder[Any, R]) -> None:
     """Send the pieces. Raises Refused."""
     has_begun = False
     with suppress(StopAsyncIteration):
         while True:
             if (piece := await _next(reply)) is None:
-                await _write(exchange, teller.ping())
+                await _write(exchange, encoder.ping())
                 continue
-            first = b"" if has_begun else teller.begin(reply)
+            first = b"" if has_begun else encoder.begin(reply)
             has_begun = True
-            await _write(exchange, first + teller.piece(piece))
+            await _write(exchange, first + encoder.piece(piece))
 
 
-async def _next(reply: Reply[Any]) -> Any:
+async def _next(reply: ReplySource[Any]) -> Any:
     """Return the next piece; None if none comes in time. Raises StopAsyncIteration at the end."""
     if (piece := reply.get_nowait()) is not None:
         return piece

@@ -5,16 +5,16 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
-from connections.gate.cross_origin import CrossOrigin
-from connections.gate.origin import Origins
-from connections.http.json_answers import foreign_page
-from connections.http.refusals import Refusals
-from connections.openai.reception import Reception
-from connections.responses.conversations_door import Act, ConversationsDoor
-from connections.responses.door import ResponsesDoor
-from connections.responses.further_doors import CompactDoor, CountDoor
-from connections.responses.kept_door import Does, KeptDoor
-from connections.responses.socket import ResponsesSocket
+from connections.http.json_responses import forbidden_origin
+from connections.http.refusal_counters import RefusalCounters
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
+from connections.openai.request_context import RequestContext
+from connections.responses.conversations_endpoint import ConversationHandler, ConversationsEndpoint
+from connections.responses.endpoint import ResponsesEndpoint
+from connections.responses.input_endpoints import CompactionEndpoint, InputTokensEndpoint
+from connections.responses.stored_response_endpoint import StoredResponseEndpoint, StoredResponseHandler
+from connections.responses.websocket_endpoint import ResponsesWebSocketEndpoint
 from sessions.service import Sessions
 
 PATH = "/v1/responses"
@@ -22,37 +22,51 @@ CONVERSATIONS = "/v1/conversations"
 
 
 def responses_routes(
-    sessions: Sessions, reception: Reception, socket: ResponsesSocket, origins: Origins, refusals: Refusals
+    sessions: Sessions,
+    request_context: RequestContext,
+    socket: ResponsesWebSocketEndpoint,
+    origins: AllowedOrigins,
+    refusals: RefusalCounters,
 ) -> list[BaseRoute]:
     """Return the routes below `/v1/responses` and `/v1/conversations`."""
     creator = socket.creator
 
-    def shown(door: ASGIApp, method: str) -> CrossOrigin:
-        return CrossOrigin(door, origins, refusals, method=method, refusal=foreign_page)
+    def with_cors(endpoint: ASGIApp, method: str) -> CorsMiddleware:
+        return CorsMiddleware(endpoint, origins, refusals, method=method, refusal=forbidden_origin)
 
-    def kept(does: Does, method: str) -> CrossOrigin:
-        return shown(KeptDoor(creator.keeper, reception, does), method)
+    def kept(handler: StoredResponseHandler, method: str) -> CorsMiddleware:
+        return with_cors(StoredResponseEndpoint(creator.response_store, request_context, handler), method)
 
-    def conversations(path: str, **acts: Act) -> Route:
-        methods = list(acts)
-        door = ConversationsDoor(creator.keeper, reception, acts)
-        return Route(CONVERSATIONS + path, shown(door, ", ".join(methods)), methods=[*methods, "OPTIONS"])
+    def conversations(path: str, **handlers: ConversationHandler) -> Route:
+        methods = list(handlers)
+        endpoint = ConversationsEndpoint(creator.response_store, request_context, handlers)
+        return Route(
+            CONVERSATIONS + path, with_cors(endpoint, ", ".join(methods)), methods=[*methods, "OPTIONS"]
+        )
 
-    does = ConversationsDoor
+    handler = ConversationsEndpoint
     item = "/{conversation_id}/items/{item_id}"
     one = f"{PATH}/{{response_id}}"
-    count = CountDoor(sessions, creator, reception)
-    compact = CompactDoor(sessions, creator, reception)
+    count = InputTokensEndpoint(sessions, creator, request_context)
+    compact = CompactionEndpoint(sessions, creator, request_context)
     return [
         WebSocketRoute(PATH, socket.accept),
-        Route(f"{PATH}/input_tokens", shown(count, "POST"), methods=["POST", "OPTIONS"]),
-        Route(f"{PATH}/compact", shown(compact, "POST"), methods=["POST", "OPTIONS"]),
-        Route(one, kept(KeptDoor.show_or_delete, "GET, DELETE"), methods=["GET", "DELETE", "OPTIONS"]),
-        Route(f"{one}/cancel", kept(KeptDoor.cancel, "POST"), methods=["POST", "OPTIONS"]),
-        Route(f"{one}/input_items", kept(KeptDoor.input_items, "GET"), methods=["GET", "OPTIONS"]),
-        Route(PATH, shown(ResponsesDoor(creator, reception), "POST"), methods=["POST", "OPTIONS"]),
-        conversations("", POST=does.create),
-        conversations("/{conversation_id}", GET=does.show, POST=does.update, DELETE=does.delete),
-        conversations("/{conversation_id}/items", GET=does.list_items, POST=does.add_items),
-        conversations(item, GET=does.show_item, DELETE=does.delete_item),
+        Route(f"{PATH}/input_tokens", with_cors(count, "POST"), methods=["POST", "OPTIONS"]),
+        Route(f"{PATH}/compact", with_cors(compact, "POST"), methods=["POST", "OPTIONS"]),
+        Route(
+            one,
+            kept(StoredResponseEndpoint.retrieve_or_delete, "GET, DELETE"),
+            methods=["GET", "DELETE", "OPTIONS"],
+        ),
+        Route(f"{one}/cancel", kept(StoredResponseEndpoint.cancel, "POST"), methods=["POST", "OPTIONS"]),
+        Route(
+            f"{one}/input_items", kept(StoredResponseEndpoint.input_items, "GET"), methods=["GET", "OPTIONS"]
+        ),
+        Route(
+            PATH, with_cors(ResponsesEndpoint(creator, request_context), "POST"), methods=["POST", "OPTIONS"]
+        ),
+        conversations("", POST=handler.create),
+        conversations("/{conversation_id}", GET=handler.show, POST=handler.update, DELETE=handler.delete),
+        conversations("/{conversation_id}/items", GET=handler.list_items, POST=handler.add_items),
+        conversations(item, GET=handler.show_item, DELETE=handler.delete_item),
     ]

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from connections.protocol.frames import LanguageTag
 from connections.realtime.client_events import ClientEvent
 from connections.realtime.server_events import ServerEvent
-from connections.wire.frames import LanguageTag
-from sessions.records import Told
+from sessions.records import PublishPolicy
 
 Wait = Annotated[int, Meta(ge=1, le=20)]
 VoiceName = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -25,39 +25,39 @@ class Transcription(msgspec.Struct, frozen=True):
     model: Annotated[str, Meta(max_length=128)] = ""
 
 
-class InputWishes(msgspec.Struct, frozen=True, kw_only=True):
+class InputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the source. `language`: our own; `noise_reduction` has no effect."""
 
     transcription: Transcription | UnsetType | None = UNSET
     language: LanguageTag | UnsetType | None = UNSET
 
 
-class OutputWishes(msgspec.Struct, frozen=True, kw_only=True):
+class OutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the translation. `voice`: our own; null: text only."""
 
     language: LanguageTag | UnsetType = UNSET
     voice: VoiceName | UnsetType | None = UNSET
 
 
-class AudioWishes(msgspec.Struct, frozen=True):
+class AudioOptions(msgspec.Struct, frozen=True):
     """Options of both sides."""
 
-    input: InputWishes = InputWishes()
-    output: OutputWishes = OutputWishes()
+    input: InputOptions = InputOptions()
+    output: OutputOptions = OutputOptions()
 
 
-class SessionWishes(msgspec.Struct, frozen=True, kw_only=True):
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options that change from now on. `told`, `wait`: our own, as in `interpret.start`."""
 
-    audio: AudioWishes = AudioWishes()
-    told: Told | UnsetType = UNSET
+    audio: AudioOptions = AudioOptions()
+    told: PublishPolicy | UnsetType = UNSET
     wait: Wait | UnsetType = UNSET
 
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     """Changes the options of the translation from now on."""
 
-    session: SessionWishes
+    session: SessionOptions
 
 
 class TextAppend(ClientEvent, frozen=True, kw_only=True, tag="session.input_text_buffer.append"):
@@ -76,7 +76,7 @@ class SessionClose(ClientEvent, frozen=True, kw_only=True, tag="session.close"):
     """Ends the source: the rest is translated, then the session is closed."""
 
 
-Asks = SessionUpdate | TextAppend | AudioAppend | SessionClose
+AnyClientEvent = SessionUpdate | TextAppend | AudioAppend | SessionClose
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     expires_at: int
     audio: Audio
-    told: Told
+    told: PublishPolicy
     wait: int
     conversation_id: str
 

@@ -9,35 +9,46 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from connections.connection import Connection, Handler, error_frame
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection, Handler, refusal
-from connections.openai.unserved import NO_SOUND
-from connections.realtime.problems import Invalid
-from connections.spoken.desk import SpokenDesk
-from connections.translations.events import Asks, AudioAppend, SessionClose, SessionUpdate, TextAppend
-from connections.translations.hearing import Microphone
+from connections.openai.unsupported import NO_AUDIO
+from connections.protocol import frames
+from connections.protocol.audio import AudioStart
+from connections.protocol.errors import BadParams, Close, CloseCode
+from connections.realtime.problems import InvalidEvent
+from connections.translations.event_encoder import (
+    Interpretation,
+    TranslationEventEncoder,
+    TranslationFrame,
+    closed,
+)
+from connections.translations.events import (
+    AnyClientEvent,
+    AudioAppend,
+    SessionClose,
+    SessionUpdate,
+    TextAppend,
+)
+from connections.translations.input_queue import QueuedText
+from connections.translations.options import TranslationOptions
 from connections.translations.session import TranslationSession
-from connections.translations.speaking import Speaking, read_down, voice_for
-from connections.translations.telling import Interpretation, Said, Telling, closed
-from connections.translations.waiting import Part
-from connections.translations.wishes import Wish
-from connections.wire import frames
-from connections.wire.audio import AudioStart
-from connections.wire.errors import BadParams, Close, CloseCode
+from connections.translations.speech_input import SpeechInput
+from connections.translations.speech_output import SpeechOutput, voice_for, wait_for_reader
+from connections.voice.service import VoiceService
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.interpreting.languages import AUTO
 from sessions.interpreting.source import Grown, Growth
 from sessions.service import Sessions
 
-Slow = Coroutine[Any, Any, None]
+PendingWork = Coroutine[Any, Any, None]
 T = TypeVar("T")
-TRIES = 5
+MAX_ATTEMPTS = 5
 """How often a growth, or the beginning of an interpretation, is sent if it fails for now."""
-AGAIN_MS = 500
+RETRY_MS = 500
 """The pause before a retry, if the refusal names none."""
-READ_S = 10.0
+DRAIN_TIMEOUT_S = 10.0
 """How long the end of a session waits for a late reader."""
-_STUCK = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
+_STALLED = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
 
 
 class TranslationsHandler:
@@ -47,28 +58,28 @@ class TranslationsHandler:
         self,
         *,
         session: TranslationSession,
-        telling: Telling,
+        encoder: TranslationEventEncoder,
         inner: Handler[frames.Request],
         sessions: Sessions,
         limiters: Limiters,
-        desk: SpokenDesk | None,
-        speaking: Speaking | None,
+        voice_service: VoiceService | None,
+        speech_output: SpeechOutput | None,
     ) -> None:
-        """`desk`: None without speech recognition; `speaking`: None if translations are text only."""
+        """`voice_service`: None without speech recognition; `speech_output`: None if translations are text only."""
         self._session = session
-        self._telling = telling
+        self._encoder = encoder
         self._inner = inner
         self._sessions = sessions
         self._limiters = limiters
-        self._wish: Wish | None = None  # of the current interpretation
+        self._options: TranslationOptions | None = None  # of the current interpretation
         self._is_busy = False
-        self._desk = desk
-        self._speaking = speaking
-        self._microphone: Microphone | None = None
-        self._heard: asyncio.TaskGroup | None = None
-        self._is_spoken_to = False
+        self._voice_service = voice_service
+        self._speech_output = speech_output
+        self._speech_input: SpeechInput | None = None
+        self._speech_tasks: asyncio.TaskGroup | None = None
+        self._has_audio_input = False
 
-    def handle(self, connection: Connection, event: Asks) -> Slow | None:
+    def handle(self, connection: Connection, event: AnyClientEvent) -> PendingWork | None:
         """Decide at once; return the work that passes on what waits, unless it runs. Raises BadParams, Refused."""
         match event:
             case SessionUpdate():
@@ -78,76 +89,85 @@ class TranslationsHandler:
             case AudioAppend():
                 return self._listen(connection, event.audio)
             case SessionClose():
-                self._session.say_over()
+                self._session.end_input()
                 return self._end(connection)
             case _:
                 assert_never(event)
-        return None if self._is_busy else self._hand_on(connection)
+        return None if self._is_busy else self._process_queue(connection)
 
     def _update(self, connection: Connection, event: SessionUpdate) -> None:
         """Change the options. Raises BadParams, Refused."""
-        before = self._session.settings.wish.source
+        before = self._session.settings.options.source
         settings = self._session.settings.changed(event.session)
-        if self._desk is not None and self._microphone is not None and settings.wish.source != before:
-            self._desk.check(_start(settings.wish))
-        connection.push(Said(events=(self._session.update(event),)))
-        self._telling.tells_source = settings.transcription is not None
-        if self._desk is not None and self._microphone is not None:
-            self._microphone.understand(self._desk.language_of(_start(settings.wish)))
+        if (
+            self._voice_service is not None
+            and self._speech_input is not None
+            and settings.options.source != before
+        ):
+            self._voice_service.check(_audio_start(settings.options))
+        connection.push(TranslationFrame(events=(self._session.update(event),)))
+        self._encoder.sends_source = settings.transcription is not None
+        if self._voice_service is not None and self._speech_input is not None:
+            self._speech_input.set_language(self._voice_service.language_of(_audio_start(settings.options)))
 
-    def _choose_voice(self, wish: Wish) -> None:
+    def _choose_voice(self, options: TranslationOptions) -> None:
         """Choose the voice: a client that speaks gets one of the language, one that types only the one it names."""
-        if self._speaking is not None and self._desk is not None:
-            found = voice_for(self._desk.voices, wish.target or "") if self._is_spoken_to else None
-            self._speaking.begin(wish.voice or found)
+        if self._speech_output is not None and self._voice_service is not None:
+            found = (
+                voice_for(self._voice_service.voices, options.target or "") if self._has_audio_input else None
+            )
+            self._speech_output.begin(options.voice or found)
 
-    def _listen(self, connection: Connection, audio: str) -> Slow | None:
-        """Take sound; the first one returns the work of listening. Raises Invalid, BadParams."""
-        if self._desk is None:
-            raise Invalid(NO_SOUND, field="type", code="unsupported_content_type")
+    def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
+        """Take sound; the first one returns the work of listening. Raises InvalidEvent, BadParams."""
+        if self._voice_service is None:
+            raise InvalidEvent(NO_AUDIO, field="type", code="unsupported_content_type")
         self._session.check()
-        if self._microphone is not None:
-            self._microphone.feed(audio)
+        if self._speech_input is not None:
+            self._speech_input.feed(audio)
             return None
-        start = _start(self._session.settings.wish)
-        self._desk.check(start)
-        microphone = Microphone(
-            self._desk,
+        start = _audio_start(self._session.settings.options)
+        self._voice_service.check(start)
+        speech_input = SpeechInput(
+            self._voice_service,
             connection,
-            partial(self._said, connection),
-            language=self._desk.language_of(start),
+            partial(self._append_speech, connection),
+            language=self._voice_service.language_of(start),
         )
-        microphone.feed(audio)
-        self._microphone = microphone
-        self._is_spoken_to = True
-        return self._hear(microphone)
+        speech_input.feed(audio)
+        self._speech_input = speech_input
+        self._has_audio_input = True
+        return self._run_speech_input(speech_input)
 
-    async def _hear(self, microphone: Microphone) -> None:
+    async def _run_speech_input(self, speech_input: SpeechInput) -> None:
         """Listen. Raises Overloaded."""
+        failed: list[Exception] = []
         try:
-            async with asyncio.TaskGroup() as self._heard:
-                await microphone.run()
+            async with asyncio.TaskGroup() as self._speech_tasks:
+                await speech_input.run()
         except* Overloaded as full:
-            raise full.exceptions[0] from None
+            failed += full.exceptions
         finally:
-            self._microphone = self._heard = None
+            self._speech_input = self._speech_tasks = None
+        if failed:
+            raise failed[0]
 
-    def _said(self, connection: Connection, text: str) -> None:
+    def _append_speech(self, connection: Connection, text: str) -> None:
         try:
-            self._session.waiting.add(text, self._session.settings.wish)
+            self._session.queue.add(text, self._session.settings.options)
         except Overloaded as why:
-            connection.push(refusal(why, None))
-        if self._heard is not None and not self._is_busy:
-            self._heard.create_task(self._hand_on(connection))
+            connection.push(error_frame(why, None))
+        if self._speech_tasks is not None and not self._is_busy:
+            self._speech_tasks.create_task(self._process_queue(connection))
 
     async def _end(self, connection: Connection) -> None:
         """Wait until the rest is understood, translated and spoken."""
-        if self._microphone is not None:
-            await self._microphone.end()
+        if self._speech_input is not None:
+            await self._speech_input.end()
         self._session.close()
-        await self._hand_on(connection)
+        await self._process_queue(connection)
 
-    async def _hand_on(self, connection: Connection) -> None:
+    async def _process_queue(self, connection: Connection) -> None:
         if self._is_busy:
             return
         self._is_busy = True
@@ -159,118 +179,122 @@ class TranslationsHandler:
 
     async def _step(self, connection: Connection) -> bool:
         """Pass on some of what waits; return whether there may be more. Refusals are sent, their text is dropped."""
-        part, at_hand = self._session.waiting.head(), self._telling.at_hand
-        if at_hand is not None and (self._session.is_closing if part is None else part.wish != self._wish):
+        part, current = self._session.queue.head(), self._encoder.current
+        if current is not None and (
+            self._session.is_closing if part is None else part.options != self._options
+        ):
             await self._grow(
-                connection, at_hand, Part("", self._wish or self._session.settings.wish, ends=True)
+                connection,
+                current,
+                QueuedText("", self._options or self._session.settings.options, ends=True),
             )
         elif part is None:
             return await self._close(connection)
-        elif at_hand is not None:
-            await self._take(connection, at_hand)
+        elif current is not None:
+            await self._take(connection, current)
         elif part.text.strip():
-            await self._begin(connection, part.wish)
+            await self._begin(connection, part.options)
         else:
-            self._session.waiting.take(0)
+            self._session.queue.take(0)
         return True
 
     async def _close(self, connection: Connection) -> bool:
         if self._session.is_closing and not connection.closed:
-            if self._speaking is not None:
-                await self._speaking.finish()
+            if self._speech_output is not None:
+                await self._speech_output.finish()
             connection.push(closed())
             with suppress(TimeoutError):
-                async with asyncio.timeout(READ_S):
-                    await read_down(connection, 0)
+                async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                    await wait_for_reader(connection, 0)
             connection.shut(Close(CloseCode.BYE, "The session is closed."))
         return False
 
-    async def _begin(self, connection: Connection, wish: Wish) -> None:
-        known_by = f"translation_{secrets.token_hex(12)}"
-        start = wish.start(
-            client_msg_id=known_by,
+    async def _begin(self, connection: Connection, options: TranslationOptions) -> None:
+        client_msg_id = f"translation_{secrets.token_hex(12)}"
+        start = options.start(
+            client_msg_id=client_msg_id,
             conversation_id=self._session.conversation_id,
             model=self._session.model,
         )
-        begun, is_refused = self._telling.begin(known_by), True
-        self._choose_voice(wish)
+        begun, is_refused = self._encoder.begin(client_msg_id), True
+        self._choose_voice(options)
         try:
-            await _again(partial(self._ask, connection, start))
+            await _retry(partial(self._submit, connection, start))
             is_refused = False
         except (Refused, BadParams) as why:
-            connection.push(refusal(why, self._session.waiting.drop().ref))
+            connection.push(error_frame(why, self._session.queue.drop().ref))
         finally:
             if is_refused:
-                self._telling.at_hand = None
+                self._encoder.current = None
         if not is_refused:
-            self._wish = wish
+            self._options = options
         elif begun.turn_id is not None:  # the store took it, but could not confirm it
-            await self._give_up(connection, begun)
+            await self._abandon(connection, begun)
 
-    async def _ask(self, connection: Connection, frame: frames.Request) -> None:
+    async def _submit(self, connection: Connection, frame: frames.Request) -> None:
         """Have a frame answered. Raises Refused, BadParams."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
 
-    async def _take(self, connection: Connection, at_hand: Interpretation) -> None:
-        part = self._session.waiting.take(at_hand.chars)
+    async def _take(self, connection: Connection, current: Interpretation) -> None:
+        part = self._session.queue.take(current.chars)
         if part.text or part.ends:
-            await self._grow(connection, at_hand, part)
+            await self._grow(connection, current, part)
 
-    async def _grow(self, connection: Connection, at_hand: Interpretation, part: Part) -> None:
+    async def _grow(self, connection: Connection, current: Interpretation, part: QueuedText) -> None:
         """Grow an interpretation. Text that is too late waits for the next one; growth by others is continued."""
-        growth = Growth(off=at_hand.chars, text=part.text, final=part.ends, turn_id=at_hand.turn_id)
+        growth = Growth(off=current.chars, text=part.text, final=part.ends, turn_id=current.turn_id)
         try:
-            grown = await _again(partial(self._send, connection, growth))
+            grown = await _retry(partial(self._send, connection, growth))
         except Refused as why:
             is_lost = isinstance(why, Conflict | NotFound)
-            if is_lost and await at_hand.goes_on_from(growth.off):
-                self._session.waiting.put_back(part)
+            if is_lost and await current.continues_after(growth.off):
+                self._session.queue.put_back(part)
                 return
-            connection.push(refusal(why, part.ref))
+            connection.push(error_frame(why, part.ref))
             if is_lost or why.retryable or not part.text:
-                await self._give_up(connection, at_hand)
+                await self._abandon(connection, current)
             if why.retryable:  # it is not known how much of it was stored
-                connection.shut(_STUCK)
+                connection.shut(_STALLED)
             return
-        at_hand.grew(grown.chars)
+        current.note_chars(grown.chars)
         if part.ends:
-            await at_hand.over.wait()
+            await current.over.wait()
 
     async def _send(self, connection: Connection, growth: Growth) -> Grown:
         """Send a growth. Raises Refused."""
         self._limiters.take_read(connection.caller.subject)
         return await self._sessions.grow(connection.owner, self._session.conversation_id, growth)
 
-    async def _give_up(self, connection: Connection, given_up: Interpretation) -> None:
+    async def _abandon(self, connection: Connection, abandoned: Interpretation) -> None:
         """Cancel an interpretation that its session does not know: it would block the next one of its conversation."""
-        self._telling.at_hand = None
-        if given_up.over.is_set():
+        self._encoder.current = None
+        if abandoned.over.is_set():
             return
-        if given_up.turn_id is None:  # its client reads too late to know; leaving ends it, too
-            connection.shut(_STUCK)
+        if abandoned.turn_id is None:  # its client reads too late to know; leaving ends it, too
+            connection.shut(_STALLED)
             return
         place = self._session.conversation_id
         try:
-            await self._ask(connection, frames.Cancel(turn_id=given_up.turn_id, conversation_id=place))
+            await self._submit(connection, frames.Cancel(turn_id=abandoned.turn_id, conversation_id=place))
         except (Refused, BadParams) as why:
-            connection.push(refusal(why, None))
-            connection.shut(_STUCK)
+            connection.push(error_frame(why, None))
+            connection.shut(_STALLED)
 
 
-def _start(wish: Wish) -> AudioStart:
-    return AudioStart(language=None if wish.source == AUTO else wish.source)
+def _audio_start(options: TranslationOptions) -> AudioStart:
+    return AudioStart(language=None if options.source == AUTO else options.source)
 
 
-async def _again(act: Callable[[], Awaitable[T]]) -> T:
+async def _retry(act: Callable[[], Awaitable[T]]) -> T:
     """Repeat an act until it succeeds, while that may help. Raises Refused, BadParams."""
     tried = 1
     while True:
         try:
             return await act()
         except Refused as why:
-            if not why.retryable or tried == TRIES:
+            if not why.retryable or tried == MAX_ATTEMPTS:
                 raise
-            pause_ms = why.retry_after_ms or AGAIN_MS
+            pause_ms = why.retry_after_ms or RETRY_MS
         tried += 1
         await asyncio.sleep(pause_ms / 1000)

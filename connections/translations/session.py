@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
-from connections.realtime.problems import Invalid
+from connections.realtime.problems import InvalidEvent
 from connections.realtime.server_events import ServerEvent
 from connections.translations.events import Session, SessionCreated, SessionUpdate, SessionUpdated
-from connections.translations.waiting import Waiting
-from connections.translations.wishes import Settings
+from connections.translations.input_queue import InputQueue
+from connections.translations.options import Settings
 from engine.messages import ModelFacts
-from sessions.translation.asking import refuse_unable
+from sessions.translation.segment_request import refuse_unable
 
 _LANGUAGE = "session.audio.output.language"
 _VOICE = "session.audio.output.voice"
@@ -34,8 +34,8 @@ class TranslationSession:
         self.conversation_id = conversation_id
         self.model = model
         self.settings = Settings()
-        self.waiting = Waiting()
-        self.is_closing = self._is_over = False
+        self.queue = InputQueue()
+        self.is_closing = self._input_ended = False
         self._facts = facts
         self._expires_at = expires_at
         self._voices = voices
@@ -49,44 +49,44 @@ class TranslationSession:
         """Change the options for later text. Raises BadParams if the model can't follow them, Invalid."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
-        asked, facts = settings.wish.interpreting(), self._facts()
+        asked, facts = settings.options.interpreting(), self._facts()
         if asked is not None and facts is not None:
             refuse_unable(facts, asked)
-        self._refuse_unknown(settings.wish.voice)
+        self._refuse_unknown(settings.options.voice)
         self.settings = settings
-        self.waiting.add("", settings.wish)
+        self.queue.add("", settings.options)
         return SessionUpdated(session=self._shown())
 
     def _refuse_unknown(self, voice: str | None) -> None:
         if voice is None or voice in self._voices:
             return
         if not self._voices:
-            raise Invalid("can't be had: this server has no voice.", field=_VOICE)
-        raise Invalid(f"is none of this server's voices, such as {self._voices[0]}.", field=_VOICE)
+            raise InvalidEvent("can't be had: this server has no voice.", field=_VOICE)
+        raise InvalidEvent(f"is none of this server's voices, such as {self._voices[0]}.", field=_VOICE)
 
     def append(self, text: str, ref: str | None) -> None:
-        """Add text; an empty one has no effect. Raises Invalid, Overloaded."""
+        """Add text; an empty one has no effect. Raises InvalidEvent, Overloaded."""
         self.check()
         if text:
-            self.waiting.add(text, self.settings.wish, ref=ref)
+            self.queue.add(text, self.settings.options, ref=ref)
 
     def check(self) -> None:
-        """Raise Invalid if nothing can be translated now."""
+        """Raise InvalidEvent if nothing can be translated now."""
         self._refuse_closed()
-        if self.settings.wish.target is None:
-            raise Invalid(_NO_TARGET, field=_LANGUAGE, code="missing_required_parameter")
+        if self.settings.options.target is None:
+            raise InvalidEvent(_NO_TARGET, field=_LANGUAGE, code="missing_required_parameter")
 
-    def say_over(self) -> None:
+    def end_input(self) -> None:
         """Note that its client sends no more. May be called again."""
-        self._is_over = True
+        self._input_ended = True
 
     def close(self) -> None:
         """End the source."""
-        self._is_over = self.is_closing = True
+        self._input_ended = self.is_closing = True
 
     def _refuse_closed(self) -> None:
-        if self._is_over:
-            raise Invalid(_CLOSING, field="type", code="session_closing")
+        if self._input_ended:
+            raise InvalidEvent(_CLOSING, field="type", code="session_closing")
 
     def _shown(self) -> Session:
         return Session(
@@ -94,7 +94,7 @@ class TranslationSession:
             model=self.model,
             expires_at=self._expires_at,
             audio=self.settings.shown(),
-            told=self.settings.wish.told,
-            wait=self.settings.wish.wait,
+            told=self.settings.options.told,
+            wait=self.settings.options.wait,
             conversation_id=self.conversation_id,
         )

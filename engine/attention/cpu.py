@@ -5,19 +5,19 @@ from __future__ import annotations
 from torch import Tensor
 
 from engine.attention import cpu_kernels
+from engine.attention.backend import AttentionParams
 from engine.attention.reference import Reference
-from engine.attention.terms import Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
 
 class Cpu(Reference):
-    """See `engine.attention.terms.Backend`. Elements are bfloat16 or float32."""
+    """See `engine.attention.backend.Backend`. Elements are bfloat16 or float32."""
 
     def __init__(self) -> None:
         self._prompts = cpu_kernels.PromptAttention()
 
-    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms) -> Tensor:
+    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
         rows = step.decode_rows
         if rows == len(queries):

@@ -1,6 +1,6 @@
 """C kernels for CPUs, `cpu_kernels.c` and `cpu_prompt.c`: attention over pages, rotation, norms, gates.
 
-The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_halves`, and of `engine.sampling`'s
+The library holds those of `engine.model`'s `cpu_linear`, `cpu_decode`, `cpu_prefill` and `cpu_encoder_decoder`, and of `engine.sampling`'s
 `cpu_draw`, as well.
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from engine.attention.terms import Terms
+from engine.attention.backend import AttentionParams
 from engine.cache.paged_cache import LayerPages
 
 VERSION = 7
@@ -135,7 +135,7 @@ def attend(
     layer: LayerPages,
     tables: Tensor,
     lengths: Tensor,
-    terms: Terms,
+    terms: AttentionParams,
     *,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -167,7 +167,14 @@ class PromptAttention:
         self._room = torch.empty(0, dtype=torch.uint8)
 
     def attend(
-        self, queries: Tensor, layer: LayerPages, table: Tensor, start: int, terms: Terms, *, out: Tensor
+        self,
+        queries: Tensor,
+        layer: LayerPages,
+        table: Tensor,
+        start: int,
+        terms: AttentionParams,
+        *,
+        out: Tensor,
     ) -> None:
         """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
 
@@ -274,7 +281,7 @@ def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
     return pages, page, kv_heads, layer.values.shape[3]
 
 
-def _how(terms: Terms) -> tuple[float, float, int, int]:
+def _how(terms: AttentionParams) -> tuple[float, float, int, int]:
     """Return terms as the kernels take them, with 0 for those that a layer lacks."""
     return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
 

@@ -21,10 +21,10 @@ from transformers.masking_utils import (
 )
 
 from engine.attention import cpu_kernels
+from engine.attention.backend import AttentionNotSupported, AttentionParams, Backend
 from engine.attention.cpu import Cpu
 from engine.attention.cuda.attention import Cuda
 from engine.attention.reference import Reference
-from engine.attention.terms import AttentionNotSupported, Backend, Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
@@ -51,7 +51,7 @@ class Paged(NamedTuple):
 
 
 class MaskRule(NamedTuple):
-    """What a query may see, as the model states it: see `Terms`."""
+    """What a query may see, as the model states it: see `AttentionParams`."""
 
     window: int | None = None
     chunk: int | None = None
@@ -82,7 +82,7 @@ def register() -> None:
 
 
 def mask_rule(*, mask_function: MaskFunction, use_vmap: bool = False, **_sizes: Any) -> MaskRule:
-    """Return the rule of the mask that a model asks for. Raises AttentionNotSupported if `Terms` can't state it."""
+    """Return the rule of the mask that a model asks for. Raises AttentionNotSupported if `AttentionParams` can't state it."""
     if mask_function is CAUSAL:
         return MaskRule()
     known = None if use_vmap else _known_rules().get(_code(mask_function))
@@ -108,7 +108,7 @@ def paged_attention(  # noqa: PLR0917 - transformers calls it with these, in thi
     """
     paged = _checked(module, attention_mask, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    terms = Terms(scale, *attention_mask, softcap=kwargs.get("softcap"))
+    terms = AttentionParams(scale, *attention_mask, softcap=kwargs.get("softcap"))
     layer = LayerPages(key, value)
     if keeps_latents(module):
         layer = LayerPages(*(made.contiguous().transpose(1, 2) for made in layer))

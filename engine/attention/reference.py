@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from engine.attention.terms import Terms
+from engine.attention.backend import AttentionParams
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
@@ -23,7 +23,7 @@ Bias = Callable[[Tensor, Tensor], Tensor]
 
 
 class Reference:
-    """See `engine.attention.terms.Backend`."""
+    """See `engine.attention.backend.Backend`."""
 
     def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
         """See `Backend`."""
@@ -31,13 +31,13 @@ class Reference:
         for pages, rows in zip(layer, (keys, values), strict=True):
             pages.index_put_(places, rows[: step.rows])
 
-    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms) -> Tensor:
+    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
         return self.attend_with(None, queries, layer, step, terms)
 
     @staticmethod
     def attend_with(
-        bias: Bias | None, queries: Tensor, layer: LayerPages, step: StepLayout, terms: Terms
+        bias: Bias | None, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams
     ) -> Tensor:
         """Attend for a model that encodes positions as a bias of scores, which no other backend knows."""
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
@@ -58,7 +58,7 @@ class Reference:
         return mixed
 
 
-def visible(positions: Tensor, keys: Tensor, terms: Terms) -> Tensor:
+def visible(positions: Tensor, keys: Tensor, terms: AttentionParams) -> Tensor:
     """Return whether queries may see keys, (…, queries, keys), by their positions, (…, queries) and (…, keys)."""
     asking, keys = positions.unsqueeze(-1), keys.unsqueeze(-2)
     seen = keys <= asking
@@ -70,7 +70,12 @@ def visible(positions: Tensor, keys: Tensor, terms: Terms) -> Tensor:
 
 
 def _attend(  # noqa: PLR0917 - what `attend` was given, and where
-    queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tensor, terms: Terms, bias: Bias | None
+    queries: Tensor,
+    positions: Tensor,
+    layer: LayerPages,
+    tables: Tensor,
+    terms: AttentionParams,
+    bias: Bias | None,
 ) -> Tensor:
     """Attend with (requests, queries, heads, size) at positions, (requests, queries), to the pages of each request."""
     keys, values = (store[tables].flatten(1, 2).float() for store in layer)

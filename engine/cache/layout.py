@@ -18,7 +18,7 @@ from torch import Tensor
 ROWS_STEP = 16
 """Steps with prompts are padded to a multiple of this many rows, since each new number of rows adds kernels to caches."""
 
-NOBODY = -1
+NO_SLOT = -1
 """The page of an idle row."""
 
 
@@ -143,7 +143,7 @@ def lay_out(
     )
 
 
-def shown_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
+def image_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
     """Return the first row of each image in a step, with the image's states."""
     rows, row = [], 0
     for span in spans:
@@ -181,7 +181,7 @@ def _tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
 def _places(spans: Sequence[Span], page_size: int, idle: int) -> tuple[Tensor, Tensor]:
     """Return the page and the offset that each row is stored at."""
     places = [(span.pages, place) for span in spans for place in range(span.start, span.stop)]
-    pages = [table[place // page_size] for table, place in places] + [NOBODY] * idle
+    pages = [table[place // page_size] for table, place in places] + [NO_SLOT] * idle
     offsets = [place % page_size for _, place in places] + [0] * idle
     return torch.tensor(pages, dtype=torch.int32), torch.tensor(offsets, dtype=torch.int32)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.cache.layout import StepLayout
-from engine.cache.pages import Copy
+from engine.cache.pages import PageCopy
 
 
 class LayerPages(NamedTuple):
@@ -43,7 +43,7 @@ class LayerPages(NamedTuple):
         """Memory for one token, in bytes."""
         return sum(one.element_size() * one.shape[2] * one.shape[3] for one in self)
 
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[PageCopy]) -> None:
         """Copy pages, one after the other."""
         for store in self:
             for source, target in copies:
@@ -93,7 +93,7 @@ class PagedCache(Cache):
         self._step = step
 
     @torch.inference_mode()
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[PageCopy]) -> None:
         """Copy pages in all layers, in order."""
         for layer in self.layers:
             layer.copy(copies)

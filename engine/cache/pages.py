@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 
-class Copy(NamedTuple):
+class PageCopy(NamedTuple):
     """The content of page `source` has to be copied to page `target` before the next step."""
 
     source: int
@@ -42,7 +42,7 @@ class PagePool:
     def __init__(self, total: int, size: int) -> None:
         self.total = total
         self.size = size
-        self.copies: list[Copy] = []
+        self.copies: list[PageCopy] = []
         self.changes = 0
         """Counts the events that may have made room."""
         self.evict: Callable[[int], None] = self.forget
@@ -177,7 +177,7 @@ class PagePool:
 
     def _copied(self, source: int) -> int:
         target = self._taken()
-        self.copies.append(Copy(source, target))
+        self.copies.append(PageCopy(source, target))
         self._let_go((source,))
         return target
 

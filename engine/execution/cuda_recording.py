@@ -58,7 +58,7 @@ class CudaRecorder:
         return float(start.elapsed_time(end)) / 1000 / REPETITIONS
 
 
-class Coming:
+class PendingTokens:
     """Numbers on their way from a device. Only a CUDA device makes anybody wait; others have them at once."""
 
     def __init__(self, numbers: Tensor) -> None:

@@ -17,37 +17,37 @@ import torch
 from torch import Tensor
 
 from engine.cache.layout import Span
-from engine.cache.pages import Copy
+from engine.cache.pages import PageCopy
 from engine.execution.compute_threads import ComputeThreads
-from engine.execution.cuda_recording import Coming, CudaRecorder
+from engine.execution.cuda_recording import CudaRecorder, PendingTokens
 from engine.execution.drafts import checked
 from engine.execution.runner import Runner
 from engine.execution.translation_runner import TranslationRunner
-from engine.grammar.source import Source
+from engine.grammar.source import GrammarSource
 from engine.messages import ErrorCode
 from engine.model.devices import is_out_of_memory
-from engine.model.encoder_decoder import TwoHalves
+from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.device_draw import sent
-from engine.sampling.guide import Guide, State
-from engine.sampling.guides import Guides
-from engine.sampling.sampler import Chooser, Sampler
-from engine.sampling.scoring import Scoring
-from engine.text.prepared import Sampling
-from engine.text.reply_logprobs import Scored
+from engine.sampling.guide import Guide, GuideState
+from engine.sampling.logprob_scorer import LogprobScorer
+from engine.sampling.mask_workers import MaskWorkers
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
+from engine.text.reply_logprobs import ScoredToken
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a span gave no token, in words for its requester. `sound`: its keys and values are valid all the same."""
+class SpanFailure:
+    """Why a span gave no token, in words for its requester. `valid`: its keys and values are valid all the same."""
 
     message: str
     code: ErrorCode = ErrorCode.INTERNAL
-    sound: bool = False
+    valid: bool = False
 
 
-class Held(Enum):
+class Deferred(Enum):
     """Why a span that samples gave no token, though nothing is wrong."""
 
     LATE = auto()
@@ -72,12 +72,12 @@ ALONE_PATIENCE_S = 0.02
 CUDA_PATIENCE_S = 0.003
 """On a CUDA device, which computes the step while the host waits for masks."""
 
-Outcome = int | Scored | Failure | Held | None
+Outcome = int | ScoredToken | SpanFailure | Deferred | None
 """The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedStep:
     """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them.
 
     `accepted`: how many tokens of drafts were right, by slots.
@@ -86,19 +86,19 @@ class Launched:
     spans: Sequence[Span]
     logits: Tensor
     began: float
-    drawing: Drawing | None = None
-    chosen: Coming | None = None
+    drawing: SamplingBatch | None = None
+    chosen: PendingTokens | None = None
     """The tokens, where they are chosen on the device while the host does other things."""
     accepted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """The rows of a step that tokens are drawn from, and their slots. `held`: why other slots get none."""
+class SamplingBatch:
+    """The rows of a step that tokens are drawn from, and their slots. `deferred`: why other slots get none."""
 
     logits: Tensor
     slots: Sequence[int]
-    held: Mapping[int, Failure | Held]
+    deferred: Mapping[int, SpanFailure | Deferred]
 
 
 class Executor:
@@ -114,9 +114,9 @@ class Executor:
         self._sampler = Sampler(
             slots=slots, vocabulary=model.vocabulary, device=model.device, ends=model.eos_ids
         )
-        self._guides = Guides(model.grammars) if model.grammars is not None else None
+        self._guides = MaskWorkers(model.grammars) if model.grammars is not None else None
         self._guided: dict[int, Guide] = {}
-        self._scoring = Scoring()
+        self._scoring = LogprobScorer()
         self._device = model.device
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
@@ -143,7 +143,7 @@ class Executor:
         """Use all threads for what is computed before the next launch."""
         torch.set_num_threads(self._most_threads)
 
-    def guide(self, source: Source, sampling: Sampling) -> Guide | None:
+    def guide(self, source: GrammarSource, sampling: SamplingParams) -> Guide | None:
         """Return the guide that holds a reply to its grammar; None if this model's tokenizer allows no grammars."""
         return self._guides.guide(source, min_tokens=sampling.min_tokens) if self._guides else None
 
@@ -157,29 +157,31 @@ class Executor:
         if self._guides is not None:
             self._guides.look_ahead()
 
-    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
+    def join(
+        self, slot: int, sampler_state: SamplerState, tokens: Sequence[int], *, generated: int = 0
+    ) -> None:
         """Begin or resume a reply in a slot, before its first span. `tokens`: its prompt and what it has so far.
 
-        `made`: how many of them are the reply's own. Raises OutOfMemory.
+        `generated`: how many of them are the reply's own. Raises OutOfMemory.
         """
-        with _memory_told():
-            self._sampler.join(slot, chooser, tokens, made=made)
-        self._scoring.join(slot, chooser.sampling.top_logprobs)
+        with _out_of_memory_reported():
+            self._sampler.join(slot, sampler_state, tokens, generated=generated)
+        self._scoring.join(slot, sampler_state.sampling.top_logprobs)
         self._guided.pop(slot, None)
-        if chooser.guide is not None and self._guides is not None:
-            self._guided[slot] = chooser.guide
-            self._guides.begin(chooser.guide)
+        if sampler_state.guide is not None and self._guides is not None:
+            self._guided[slot] = sampler_state.guide
+            self._guides.begin(sampler_state.guide)
 
-    def copy(self, copies: Sequence[Copy]) -> None:
+    def copy(self, copies: Sequence[PageCopy]) -> None:
         """Copy pages, in order, before the next launch. Raises OutOfMemory."""
-        with _memory_told():
+        with _out_of_memory_reported():
             self._runner.cache.copy(copies)
 
     def give_back(self, pages: Sequence[int]) -> None:
         """Return the memory of pages that nobody holds, in ascending order, if it `gives_back`."""
         self._runner.cache.give_back(pages)
 
-    def launch(self, spans: Sequence[Span]) -> Launched:
+    def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
         Where it `feeds` and nobody asks for scores the next one may be launched first. Drafts are waited for. Raises OutOfMemory
@@ -187,43 +189,45 @@ class Executor:
         """
         self._set_threads(spans)
         began = time.perf_counter()
-        with _memory_told():
+        with _out_of_memory_reported():
             logits, accepted = self._run(spans)
             if not self.feeds:
-                return Launched(spans, logits, began, accepted=accepted)
+                return LaunchedStep(spans, logits, began, accepted=accepted)
             drawing = self._drawing(spans, logits, began)
-            return Launched(spans, logits, began, drawing, self._chosen(drawing), accepted)
+            return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing), accepted)
 
-    def fetch(self, launched: Launched) -> list[Outcome]:
+    def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
         """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
 
         Raises OutOfMemory, as `launch` does.
         """
-        with _memory_told():
-            drawing = launched.drawing or self._drawing(launched.spans, launched.logits, launched.began)
-            tokens = self._tokens(launched.chosen, drawing) if drawing.slots else []
+        with _out_of_memory_reported():
+            drawing = launched_step.drawing or self._drawing(
+                launched_step.spans, launched_step.logits, launched_step.began
+            )
+            tokens = self._tokens(launched_step.chosen, drawing) if drawing.slots else []
             scored = self._scoring.score(drawing.logits, drawing.slots, tokens)
-        if not drawing.slots and launched.chosen is not None:
-            launched.chosen.numbers()  # the time that this step takes decides how large the next one may be
+        if not drawing.slots and launched_step.chosen is not None:
+            launched_step.chosen.numbers()  # the time that this step takes decides how large the next one may be
         found: dict[int, Outcome] = {
             slot: _outcome(slot, token, scored) for slot, token in zip(drawing.slots, tokens, strict=True)
         }
-        found.update(drawing.held)
+        found.update(drawing.deferred)
         if self._learns:
-            self._learns.observe(time.perf_counter() - launched.began)
-        return [found[span.slot] if span.samples else None for span in launched.spans]
+            self._learns.observe(time.perf_counter() - launched_step.began)
+        return [found[span.slot] if span.samples else None for span in launched_step.spans]
 
     def _run(self, spans: Sequence[Span]) -> tuple[Tensor, Mapping[int, int]]:
         """Compute spans: the logits of those that sample, and how much of their drafts was right."""
         logits = self._runner.run(spans)
         return checked(spans, logits) if any(span.drafted for span in spans) else (logits, {})
 
-    def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> Drawing:
+    def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
         """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
         sampled = [span.slot for span in spans if span.samples]
         guides = {slot: self._guided[slot] for slot in sampled if slot in self._guided}
         if not guides or self._guides is None:
-            return Drawing(logits, sampled, {})
+            return SamplingBatch(logits, sampled, {})
         patience_s = (
             CUDA_PATIENCE_S
             if self._device.type == "cuda"
@@ -231,20 +235,20 @@ class Executor:
         )
         first_s = ALONE_PATIENCE_S if len(guides) == len(spans) else 0.0
         self._guides.wait(guides.values(), patience_s, first_s=first_s)
-        held = {slot: why for slot, guide in guides.items() if (why := _held(guide)) is not None}
-        if not held:
-            return Drawing(logits, sampled, held)
-        rows = [row for row, slot in enumerate(sampled) if slot not in held]
+        deferred = {slot: why for slot, guide in guides.items() if (why := _deferred(guide)) is not None}
+        if not deferred:
+            return SamplingBatch(logits, sampled, deferred)
+        rows = [row for row, slot in enumerate(sampled) if slot not in deferred]
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
-        return Drawing(logits.index_select(0, index), [sampled[row] for row in rows], held)
+        return SamplingBatch(logits.index_select(0, index), [sampled[row] for row in rows], deferred)
 
-    def _chosen(self, drawing: Drawing) -> Coming:
+    def _chosen(self, drawing: SamplingBatch) -> PendingTokens:
         """Have the device choose tokens behind the step, and begin to fetch them. Waits for nothing."""
         if not drawing.slots:
-            return Coming(drawing.logits.new_empty(0))
-        return Coming(self._sampler.feed(drawing.logits, drawing.slots))
+            return PendingTokens(drawing.logits.new_empty(0))
+        return PendingTokens(self._sampler.feed(drawing.logits, drawing.slots))
 
-    def _tokens(self, chosen: Coming | None, drawing: Drawing) -> list[int | None]:
+    def _tokens(self, chosen: PendingTokens | None, drawing: SamplingBatch) -> list[int | None]:
         if chosen is None:
             return self._sampler.sample(drawing.logits, drawing.slots)
         return [None if token < 0 else token for token in chosen.numbers()]
@@ -258,35 +262,35 @@ class Executor:
 
 def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
     pages, size = model.kv.pages, model.kv.page_size
-    if isinstance(model.module, TwoHalves):
+    if isinstance(model.module, Seq2SeqModel):
         return TranslationRunner(model.module, pages=pages, page_size=size)
     return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
 
 
-def _held(guide: Guide) -> Failure | Held | None:
+def _deferred(guide: Guide) -> SpanFailure | Deferred | None:
     """Return why a reply gets no token now; None if it gets one."""
     match guide.state:
-        case State.READY:
+        case GuideState.READY:
             return None
-        case State.NEW | State.WAITING:
-            return Held.LATE
-        case State.COMPLETE:
-            return Held.COMPLETE
-        case State.FAILED:
+        case GuideState.NEW | GuideState.WAITING:
+            return Deferred.LATE
+        case GuideState.COMPLETE:
+            return Deferred.COMPLETE
+        case GuideState.FAILED:
             assert guide.fault is not None  # noqa: S101 - it says why the guide failed
-            return Failure(guide.fault.message, guide.fault.code, sound=True)
+            return SpanFailure(guide.fault.message, guide.fault.code, valid=True)
         case _:
             assert_never(guide.state)
 
 
-def _outcome(slot: int, token: int | None, scored: dict[int, Scored]) -> Outcome:
+def _outcome(slot: int, token: int | None, scored: dict[int, ScoredToken]) -> Outcome:
     if token is None:
-        return Failure("The model computed values that are not numbers.")
+        return SpanFailure("The model computed values that are not numbers.")
     return scored.get(slot, token)
 
 
 @contextmanager
-def _memory_told() -> Iterator[None]:
+def _out_of_memory_reported() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.cuda.attention import padded_rows
-from engine.cache.layout import NOBODY, Span, StepLayout, lay_out
+from engine.cache.layout import NO_SLOT, Span, StepLayout, lay_out
 
 Forward = Callable[[StepLayout], Tensor]
 """Computes a step, and returns its logits, (rows, vocabulary)."""
@@ -24,7 +24,7 @@ Forward = Callable[[StepLayout], Tensor]
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], object], Tensor]]
 """Runs a step and records it. Returns what repeats it, and the logits that each repetition writes. Raises RuntimeError."""
 
-IDLE = Span(0, -1, (0,), samples=True, pages=(NOBODY,))
+IDLE = Span(0, -1, (0,), samples=True, pages=(NO_SLOT,))
 """An idle row. Its key would lie before the first position, so it has none."""
 
 _FIELDS = (

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.attention.backend import AttentionNotSupported
 from engine.attention.cuda.attention import Cuda, Measure
 from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
-from engine.attention.terms import AttentionNotSupported
-from engine.cache.layout import Span, StepLayout, fed, lay_out, shown_rows
+from engine.cache.layout import Span, StepLayout, fed, image_rows, lay_out
 from engine.cache.paged_cache import PagedCache
 from engine.execution.graphs import DecodeGraphs, Record
 from engine.model.cpu_decode import MOST_ROWS, CpuDecode
@@ -87,7 +87,7 @@ class Runner:
         """
         if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
             return kernel.run(spans, self.cache.layers)
-        shown = shown_rows(spans)
+        shown = image_rows(spans)
         recorded = None if self._graphs is None or shown else self._graphs.run(spans)
         if recorded is not None:
             return recorded

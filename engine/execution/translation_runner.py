@@ -13,19 +13,19 @@ from torch import Tensor
 
 from engine.cache.layout import Span, fed, lay_out
 from engine.cache.paged_cache import PagedCache
-from engine.cache.sources import begins, lay_out_targets, source_of, target_tokens
-from engine.model.cpu_halves import CpuHalves
-from engine.model.encoder_decoder import TwoHalves
+from engine.cache.translation_layout import begins, lay_out_targets, source_of, target_tokens
+from engine.model.cpu_encoder_decoder import CpuEncoderDecoder
+from engine.model.encoder_decoder import Seq2SeqModel
 
 
 class TranslationRunner:
     """A model with `pages` of `page_size` tokens for sources and targets."""
 
-    def __init__(self, module: TwoHalves, *, pages: int, page_size: int) -> None:
+    def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
         self._module = module
         self._backend = module.attention()
         self._last: Tensor | None = None
-        self._kernels = CpuHalves.of(module)
+        self._kernels = CpuEncoderDecoder.of(module)
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
         if self._kernels is not None:
             heads = self._kernels.heads

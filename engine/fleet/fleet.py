@@ -1,6 +1,6 @@
 """Several engines behind one door: each conversation goes where its keys and values are, and avoids engines that are away.
 
-Knows what all kinds of engines have in common. The rest is in `engine.fleet.engines` and `engine.upstream.fleet`.
+Knows what all kinds of engines have in common. The rest is in `engine.fleet.engine_fleet` and `engine.upstream.fleet`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from engine.door import Engine, EngineState, EngineStatus, running
+from engine.api import Engine, EngineState, EngineStatus, running
 from engine.errors import EngineUnavailable
 from engine.fleet.routing import Load, Router
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 _BEST_FIRST = (
     EngineState.READY,
@@ -43,7 +43,7 @@ class Member(Engine, Protocol):
         """Whether a request of this id is open."""
         ...
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         ...
 
@@ -88,7 +88,7 @@ class Fleet(ABC, Generic[M]):
     def facts(self) -> ModelFacts | None:
         """The model as every engine that has served can serve it; stays known while they restart."""
         known = [engine.facts for engine in self._engines if engine.facts is not None]
-        return reduce(together, known) if known else None
+        return reduce(common_facts, known) if known else None
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until one engine serves. Raises ModelNotUsable or EngineUnavailable if none will."""
@@ -98,7 +98,7 @@ class Fleet(ABC, Generic[M]):
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
                     if self.status.state.is_final:
-                        return await self._last_word().ready()
+                        return await self._least_failed().ready()
                     await self._change.wait()
         except TimeoutError:
             raise EngineUnavailable(f"No engine is ready yet: {self.status.stage}.") from None
@@ -110,15 +110,15 @@ class Fleet(ABC, Generic[M]):
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         loads = self._loads()
-        engine = self._engines[self._router.route(None, loads)] if loads else self._last_word()
+        engine = self._engines[self._router.route(None, loads)] if loads else self._least_failed()
         return await engine.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
-        engine = self._engines[self._route(request, loads)] if loads else self._last_word()
+        engine = self._engines[self._route(request, loads)] if loads else self._least_failed()
         return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
@@ -164,7 +164,7 @@ class Fleet(ABC, Generic[M]):
         chosen = chosen or [one for one in numbered if not one[1].status.state.is_final]
         return {number: _load_of(engine) for number, engine in chosen}
 
-    def _last_word(self) -> M:
+    def _least_failed(self) -> M:
         """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
         return min(self._engines, key=lambda engine: distance(engine.status))
 
@@ -180,7 +180,7 @@ def distance(status: EngineStatus) -> int:
     return _BEST_FIRST.index(status.state)
 
 
-def together(one: ModelFacts, other: ModelFacts) -> ModelFacts:
+def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
     """Return the facts that hold for a request, whichever of two engines gets it."""
     devices = dict.fromkeys([*one.device.split(", "), *other.device.split(", ")])
     return msgspec.structs.replace(

@@ -29,7 +29,7 @@ class Load(msgspec.Struct, frozen=True):
         return self.open >= self.places
 
 
-class Routes:
+class RouteTable:
     """Remembers which engine served a conversation last. The conversation that was silent for longest is dropped first."""
 
     def __init__(self, limit: int) -> None:
@@ -77,7 +77,7 @@ class Router:
 
     def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
         """Take how many conversations are remembered, at least one, and the names of engines that outlive us."""
-        self._routes = Routes(limit)
+        self._routes = RouteTable(limit)
         self._names = names
 
     def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:

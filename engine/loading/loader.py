@@ -27,20 +27,25 @@ from transformers.utils import logging as transformers_logging
 from engine.attention import cpu_kernels
 from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
-from engine.grammar.compiling import Compiler
+from engine.grammar.compiler import GrammarCompiler
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.loading.architecture import check_architecture, skeleton_of
 from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.languages import Tongues
-from engine.loading.outlook import outlook
+from engine.loading.languages import TranslationTokenizer
+from engine.loading.memory_estimate import memory_estimate
 from engine.loading.preflight import SAFE_WEIGHTS, check_folder
 from engine.loading.probe import LARGEST_STEP, Probed, agrees, largest_step, probe, through_pages
 from engine.loading.tokenizer import read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
-from engine.loading.translators import Prepared, check_translator, translates, translating_defaults
-from engine.loading.vision import check_seeing, parted, takes_images
+from engine.loading.translators import (
+    PreparedTranslator,
+    check_translator,
+    translation_config,
+    translation_defaults,
+)
+from engine.loading.vision import check_vision_model, parted, takes_images
 from engine.loading.weights_progress import weights_progress
 from engine.messages import REPLY_TOKENS
 from engine.model import cpu_linear
@@ -95,10 +100,10 @@ def load(
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
     if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
         skeleton = skeleton_of(model, config, precision)
-        found = outlook(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
+        found = memory_estimate(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
         log.info("fetching weights: %s", found.words)
     progress("reading the weights", 0.1)
-    with _memory_told(model, target):
+    with _out_of_memory_reported(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
             module = _read_weights(model, config, precision, pickled=pickled_weights)
         cast("torch.nn.Module", module).to(target)
@@ -114,9 +119,9 @@ def load(
             )
             progress("ready", 1.0)
             return translator
-        sees = None
+        vision_config = None
         if takes_images(config):
-            module, sees = parted(model, module, tokenizer)
+            module, vision_config = parted(model, module, tokenizer)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, forward, progress)
     batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
@@ -139,7 +144,7 @@ def load(
             is_limit=kv_bytes is None,
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
-        sees=sees,
+        vision_config=vision_config,
         working_bytes=_working_bytes(config, vocabulary, batch),
     )
     progress("ready", 1.0)
@@ -169,7 +174,7 @@ def before_weights(
     if config.is_encoder_decoder:
         check_translator(model, config, target, precision, forward)
     elif takes_images(config):
-        check_seeing(model, config, target, precision, forward)
+        check_vision_model(model, config, target, precision, forward)
     else:
         check_architecture(model, config, target, precision)
     progress("reading the tokenizer", 0.05)
@@ -192,14 +197,16 @@ def _translator(
     is_limit: bool,
 ) -> LoadedModel:
     """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
-    prepared, generation = Prepared(module), module.generation_config
-    known = translates(prepared.module, Tongues(tokenizer, module.config, generation), generation)
+    prepared, generation = PreparedTranslator(module), module.generation_config
+    known = translation_config(
+        prepared.module, TranslationTokenizer(tokenizer, module.config, generation), generation
+    )
     whole_pages = -(-known.languages.source_tokens // TRANSLATIONS_PAGE) * TRANSLATIONS_PAGE
     return LoadedModel(
         name=model,
         module=prepared.module,
         tokenizer=tokenizer,
-        defaults=translating_defaults(defaults_of(generation), generation),
+        defaults=translation_defaults(defaults_of(generation), generation),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
         max_batch=batch,
         vocabulary=prepared.module.vocabulary,
@@ -212,14 +219,16 @@ def _translator(
             is_limit=is_limit,
         ),
         working_bytes=_working_bytes(module.config, prepared.module.vocabulary, batch),
-        translates=known,
+        translation_config=known,
     )
 
 
-def _grammars(tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collection[int]) -> Compiler | None:
+def _grammars(
+    tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: Collection[int]
+) -> GrammarCompiler | None:
     """Return a grammar compiler for this tokenizer; None if its tokens allow no grammars."""
     try:
-        return Compiler(vocabulary_of(tokenizer, size=vocabulary, ends=ends))
+        return GrammarCompiler(vocabulary_of(tokenizer, size=vocabulary, ends=ends))
     except NoGrammars as error:
         log.warning("replies can't be held to formats with this tokenizer: %s", error)
         return None
@@ -330,7 +339,7 @@ def _read_weights(
 
 
 @contextmanager
-def _memory_told(model: str, device: torch.device) -> Iterator[None]:
+def _out_of_memory_reported(model: str, device: torch.device) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

@@ -29,7 +29,7 @@ OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or giv
 _SOME_DTYPE = min(INT8_DTYPES)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PreflightResult(msgspec.Struct, frozen=True):
     """Whether a model runs here, as `python -m engine.loading` prints it. `words`: what it gets, or why it does not."""
 
     serves: bool

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import interface as attention
-from engine.attention.terms import AttentionNotSupported
+from engine.attention.backend import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.runner import Runner
@@ -27,7 +27,7 @@ LENGTH = 32
 PAGE = 8
 
 LARGEST_STEP = 4096
-"""The most tokens of prompts that a step computes (`engine.scheduling.pace`)."""
+"""The most tokens of prompts that a step computes (`engine.scheduling.prefill_budget`)."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
@@ -76,7 +76,7 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
         log.warning(
             "replies are slower: the fused form of %s gives different logits (off by %s) and is not used",
             kind,
-            _told(_off(got, expected)),
+            _described(_off(got, expected)),
         )
         return Probed(module, bytes_per_token)
     return Probed(fused, bytes_per_token)
@@ -113,7 +113,7 @@ def _off(got: Tensor, expected: Tensor) -> list[float]:
     return off
 
 
-def _told(off: list[float]) -> str:
+def _described(off: list[float]) -> str:
     return ", ".join(f"{row:.2g}" for row in off)
 
 

@@ -11,8 +11,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from engine.errors import ModelNotUsable
+from engine.loading.image_processor import is_vision_model
 from engine.loading.languages import is_translator
-from engine.loading.seeing import is_seeing
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
@@ -30,7 +30,7 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template and is_seeing(model):
+    if not tokenizer.chat_template and is_vision_model(model):
         tokenizer.chat_template = _of_processor(model)
     if not tokenizer.chat_template and not is_translator(model):
         raise ModelNotUsable(

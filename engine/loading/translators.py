@@ -15,13 +15,13 @@ from engine.cache.layout import Source, Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.translation_runner import TranslationRunner
 from engine.loading.architecture import check_room, skeleton_of
-from engine.loading.languages import Tongues
+from engine.loading.languages import TranslationTokenizer
 from engine.loading.probe import agrees
 from engine.messages import Languages, Params
 from engine.model import cpu_linear, t5
-from engine.model.cpu_halves import computes_whole_steps
-from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, TwoHalves
-from engine.model.loaded_model import Translates
+from engine.model.cpu_encoder_decoder import computes_whole_steps
+from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, Seq2SeqModel
+from engine.model.loaded_model import TranslationConfig
 from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 
@@ -60,12 +60,12 @@ def check_translator(
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
-class Prepared:
+class PreparedTranslator:
     """A translator that was tried. `bytes_per_token`: bytes of keys and values."""
 
     def __init__(self, module: PreTrainedModel) -> None:
         """Try it. Raises ModelNotUsable if its logits differ from those of the plain module."""
-        self.module: TwoHalves = _forward_pass(module)
+        self.module: Seq2SeqModel = _forward_pass(module)
         expected = _by_itself(module, _ids(self.module))
         got, self.bytes_per_token = _through_pages(self.module)
         if not agrees(got, expected, module.dtype):
@@ -95,18 +95,20 @@ class Prepared:
             )
 
 
-def translates(module: TwoHalves, tongues: Tongues, generation: GenerationConfig) -> Translates:
+def translation_config(
+    module: Seq2SeqModel, translation_tokenizer: TranslationTokenizer, generation: GenerationConfig
+) -> TranslationConfig:
     """Return the facts about a translator: its languages and bounds in tokens."""
-    source_tokens = min(module.source_positions, tongues.source_tokens)
-    return Translates(
-        Languages(tongues.sources, tongues.targets, source_tokens),
+    source_tokens = min(module.source_positions, translation_tokenizer.source_tokens)
+    return TranslationConfig(
+        Languages(translation_tokenizer.sources, translation_tokenizer.targets, source_tokens),
         target_tokens=module.target_positions,
         source_vocabulary=module.source_vocabulary,
         forced_end=generation.forced_eos_token_id is not None,
     )
 
 
-def translating_defaults(defaults: Params, generation: GenerationConfig) -> Params:
+def translation_defaults(defaults: Params, generation: GenerationConfig) -> Params:
     """Return the defaults of a translator, whose `max_length` counts the start token as well."""
     most = generation.max_new_tokens or (generation.max_length or 0) - 1
     if most < 1:
@@ -118,9 +120,9 @@ def translating_defaults(defaults: Params, generation: GenerationConfig) -> Para
     )
 
 
-def _forward_pass(module: PreTrainedModel) -> TwoHalves:
+def _forward_pass(module: PreTrainedModel) -> Seq2SeqModel:
     """Return the forward pass over pages for a module of a served type."""
-    made: TwoHalves = t5.T5(module) if isinstance(module, t5.SERVED_TYPES) else EncoderDecoder(module)
+    made: Seq2SeqModel = t5.T5(module) if isinstance(module, t5.SERVED_TYPES) else EncoderDecoder(module)
     return made.eval()
 
 
@@ -133,7 +135,7 @@ def _bad_words(generation: GenerationConfig) -> list[int]:
     return [word[0] for word in given]
 
 
-def _ids(module: TwoHalves) -> tuple[list[int], list[int]]:
+def _ids(module: Seq2SeqModel) -> tuple[list[int], list[int]]:
     """Return a source and a target for the trial. None of their tokens is padding, which modules mask out."""
     sources, targets = module.source_vocabulary, module.vocabulary
     source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
@@ -149,7 +151,7 @@ def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Ten
     return logits[0, -4:].float()
 
 
-def _through_pages(module: TwoHalves) -> tuple[Tensor, int]:
+def _through_pages(module: Seq2SeqModel) -> tuple[Tensor, int]:
     """Return the same logits, computed in a chunk and in steps beside another translation, and the KV bytes of a token."""
     source, target = _ids(module)
     lies, pages = Source.of(SOURCE, PAGE), 2 * (-(-SOURCE // PAGE) + 1)

@@ -21,9 +21,9 @@ from transformers import (
 from engine.errors import ModelNotUsable
 from engine.images.tiling import IMAGE
 from engine.loading.architecture import check_architecture, check_room
+from engine.loading.image_processor import VISION_MODEL_TYPES, ImageProcessor
 from engine.loading.probe import agrees
-from engine.loading.seeing import SEEING_TYPES, Eyes
-from engine.model.loaded_model import Sees
+from engine.model.loaded_model import VisionConfig
 from engine.model.vision_tower import VisionTower, finished
 from engine.options import ForwardOptions
 
@@ -35,10 +35,10 @@ KINDS: dict[str, Any] = {
 
 def takes_images(config: PreTrainedConfig) -> bool:
     """Whether a configuration belongs to a family that is served with images."""
-    return config.model_type in SEEING_TYPES
+    return config.model_type in VISION_MODEL_TYPES
 
 
-def check_seeing(
+def check_vision_model(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, forward: ForwardOptions
 ) -> None:
     """Refuse a model that is not served, or not with these options, before its weights are read.
@@ -60,18 +60,18 @@ def check_seeing(
 
 def parted(
     model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> tuple[PreTrainedModel, Sees]:
+) -> tuple[PreTrainedModel, VisionConfig]:
     """Return a module's language model and its vision part. Both share its weights. Raises ModelNotUsable."""
-    eyes, whole = Eyes.of(model), cast("Any", module)
+    image_processor, whole = ImageProcessor.of(model), cast("Any", module)
     token = whole.config.image_token_id
     if tokenizer.convert_tokens_to_ids(IMAGE) != token:
         raise ModelNotUsable(f"The tokenizer of {model!r} has no token {IMAGE} with the id {token}.")
-    scale = torch.from_numpy(eyes.scale()).to(module.device)
-    tower = VisionTower(whole.model, scale, side=eyes.tiling.side).eval()
-    if tower.tokens != eyes.tiling.tokens:
+    scale = torch.from_numpy(image_processor.scale()).to(module.device)
+    tower = VisionTower(whole.model, scale, side=image_processor.tiling.side).eval()
+    if tower.tokens != image_processor.tiling.tokens:
         raise ModelNotUsable(f"The image processor of {model!r} cuts tiles that do not fit its model.")
     _compare(whole, tower)
-    return _language_model(model, whole), Sees(tower, eyes.tiling, token)
+    return _language_model(model, whole), VisionConfig(tower, image_processor.tiling, token)
 
 
 def _language_model(model: str, whole: Any) -> PreTrainedModel:

@@ -39,7 +39,7 @@ class CpuDecode:
     def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Compute the token of each span, and store its keys and values. No two spans may write to the same page.
 
-        Returns logits, (rows, vocabulary). Raises RefusedStep if a token, position or page is out of range.
+        Returns logits, (rows, vocabulary). Raises InvalidStep if a token, position or page is out of range.
         """
         table = self._model.prepare(spans, layers)
         rows, threads = len(spans), torch.get_num_threads()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.attention import cpu_kernels
-from engine.attention.terms import Terms
+from engine.attention.backend import AttentionParams
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_linear import CpuLinear, Matrix, matrix, serve
@@ -33,7 +33,7 @@ _REFUSALS = (
 )
 
 
-class RefusedStep(ValueError):
+class InvalidStep(ValueError):
     """A step that would read or write where it must not. Nothing was computed."""
 
 
@@ -89,14 +89,14 @@ class CpuModel:
     def prepare(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Tell the kernels where keys, values and angles are. This is done again only when they have moved.
 
-        Returns the block tables of spans, (spans, pages of the longest), int32. Raises RefusedStep.
+        Returns the block tables of spans, (spans, pages of the longest), int32. Raises InvalidStep.
         """
         self._bind(layers)
         page = layers[0].keys.shape[1]
         if not spans:
-            raise RefusedStep("a step of no rows")
+            raise InvalidStep("a step of no rows")
         if any(span.start < 0 or span.stop > page * len(span.pages) for span in spans):
-            raise RefusedStep("a position beyond the pages of its row")
+            raise InvalidStep("a position beyond the pages of its row")
         extent = max(span.stop for span in spans)
         self._look_up(extent)
         columns = -(-extent // page)
@@ -125,7 +125,7 @@ class CpuModel:
         if self._bound is layers and self._bound_layers == len(layers):
             return
         if len(layers) != len(self._layers):
-            raise RefusedStep("keys and values for another number of layers")
+            raise InvalidStep("keys and values for another number of layers")
         for described, layer in zip(self._layers, layers, strict=True):
             self._bind_layer(described, layer)
         self._bound, self._bound_layers = layers, len(layers)
@@ -136,19 +136,19 @@ class CpuModel:
 
 
 def places(layer: LayerPages, heads: int, size: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """Return where the keys and the values of a layer lie, and how many pages of which size. Raises RefusedStep."""
+    """Return where the keys and the values of a layer lie, and how many pages of which size. Raises InvalidStep."""
     keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
     pages, page = keys.shape[0], keys.shape[2]
     alike = keys.dtype == values.dtype == dtype and keys.shape == values.shape == (pages, heads, page, size)
     if not alike or not keys.is_contiguous() or not values.is_contiguous():
-        raise RefusedStep("keys and values of other shapes")
+        raise InvalidStep("keys and values of other shapes")
     return keys.data_ptr(), values.data_ptr(), pages, page
 
 
 def check(refusal: int) -> None:
-    """Raise RefusedStep if a kernel refused a step."""
+    """Raise InvalidStep if a kernel refused a step."""
     if refusal:
-        raise RefusedStep(_REFUSALS[refusal])
+        raise InvalidStep(_REFUSALS[refusal])
 
 
 def _padded(pages: Sequence[int], columns: int) -> list[int]:
@@ -168,7 +168,8 @@ def is_known(decoder: FusedDecoder) -> bool:
         all(_is_known(linear, decoder.embedding.weight) for linear in linears)
         and {norm.epsilon for norm in norms} == {decoder.norm.epsilon}
         and all(layer.is_silu for layer in layers)
-        and alike == {(layers[0].heads, layers[0].kv_heads, layers[0].size, Terms(layers[0].terms.scale))}
+        and alike
+        == {(layers[0].heads, layers[0].kv_heads, layers[0].size, AttentionParams(layers[0].terms.scale))}
     )
 
 

@@ -16,7 +16,7 @@ from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
 from engine.model.cpu_linear import has_tiles
-from engine.model.cpu_model import CpuModel, RefusedStep, check
+from engine.model.cpu_model import CpuModel, InvalidStep, check
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.int8_linear import Int8Linear
 
@@ -40,11 +40,11 @@ class CpuPrefill:
     def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
 
-        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises RefusedStep if
+        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
         a token, position or page is out of range.
         """
         if not all(span.tokens for span in spans):
-            raise RefusedStep("a span of no tokens")
+            raise InvalidStep("a span of no tokens")
         table = self._model.prepare(spans, layers)
         counts = [len(span.tokens) for span in spans]
         stops = list(accumulate(counts))

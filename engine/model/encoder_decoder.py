@@ -21,11 +21,11 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
+from engine.attention.backend import AttentionParams, Backend
 from engine.attention.interface import backend_for
-from engine.attention.terms import Backend, Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import PagedCache
-from engine.cache.sources import TranslationLayout
+from engine.cache.translation_layout import TranslationLayout
 from engine.model.fused_decoder import joined
 
 SERVED_TYPES = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)
@@ -111,8 +111,10 @@ class EncoderLayer(Layer):
         queries, keys, values = self.split(states)
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
-            asking, known, said = (one[start:stop].transpose(0, 1) for one in (queries, keys, values))
-            seen = functional.scaled_dot_product_attention(asking, known, said, scale=self.scale)
+            asking, known, sliced_values = (
+                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
+            )
+            seen = functional.scaled_dot_product_attention(asking, known, sliced_values, scale=self.scale)
             mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.output(mixed.reshape(len(states), -1))
         return made
@@ -128,7 +130,7 @@ class DecoderLayer(Layer):
         self.cross_queries, self.cross_output = cross.q_proj, cross.out_proj
         self.cross_pairs = joined(cross.k_proj, cross.v_proj)
         self.cross_norm = layer.encoder_attn_layer_norm
-        self._terms = Terms(self.scale)
+        self._terms = AttentionParams(self.scale)
 
     def keep(self, encoded: Tensor, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
         """Store the keys and values of sources for this layer, from their encoded states, (rows, hidden)."""
@@ -158,7 +160,7 @@ class DecoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
 
-class TwoHalves(nn.Module, ABC):
+class Seq2SeqModel(nn.Module, ABC):
     """The forward pass of a whole model that reads a source and writes a target; each kind has a subclass.
 
     `source_vocabulary`: ids of sources are below it. `source_positions`, `target_positions`: the most tokens of each half.
@@ -213,7 +215,7 @@ class TwoHalves(nn.Module, ABC):
         """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
 
 
-class EncoderDecoder(TwoHalves):
+class EncoderDecoder(Seq2SeqModel):
     """An encoder-decoder that adds embeddings of positions to those of tokens."""
 
     def __init__(self, module: Any) -> None:

@@ -22,8 +22,8 @@ from transformers import (
 from transformers.activations import SiLUActivation
 
 from engine.attention import cpu_kernels
+from engine.attention.backend import AttentionParams
 from engine.attention.interface import Paged
-from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages, PagedCache
 from engine.model.cpu_linear import CpuLinear
 from engine.model.packed_linear import PackedLinear
@@ -62,7 +62,7 @@ class FusedLayer(nn.Module):
         inner, outer = layer.self_attn, layer.mlp
         self._number = number
         self.size: int = inner.head_dim
-        self.terms = Terms(inner.scaling)
+        self.terms = AttentionParams(inner.scaling)
         self.heads = inner.q_proj.out_features // self.size
         self.kv_heads = inner.k_proj.out_features // self.size
         self._activation = outer.act_fn

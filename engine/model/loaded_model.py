@@ -8,17 +8,17 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.cache.budget import KVBudget
-from engine.grammar.compiling import Compiler
+from engine.grammar.compiler import GrammarCompiler
 from engine.images.tiling import Tiling
 from engine.messages import Languages, ModelFacts, Params
-from engine.model.encoder_decoder import TwoHalves
+from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.vision_tower import VisionTower
 from engine.text.token_sizes import longest_token_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Translates:
+class TranslationConfig:
     """The facts about a model that translates. `target_tokens`: the most of a translation, its start tokens included.
 
     `source_vocabulary`: ids of sources are below it. `forced_end`: the last token of a translation of the greatest length
@@ -32,7 +32,7 @@ class Translates:
 
 
 @dataclass(frozen=True, slots=True)
-class Sees:
+class VisionConfig:
     """The facts about a model that takes images. `token`: the id that stands for a piece of an image in a prompt."""
 
     tower: VisionTower
@@ -50,16 +50,16 @@ class LoadedModel:
     """
 
     name: str
-    module: PreTrainedModel | FusedDecoder | TwoHalves
+    module: PreTrainedModel | FusedDecoder | Seq2SeqModel
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]
     max_batch: int
     vocabulary: int
     kv: KVBudget
-    grammars: Compiler | None = None
-    translates: Translates | None = None
-    sees: Sees | None = None
+    grammars: GrammarCompiler | None = None
+    translation_config: TranslationConfig | None = None
+    vision_config: VisionConfig | None = None
     working_bytes: int = 0
 
     @property
@@ -87,8 +87,8 @@ class LoadedModel:
             dtype=str(self.dtype).removeprefix("torch."),
             max_batch=self.max_batch,
             parameters=self.module.num_parameters()
-            + (0 if self.sees is None else self.sees.tower.num_parameters()),
+            + (0 if self.vision_config is None else self.vision_config.tower.num_parameters()),
             token_bytes=longest_token_bytes(self.tokenizer),
             features=("format",) if self.grammars is not None else (),
-            languages=self.translates.languages if self.translates is not None else None,
+            languages=self.translation_config.languages if self.translation_config is not None else None,
         )

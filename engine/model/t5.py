@@ -15,22 +15,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
+from engine.attention.backend import AttentionParams, Backend
 from engine.attention.reference import Reference
-from engine.attention.terms import Backend, Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import PagedCache
-from engine.cache.sources import TranslationLayout
-from engine.model.encoder_decoder import TwoHalves
+from engine.cache.translation_layout import TranslationLayout
+from engine.model.encoder_decoder import Seq2SeqModel
 
 SERVED_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)
 
 POSITIONS = 512
 """The most tokens of a source, and of a target. The models have no bound, but were trained with this length."""
 
-_TERMS = Terms(1.0)
+_TERMS = AttentionParams(1.0)
 
 
-class Distances(nn.Module):
+class RelativePositionBias(nn.Module):
     """The bias that one half adds to scores, the same in all of its layers."""
 
     def __init__(self, stack: Any) -> None:
@@ -81,16 +81,20 @@ class EncoderLayer(nn.Module):
         self.own = Attention(block.layer[0], block.layer[0].SelfAttention)
         self.mlp = block.layer[-1]
 
-    def forward(self, states: Tensor, bounds: Sequence[int], distances: Distances) -> Tensor:
+    def forward(self, states: Tensor, bounds: Sequence[int], distances: RelativePositionBias) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
         own, given = self.own, self.own.norm(states)
         queries, keys, values = (own.heads(one, given) for one in (own.queries, own.keys, own.values))
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
             places = torch.arange(stop - start, device=states.device)
-            asking, known, said = (one[start:stop].transpose(0, 1) for one in (queries, keys, values))
+            asking, known, sliced_values = (
+                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
+            )
             added = distances(places.unsqueeze(0), places)[0].to(asking.dtype)
-            seen = functional.scaled_dot_product_attention(asking, known, said, attn_mask=added, scale=1.0)
+            seen = functional.scaled_dot_product_attention(
+                asking, known, sliced_values, attn_mask=added, scale=1.0
+            )
             mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.mlp(states + own.joined(mixed))
         return made
@@ -114,7 +118,12 @@ class DecoderLayer(nn.Module):
         backend.store(cache.layer(self._number, keys, values), layout, keys, values)
 
     def forward(
-        self, states: Tensor, step: TranslationLayout, cache: PagedCache, backend: Reference, added: Distances
+        self,
+        states: Tensor,
+        step: TranslationLayout,
+        cache: PagedCache,
+        backend: Reference,
+        added: RelativePositionBias,
     ) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
         own, given = self.own, self.own.norm(states)
@@ -128,7 +137,7 @@ class DecoderLayer(nn.Module):
         return made
 
 
-class T5(TwoHalves):
+class T5(Seq2SeqModel):
     """A whole T5 model."""
 
     def __init__(self, module: Any) -> None:
@@ -141,7 +150,10 @@ class T5(TwoHalves):
             DecoderLayer(block, number) for number, block in enumerate(decoder.block)
         )
         self.encoder_norm, self.decoder_norm = encoder.final_layer_norm, decoder.final_layer_norm
-        self.source_distances, self.target_distances = Distances(encoder), Distances(decoder)
+        self.source_distances, self.target_distances = (
+            RelativePositionBias(encoder),
+            RelativePositionBias(decoder),
+        )
         scaled: bool = getattr(module.config, "scale_decoder_outputs", False)
         self._scale: float = module.model_dim**-0.5 if scaled else 1.0
         self.source_vocabulary = len(self.tokens)

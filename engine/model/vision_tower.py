@@ -19,7 +19,7 @@ PIECE = 1_000_000_000
 
 FEWEST_ROWS = 16
 
-Pieces = Generator[None, None, Tensor]
+EncodingSteps = Generator[None, None, Tensor]
 """Work that may be abandoned after any piece. It returns the states at its end."""
 
 
@@ -57,7 +57,7 @@ class VisionTower(nn.Module):
         """Return the input values for the pixels of a tile, (3, side, side) of uint8."""
         return torch.stack([scale[one.long()] for scale, one in zip(self.scale, points, strict=True)])
 
-    def look(self, points: Tensor) -> Pieces:
+    def look(self, points: Tensor) -> EncodingSteps:
         """Yield after each piece, and return the states, (tiles * tokens, hidden), of (tiles, 3, side, side) of uint8."""
         made = []
         for tile in points:
@@ -65,7 +65,7 @@ class VisionTower(nn.Module):
             made.append(states)
         return torch.cat(made)
 
-    def _tile(self, points: Tensor) -> Pieces:
+    def _tile(self, points: Tensor) -> EncodingSteps:
         values = self.values(points)
         yield
         seen = torch.ones(1, self._patches, self._patches, dtype=torch.bool, device=values.device)
@@ -80,7 +80,7 @@ class VisionTower(nn.Module):
         yield
         return made.reshape(-1, made.shape[-1])
 
-    def _attended(self, layer: Any, states: Tensor) -> Pieces:
+    def _attended(self, layer: Any, states: Tensor) -> EncodingSteps:
         attention, rows = layer.self_attn, len(states)
         shape = (rows, attention.num_heads, -1)
         parts = []
@@ -101,12 +101,12 @@ class VisionTower(nn.Module):
         cost = rows * (2 * rows * states.shape[-1] + attention.out_proj.weight.numel())
         return (yield from _by_rows(queries.transpose(0, 1), cost, mixed))
 
-    def _widened(self, layer: Any, states: Tensor) -> Pieces:
+    def _widened(self, layer: Any, states: Tensor) -> EncodingSteps:
         cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
         return (yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp)))
 
 
-def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> Pieces:
+def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> EncodingSteps:
     """Compute rows of states in pieces. `cost`: multiply-adds of all of them."""
     step = max(FEWEST_ROWS, len(states) * PIECE // max(1, cost))
     made = []
@@ -116,7 +116,7 @@ def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> 
     return torch.cat(made)
 
 
-def finished(pieces: Pieces) -> Tensor:
+def finished(pieces: EncodingSteps) -> Tensor:
     """Compute all pieces at once."""
     while True:
         try:

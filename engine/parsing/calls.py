@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.parsing.formats import Found, Read
+from engine.parsing.formats import CallRegion, Read
 from engine.reply_spec import Tool
 from engine.text.pieces import Call
 
@@ -40,7 +40,7 @@ def is_object(text: str) -> bool:
     return True
 
 
-def _read(found: Found, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
+def _read(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
     inside = found.inside.strip()
     if found.name is not None:
         return (call(found.name, inside),)

@@ -16,7 +16,7 @@ LONGEST_DELIMITER = 1024
 """The most characters of a delimiter, and so the most that are held back while one may have begun."""
 
 
-class Watched(NamedTuple):
+class ActiveDelimiter(NamedTuple):
     """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: it counts only at the text's start."""
 
     delimiter: Delimiter
@@ -24,7 +24,7 @@ class Watched(NamedTuple):
     anchored: bool = False
 
 
-class Sought(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search. `before`: how many characters are in no delimiter, and in nothing that may become one.
 
     `match` follows them: the opening or the close of `region`, if it is decided.
@@ -35,12 +35,12 @@ class Sought(NamedTuple):
     region: Region | None = None
 
 
-def seek(watched: Sequence[Watched], text: str, *, ended: bool) -> Sought:
+def seek(watched: Sequence[ActiveDelimiter], text: str, *, ended: bool) -> SearchResult:
     """Look for the first of several delimiters. Of those that begin at the same place the longest counts.
 
     `ended`: no more text comes. A delimiter is undecided while another one may have begun before it.
     """
-    best, hold = Sought(len(text)), len(text)
+    best, hold = SearchResult(len(text)), len(text)
     for one in watched:
         match = find(one.delimiter, text, anchored=one.anchored, ended=ended)
         if match is None:
@@ -48,8 +48,8 @@ def seek(watched: Sequence[Watched], text: str, *, ended: bool) -> Sought:
         if not is_decided(one.delimiter, match, text, ended=ended):
             hold = min(hold, match.start())
         elif match.end() > match.start() and _is_before(match, best.match):
-            best = Sought(match.start(), match, one.region)
-    return best if best.before < hold else Sought(hold)
+            best = SearchResult(match.start(), match, one.region)
+    return best if best.before < hold else SearchResult(hold)
 
 
 def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool) -> regex.Match[str] | None:

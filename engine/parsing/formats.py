@@ -35,7 +35,7 @@ class Where(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CallRegion:
     """A region of calls as it was written, from its opening to its close.
 
     `raw[begin:end]` is the text between the delimiters. `name`: the call's name, if the opening has it.
@@ -52,7 +52,7 @@ class Found:
         return self.raw[self.begin : self.end]
 
 
-Read = Callable[[Found, Sequence[Tool]], tuple[Call, ...]]
+Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
 """Reads the calls of a region, for a model that was shown these tools. Raises ValueError if they are malformed."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import regex
 
-from engine.parsing.delimiters import Watched
+from engine.parsing.delimiters import ActiveDelimiter
 from engine.parsing.formats import Delimiter, Kind, Region, Where
 
 MOST_CALLS = 128
@@ -26,14 +26,14 @@ class Openings:
         self._calls = self._broken = 0
         self._has_thought = False
         self._known: tuple[bool, bool] | None = None
-        self._watched: tuple[Watched, ...] = ()
+        self._watched: tuple[ActiveDelimiter, ...] = ()
 
-    def watched(self, *, at_start: bool, behind_call: bool) -> tuple[Watched, ...]:
+    def watched(self, *, at_start: bool, behind_call: bool) -> tuple[ActiveDelimiter, ...]:
         """Return the delimiters that count now, outside of all regions."""
         if self._known != (at_start, behind_call):
             self._known = (at_start, behind_call)
             opening = [
-                Watched(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
                 for region in self._regions
                 if self._may_open(region, at_start=at_start, behind_call=behind_call)
             ]
@@ -72,9 +72,9 @@ class Openings:
         return region.where is Where.ANYWHERE or behind_call
 
 
-def _hidden(tokens: Sequence[str]) -> tuple[Watched, ...]:
+def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
     """Return a delimiter that matches any of some tokens, the longest first."""
     if not tokens:
         return ()
     longest_first = sorted(tokens, key=len, reverse=True)
-    return (Watched(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
+    return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)

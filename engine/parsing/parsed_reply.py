@@ -12,26 +12,26 @@ from engine.parsing.segments import Segment
 from engine.text.detokenizer import Detokenizer
 from engine.text.pieces import NOTHING, Piece, ReplyStep, Thought
 from engine.text.reply_logprobs import ReplyLogprobs
-from engine.text.reply_memory import ReplyNotes
+from engine.text.reply_memory import ReplyRecorder
 from engine.text.shown_text import ShownText
 
 
-class _Written:
+class _RawReply:
     """A reply as the model wrote it, as far as it was told. `differs`: it is more than the reply's text."""
 
     def __init__(self) -> None:
         self.differs = False
         self._parts: list[str] = []
-        self._told = 0
+        self._emitted = 0
 
     def add(self, raw: str) -> None:
         self._parts.append(raw)
 
-    def tell(self, chars: int) -> None:
-        self._told += chars
+    def mark_emitted(self, chars: int) -> None:
+        self._emitted += chars
 
     def __str__(self) -> str:
-        return "".join(self._parts)[: self._told] if self.differs else ""
+        return "".join(self._parts)[: self._emitted] if self.differs else ""
 
 
 class ParsedReply:
@@ -42,7 +42,7 @@ class ParsedReply:
         detokenizer: Detokenizer,
         parser: Parser,
         stops: Sequence[str] = (),
-        notes: ReplyNotes | None = None,
+        notes: ReplyRecorder | None = None,
         logprobs: ReplyLogprobs | None = None,
         *,
         one_call: bool = False,
@@ -55,7 +55,7 @@ class ParsedReply:
         self._notes = notes
         self._logprobs = logprobs
         self._one_call = one_call
-        self._written = _Written()
+        self._written = _RawReply()
         self._text_chars = 0
         self._stopped = False
 
@@ -92,7 +92,7 @@ class ParsedReply:
                 self._notes.add(token_id, made[-1])
         for segment in self._parser.begin("".join(made)):
             self._written.add(segment.raw)
-            self._written.tell(len(segment.raw))
+            self._written.mark_emitted(len(segment.raw))
             self._written.differs |= not _is_text(segment)
 
     def flush(self) -> tuple[Piece, ...]:
@@ -114,31 +114,31 @@ class ParsedReply:
         pieces: list[Piece] = []
         for segment in segments:
             self._written.add(segment.raw)
-            pieces += self._say(segment.raw) if _is_text(segment) else self._tell(segment)
+            pieces += self._emit_text(segment.raw) if _is_text(segment) else self._emit_segment(segment)
             if self._stopped:
                 break
         return tuple(pieces)
 
-    def _say(self, text: str) -> list[Piece]:
+    def _emit_text(self, text: str) -> list[Piece]:
         shown = self._text.push(text)
         self._stopped = self._text.stopped
         self._text_chars += len(text)
-        self._written.tell(len(shown))
+        self._written.mark_emitted(len(shown))
         return [shown] if shown else []
 
-    def _tell(self, segment: Segment) -> list[Piece]:
+    def _emit_segment(self, segment: Segment) -> list[Piece]:
         """Tell a segment that is not text. Text and reasoning that waited before it come first."""
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
-        told = self._rest(thinks=thinks)
+        pieces_before = self._rest(thinks=thinks)
         self._written.differs = True
         if self._logprobs is not None:
             self._logprobs.skip(self._text_chars, len(segment.raw))
         if thinks:
             shown = self._thoughts.push(segment.raw)
-            self._written.tell(len(shown))
-            return [*told, Thought(shown)] if shown else told
-        self._written.tell(len(segment.raw))
-        return [*told, *self._calls(segment.pieces)]
+            self._written.mark_emitted(len(shown))
+            return [*pieces_before, Thought(shown)] if shown else pieces_before
+        self._written.mark_emitted(len(segment.raw))
+        return [*pieces_before, *self._calls(segment.pieces)]
 
     def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
         if not (self._one_call and pieces):
@@ -152,7 +152,7 @@ class ParsedReply:
         """Return the text that waits, and the reasoning unless it goes on."""
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
-        self._written.tell(len(text) + len(thought))
+        self._written.mark_emitted(len(text) + len(thought))
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
 
 

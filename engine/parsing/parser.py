@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import regex
 
-from engine.parsing.delimiters import Watched, find, is_decided, seek
+from engine.parsing.delimiters import ActiveDelimiter, find, is_decided, seek
 from engine.parsing.formats import Delimiter, Kind, Region
-from engine.parsing.held import Held
 from engine.parsing.openings import Openings
+from engine.parsing.region_buffer import RegionBuffer
 from engine.parsing.segments import Segment, Segments
 from engine.reply_spec import Tool
 from engine.text.pieces import Call
@@ -35,7 +35,7 @@ class Parser:
         self._segments = Segments()
         self._buffer = ""
         self._open: Region | None = None
-        self._held = Held()
+        self._region_buffer = RegionBuffer()
         self._ended = self._has_passed = False
         self._state: Callable[[], bool] = self._outside
 
@@ -71,7 +71,7 @@ class Parser:
         return segments + self.finish()
 
     @property
-    def _watched(self) -> tuple[Watched, ...]:
+    def _watched(self) -> tuple[ActiveDelimiter, ...]:
         segments = self._segments
         return self._openings.watched(at_start=segments.at_start, behind_call=segments.behind_call)
 
@@ -95,7 +95,7 @@ class Parser:
         watched = self._watched
         waits = any(one.region is not None and not one.anchored for one in watched)
         sought = seek(watched, self._buffer, ended=self._ended)
-        self._say(sought.before, waits=waits)
+        self._emit_text(sought.before, waits=waits)
         if sought.match is None:
             return False
         self._enter(sought.match, sought.region)
@@ -103,9 +103,9 @@ class Parser:
 
     def _inside(self) -> bool:
         """Read on in a region of text or of reasoning."""
-        closes = () if self._region.close is None else (Watched(self._region.close, self._region),)
+        closes = () if self._region.close is None else (ActiveDelimiter(self._region.close, self._region),)
         sought = seek((*closes, *self._openings.hidden), self._buffer, ended=self._ended)
-        self._say(sought.before, waits=bool(closes))
+        self._emit_text(sought.before, waits=bool(closes))
         if sought.match is None:
             return False
         raw = self._take(len(sought.match.group()))
@@ -117,13 +117,13 @@ class Parser:
         return True
 
     def _in_json(self) -> bool:
-        held = self._held
-        held.add(self._take(held.scanner.scan(self._buffer[: held.room])))
-        if held.scanner.done:
-            held.end_value()
+        region_buffer = self._region_buffer
+        region_buffer.add(self._take(region_buffer.scanner.scan(self._buffer[: region_buffer.room])))
+        if region_buffer.scanner.done:
+            region_buffer.end_value()
             self._state = self._behind_json
             return True
-        return (held.scanner.broken or held.room == 0 or self._ended) and self._break()
+        return (region_buffer.scanner.broken or region_buffer.room == 0 or self._ended) and self._break()
 
     def _behind_json(self) -> bool:
         close = self._region.close
@@ -133,7 +133,7 @@ class Parser:
                 return self._break()
             if match.partial and not self._ended:
                 return False
-            self._held.add(self._take(match.end()))
+            self._region_buffer.add(self._take(match.end()))
         return self._complete()
 
     def _behind_value(self) -> bool:
@@ -142,29 +142,31 @@ class Parser:
         if match is None or (self._ended and match.partial and self._buffer.strip()):
             return self._break()
         if not match.partial:
-            self._held.add(self._take(match.start("value")))
-            self._held.begin_value()
+            self._region_buffer.add(self._take(match.start("value")))
+            self._region_buffer.begin_value()
             self._state = self._in_json
             return True
         if self._ended:
-            self._held.add(self._take(len(self._buffer)))
-            return self._tell()
+            self._region_buffer.add(self._take(len(self._buffer)))
+            return self._emit_calls()
         return False
 
     def _in_calls(self) -> bool:
         """Read on in a region of calls that only its close ends."""
-        held, close = self._held, self._region.close
+        region_buffer, close = self._region_buffer, self._region.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
-        if close and match and match.end() <= held.room and self._is_decided(close, match):
-            held.add(self._take(match.start()))
-            held.end_value()
-            held.add(self._take(len(match.group())))
+        if close and match and match.end() <= region_buffer.room and self._is_decided(close, match):
+            region_buffer.add(self._take(match.start()))
+            region_buffer.end_value()
+            region_buffer.add(self._take(len(match.group())))
             return self._complete()
-        if len(self._buffer) > held.room:
-            held.add(self._take(held.room))
+        if len(self._buffer) > region_buffer.room:
+            region_buffer.add(self._take(region_buffer.room))
             return self._break()
-        held.add(self._take(match.start() if match is not None and not self._ended else len(self._buffer)))
-        held.end_value()
+        region_buffer.add(
+            self._take(match.start() if match is not None and not self._ended else len(self._buffer))
+        )
+        region_buffer.end_value()
         return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
 
     def _enter(self, match: Match, region: Region | None) -> None:
@@ -174,7 +176,7 @@ class Parser:
             self._segments.skip(self._take(len(raw)), self._kind)
             return
         blanks = len(raw) - len(raw.lstrip())
-        self._say(blanks, waits=True)
+        self._emit_text(blanks, waits=True)
         if region.kind is Kind.CALLS:
             self._hold(match, region, blanks)
             return
@@ -185,39 +187,39 @@ class Parser:
     def _hold(self, match: Match, region: Region, blanks: int) -> None:
         end = match.start("value") if region.is_json else match.end()
         name = match.group("name") if "name" in match.re.groupindex else None
-        self._held = Held(self._take(end - match.start() - blanks), name)
+        self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
         self._open, self._state = region, self._in_json if region.is_json else self._in_calls
 
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""
         calls = self._read()
-        if not calls or not self._openings.has_room_for(len(self._held.calls) + len(calls)):
+        if not calls or not self._openings.has_room_for(len(self._region_buffer.calls) + len(calls)):
             return self._break()
-        self._held.calls += calls
+        self._region_buffer.calls += calls
         if self._region.whole:
             self._state = self._behind_value
             return True
-        return self._tell()
+        return self._emit_calls()
 
     def _read(self) -> tuple[Call, ...]:
         region = self._region
         try:
-            calls = () if region.read is None else region.read(self._held.value, self._tools)
+            calls = () if region.read is None else region.read(self._region_buffer.value, self._tools)
         except ValueError:
             return ()
         known = {tool.name for tool in self._tools}
         return calls if not region.whole or known.issuperset(call.name for call in calls) else ()
 
-    def _tell(self) -> bool:
-        self._openings.note_calls(len(self._held.calls))
-        self._segments.call(self._held.whole, self._held.calls)
+    def _emit_calls(self) -> bool:
+        self._openings.note_calls(len(self._region_buffer.calls))
+        self._segments.call(self._region_buffer.whole, self._region_buffer.calls)
         self._leave()
         return True
 
     def _break(self) -> bool:
         """Parse again what is held, which is no call. If text outside of regions isn't shown, all of it becomes text."""
         self._openings.note_broken()
-        raw, self._held = self._held.raw, Held()
+        raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
         self._leave()
         if self._outside_kind is Kind.TEXT:
             self._buffer = raw + self._buffer
@@ -225,9 +227,9 @@ class Parser:
             if token:
                 self._segments.skip(self._take(len(token)), Kind.TEXT)
             else:
-                self._say(1, waits=True)
+                self._emit_text(1, waits=True)
         else:
-            self._segments.say(raw, Kind.TEXT, waits=False)
+            self._segments.add_text(raw, Kind.TEXT, waits=False)
         return True
 
     def _is_decided(self, delimiter: Delimiter, match: Match) -> bool:
@@ -239,11 +241,11 @@ class Parser:
     def _trim(self) -> None:
         """Add white space behind a delimiter to it."""
         if self._segments.trims:
-            self._say(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
+            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
 
-    def _say(self, chars: int, *, waits: bool) -> None:
+    def _emit_text(self, chars: int, *, waits: bool) -> None:
         if chars:
-            self._segments.say(self._take(chars), self._kind, waits=waits)
+            self._segments.add_text(self._take(chars), self._kind, waits=waits)
 
     def _take(self, chars: int) -> str:
         taken, self._buffer = self._buffer[:chars], self._buffer[chars:]

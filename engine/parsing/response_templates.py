@@ -23,7 +23,7 @@ from transformers.utils.chat_parsing.response_templates import (
 
 from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.calls import call, is_object
-from engine.parsing.formats import Delimiter, Found, Kind, Region, ReplyFormat
+from engine.parsing.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat
 from engine.reply_spec import Tool
 from engine.text.pieces import Call
 
@@ -141,7 +141,7 @@ def _delimiter(pattern: Any, literals: Sequence[str] | None, *, can_extend: bool
     return None if pattern is None else Delimiter(pattern, grows=literals is None or can_extend)
 
 
-def _read(found: Found, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+def _read(found: CallRegion, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
     """Read a region of calls. Raises ValueError."""
     return _calls_in(found.raw, found.inside, tools, template)
 

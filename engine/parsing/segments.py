@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.parsing.formats import Found, Kind
+from engine.parsing.formats import CallRegion, Kind
 from engine.text.pieces import Call, Piece, Thought
 
 MOST_BLANKS = 16
@@ -48,7 +48,7 @@ class Segments:
         made, self._made = self._made, []
         return made
 
-    def say(self, text: str, kind: Kind, *, waits: bool) -> None:
+    def add_text(self, text: str, kind: Kind, *, waits: bool) -> None:
         """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
         if self.trims:
             rest = text.lstrip()
@@ -75,7 +75,7 @@ class Segments:
         self._close()
         self._made.append(Segment(raw, (), 0, len(raw)))
 
-    def call(self, found: Found, calls: tuple[Call, ...]) -> None:
+    def call(self, found: CallRegion, calls: tuple[Call, ...]) -> None:
         """Add a region of calls."""
         self._close()
         blanks = self._take_blanks()

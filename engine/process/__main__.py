@@ -27,11 +27,11 @@ from engine.messages import LoadFailed, Loading
 from engine.options import EngineOptions
 from engine.process import torch_environment
 from engine.process.channel import BlockingChannel
-from engine.process.inbox import Lanes
-from engine.process.intake import Intake
-from engine.process.preparing import Preparer
+from engine.process.dispatcher import Dispatcher
+from engine.process.inbox import Inbox
+from engine.process.request_builder import RequestBuilder
+from engine.process.resource_usage import ResourceUsage, most_memory, no_device, resident_bytes
 from engine.process.step_loop import StepLoop
-from engine.process.used import Used, most_memory, no_device, resident_bytes
 from engine.prompts.worker import PromptProcess
 
 if TYPE_CHECKING:
@@ -53,47 +53,51 @@ def main(arguments: list[str]) -> int:
     """Serve until the gateway ends. `arguments`: the socket's descriptor, and `EngineOptions` as JSON."""
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
     process_log.set_up()
-    _live_and_die_with_the_gateway()
+    _exit_with_the_gateway()
     os.environ.update(torch_environment.settings(os.environ))
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    channel, lanes = BlockingChannel(connection), Lanes()
+    channel, inbox = BlockingChannel(connection), Inbox()
     prompts = PromptProcess(options.model, environment=os.environ | _OF_PROMPTS)
-    intake = Intake(channel, lanes, prompts)
-    intake.start(at_end=_ender())
+    dispatcher = Dispatcher(channel, inbox, prompts)
+    dispatcher.start(at_end=_ender())
     try:
-        loop = _load(options, channel, lanes, intake, prompts)
+        loop = _load(options, channel, inbox, dispatcher, prompts)
     except ModelNotUsable as error:
         _finish_undisturbed()
         channel.send(LoadFailed(str(error)))
         return NOT_USABLE
     try:
         while True:
-            loop.turn()
+            loop.run_once()
     except (BrokenPipeError, ConnectionResetError):
         _finish_undisturbed()
-        log.info("the gateway is gone")
+        log.info("gateway disconnected")
         return 0
 
 
 def _load(
-    options: EngineOptions, channel: BlockingChannel, lanes: Lanes, intake: Intake, prompts: PromptProcess
+    options: EngineOptions,
+    channel: BlockingChannel,
+    inbox: Inbox,
+    dispatcher: Dispatcher,
+    prompts: PromptProcess,
 ) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
     gc.disable()  # imported objects stay, and each collection would visit them
     import torch  # noqa: PLC0415
 
+    from engine.loading.image_processor import ImageProcessor  # noqa: PLC0415
     from engine.loading.loader import load  # noqa: PLC0415
-    from engine.loading.seeing import Eyes  # noqa: PLC0415
-    from engine.parsing.known import format_of  # noqa: PLC0415
-    from engine.parsing.replies import Replies  # noqa: PLC0415
-    from engine.prompts.looking import Looker  # noqa: PLC0415
+    from engine.parsing.format_detection import detect_format  # noqa: PLC0415
+    from engine.parsing.reply_factory import ReplyFactory  # noqa: PLC0415
+    from engine.prompts.images import PromptImages  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import FEATURES  # noqa: PLC0415
-    from engine.scheduling.core import Core  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
+    from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
 
-    process_log.tell_once()
+    process_log.remove_library_handlers()
     gc.freeze()  # with a little garbage of the imports
     gc.enable()
     if options.threads is not None:
@@ -110,12 +114,12 @@ def _load(
         forward=options.forward,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
-    core = Core(model, kv_idle_s=options.kv_idle_s, ask=intake.look)
-    how = format_of(model.tokenizer)
+    core = EngineCore(model, kv_idle_s=options.kv_idle_s, request_decode=dispatcher.look)
+    how = detect_format(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are only text")
-    intake.prepare_with(
-        Preparer(
-            Replies(model.tokenizer, how),
+    dispatcher.set_request_builder(
+        RequestBuilder(
+            ReplyFactory(model.tokenizer, how),
             model.defaults,
             context_tokens=model.context_tokens,
             remember=prompts.remember,
@@ -123,17 +127,21 @@ def _load(
     )
     gc.collect()
     gc.freeze()  # half a million objects, whose collection would stop all replies for some 0.3 s
-    _tell_memory(model)
+    _log_memory(model)
     facts = model.facts()
-    looker = Looker(Eyes.of(options.model)) if model.sees is not None else None
-    features = FEATURES if model.translates else PromptBuilder(model.tokenizer, how, looker).features
+    prompt_images = (
+        PromptImages(ImageProcessor.of(options.model)) if model.vision_config is not None else None
+    )
+    features = (
+        FEATURES if model.translation_config else PromptBuilder(model.tokenizer, how, prompt_images).features
+    )
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     on_cuda = model.device.type == "cuda"
-    used = Used(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)
-    return StepLoop(core, lanes, channel.send, used=used)
+    used = ResourceUsage(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)
+    return StepLoop(core, inbox, channel.send, used=used)
 
 
-def _tell_memory(model: LoadedModel) -> None:
+def _log_memory(model: LoadedModel) -> None:
     on_cpu = model.device.type == "cpu"
     memory = most_memory(
         taken=resident_bytes() if on_cpu else sum(one.nbytes for one in model.module.parameters()),
@@ -144,7 +152,7 @@ def _tell_memory(model: LoadedModel) -> None:
     log.info("memory%s: %s", "" if on_cpu else f" of {model.device}", memory)
 
 
-def _live_and_die_with_the_gateway() -> None:
+def _exit_with_the_gateway() -> None:
     """Leave signals for the service's whole group to the gateway; end cleanly at SIGTERM, and at once when the gateway dies.
 
     The session stays the gateway's: Linux shares processors out between sessions, and an engine with one of its own would get

@@ -28,7 +28,7 @@ _LAST_WORDS_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class _Line(asyncio.Protocol):
+class _MessageReader(asyncio.Protocol):
     """The gateway's end of the socket. Passes each message on as it arrives."""
 
     def __init__(self, receive: Callable[[FromEngine], None]) -> None:
@@ -43,27 +43,27 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
-            log.warning("the line to the engine's process broke: %s", exc)
+            log.warning("connection to the engine's process lost: %s", exc)
         self.ended.set()
 
 
-class Child:
+class ChildProcess:
     """A running process. Make one by `spawn`; `stop` it in any case."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, transport: asyncio.Transport, line: _Line
+        self, process: asyncio.subprocess.Process, transport: asyncio.Transport, line: _MessageReader
     ) -> None:
         self._process = process
         self._transport = transport
         self._line = line
 
     @classmethod
-    async def spawn(cls, options: EngineOptions, receive: Callable[[FromEngine], None]) -> Child:
+    async def spawn(cls, options: EngineOptions, receive: Callable[[FromEngine], None]) -> ChildProcess:
         """Start a process. `receive` is called for each of its messages, and must not raise."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         with theirs:
-            transport, line = await loop.create_unix_connection(lambda: _Line(receive), sock=ours)
+            transport, line = await loop.create_unix_connection(lambda: _MessageReader(receive), sock=ours)
             try:
                 process = await _start(theirs.fileno(), options)
             except BaseException:
@@ -99,14 +99,14 @@ class Child:
     async def stop(self, deadline_s: float) -> None:
         """Ask the process to end, and kill it after `deadline_s`. It has ended when this returns or is cancelled."""
         try:
-            await ask_to_end(self._process, deadline_s)
+            await terminate_process(self._process, deadline_s)
         finally:
             self.kill()
             self._transport.abort()
         await self._process.wait()
 
 
-async def ask_to_end(process: asyncio.subprocess.Process, deadline_s: float) -> None:
+async def terminate_process(process: asyncio.subprocess.Process, deadline_s: float) -> None:
     """Send SIGTERM, and wait for the end for `deadline_s`; after that the caller has to kill it."""
     if process.returncode is None:
         with suppress(ProcessLookupError):

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import assert_never
 
-from engine.door import Engine, EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import (
-    Counted,
+    CountResult,
     EngineStatistics,
     FromEngine,
     LoadFailed,
@@ -22,19 +22,19 @@ from engine.messages import (
     ModelFacts,
     Ping,
     Pong,
-    Profiled,
+    ProfileRequest,
+    ProfileResult,
     Request,
     StepOutputs,
-    TakeProfile,
 )
 from engine.options import EngineOptions
 from engine.process.channel import pack
-from engine.process.child import Child
-from engine.process.requests import Switchboard
+from engine.process.child import ChildProcess
+from engine.process.pending_requests import PendingRequests
 from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
 from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 PROFILE_LATE_S = 10.0
 """Seconds by which a profile may be late: after a long step, and for sending it."""
@@ -66,9 +66,9 @@ class EngineClient:
         self._beats = heartbeat or HeartbeatOptions()
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
         self._life = Lifecycle(on_change)
-        self._switchboard = Switchboard()
+        self._pending = PendingRequests()
         self._statistics = EngineStatistics()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._heart = Heartbeat(self._beats)
         self._profiling: tuple[int, asyncio.Future[Profile]] | None = None
 
@@ -90,11 +90,11 @@ class EngineClient:
     @property
     def open_requests(self) -> int:
         """The number of open requests."""
-        return self._switchboard.open
+        return self._pending.open
 
     def has_open(self, request_id: str) -> bool:
         """Return whether a request of this id is open."""
-        return request_id in self._switchboard
+        return request_id in self._pending
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -112,16 +112,16 @@ class EngineClient:
         self._refuse_when_over()
         # An image's tokens are known by its size, so its bytes stay here.
         unseen = [message.without_data() if message.images else message for message in messages]
-        return await self._switchboard.count(unseen, client, spec)
+        return await self._pending.count(unseen, client, spec)
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._refuse_when_over()
-        return self._switchboard.request(request)
+        return self._pending.request(request)
 
-    def hand_over(self, other: EngineClient) -> None:
+    def move_waiting_to(self, other: EngineClient) -> None:
         """Give the requests that wait for a process to another engine."""
-        self._switchboard.hand_over(other._switchboard)
+        self._pending.move_waiting_to(other._pending)
 
     def statistics(self) -> EngineStatistics:
         """Return the latest numbers of the running process; zeros before the first."""
@@ -135,7 +135,7 @@ class EngineClient:
         number = 1 if self._profiling is None else self._profiling[0] + 1
         answer: asyncio.Future[Profile] = asyncio.get_running_loop().create_future()
         self._profiling = (number, answer)
-        self._child.send(pack(TakeProfile(seconds, number)))
+        self._child.send(pack(ProfileRequest(seconds, number)))
         try:
             async with asyncio.timeout(seconds + PROFILE_LATE_S):
                 return await answer
@@ -156,16 +156,16 @@ class EngineClient:
         """Keep a process running until it has failed for good, or this is cancelled. Leaves no process behind."""
         try:
             while not self._life.status.state.is_final:
-                delay_s = self._bury(await self._live())
+                delay_s = self._handle_exit(await self._live())
                 await asyncio.sleep(delay_s)
         finally:
             self._life.stopped()
-            self._switchboard.close(self._life.status.message or "The engine is stopped.")
+            self._pending.close(self._life.status.message or "The engine is stopped.")
 
     async def _live(self) -> str:
         """Run one process to its end. Returns how it ended."""
         try:
-            child = await Child.spawn(self._options, self._receive)
+            child = await ChildProcess.spawn(self._options, self._receive)
         except OSError as error:
             return f"The engine's process could not be started: {error}."
         self._child, self._heart = child, Heartbeat(self._beats)
@@ -181,7 +181,7 @@ class EngineClient:
             await child.stop(self._stop_deadline_s)
         return ending
 
-    def _bury(self, ending: str) -> float:
+    def _handle_exit(self, ending: str) -> float:
         """Handle the end of a process; return how long to wait before the next one."""
         self._statistics = EngineStatistics()
         if self._life.status.state.is_final:
@@ -189,14 +189,14 @@ class EngineClient:
         delay_s = self._ledger.died(asyncio.get_running_loop().time())
         if delay_s is None:
             self._life.failed(f"The engine crashed too often. {ending}")
-            log.error("the engine crashed too often and is not started again: %s", ending)
+            log.error("engine crashed too often, not restarted: %s", ending)
             return 0.0
         self._life.died(ending)
-        self._switchboard.disconnect(ending)
-        log.warning("%s It is started again in %.1f s.", ending, delay_s)
+        self._pending.disconnect(ending)
+        log.warning("%s Restart in %.1f s.", ending, delay_s)
         return delay_s
 
-    async def _watch(self, child: Child) -> str:
+    async def _watch(self, child: ChildProcess) -> str:
         """Ping the process, and end it if it stalls; return why. Silence during loading is no stall."""
         for number in count():
             await asyncio.sleep(self._beats.interval_s)
@@ -207,18 +207,18 @@ class EngineClient:
                 child.kill()
                 # a process that waits for a broken driver may outlive even that; no turn waits for its end
                 self._life.stalled(trouble)
-                self._switchboard.disconnect(trouble)
+                self._pending.disconnect(trouble)
                 return trouble
             child.send(pack(Ping(number)))
         raise AssertionError("numbers have no end")
 
     def _receive(self, message: FromEngine) -> None:
-        self._heart.heard()
+        self._heart.message_received()
         match message:
             case StepOutputs():
-                self._switchboard.put(message.outputs, message.made_at)
-            case Counted():
-                self._switchboard.counted(message)
+                self._pending.put(message.outputs, message.made_at)
+            case CountResult():
+                self._pending.counted(message)
             case EngineStatistics():
                 self._statistics = message
             case Pong():
@@ -229,12 +229,12 @@ class EngineClient:
                 self._loaded(message)
             case LoadFailed():
                 self._load_failed(message.message)
-            case Profiled():
+            case ProfileResult():
                 self._profiled(message)
             case _:
                 assert_never(message)
 
-    def _profiled(self, message: Profiled) -> None:
+    def _profiled(self, message: ProfileResult) -> None:
         number, answer = self._profiling or (0, None)
         if answer is not None and number == message.number and not answer.done():
             answer.set_result(message.profile)
@@ -242,14 +242,14 @@ class EngineClient:
     def _loaded(self, facts: ModelFacts) -> None:
         self._life.loaded(facts)
         if self._child is not None:
-            self._switchboard.connect(self._child.send)
+            self._pending.connect(self._child.send)
 
     def _load_failed(self, why: str) -> None:
         """Give up if it is the first start. A model that was served before is restarted as after any other death."""
         if self._life.facts is None:
             self._life.not_usable(why)
         else:
-            log.error("the model could not be loaded again: %s", why)
+            log.error("reloading the model failed: %s", why)
 
     def _refuse_when_over(self) -> None:
         try:

@@ -9,8 +9,8 @@ import threading
 from typing import NamedTuple
 
 from engine.messages import Finished, FinishReason, Request
-from engine.prompts.jobs import Looked
-from engine.text.prepared import PreparedRequest
+from engine.prompts.jobs import ImageResult
+from engine.text.prepared_request import PreparedRequest
 
 
 class Work(NamedTuple):
@@ -19,17 +19,17 @@ class Work(NamedTuple):
     prepared: list[PreparedRequest]
     cancels: list[str]
     ends: list[Finished]
-    looked: tuple[Looked, ...] = ()
+    image_result: tuple[ImageResult, ...] = ()
 
 
-class Progress(NamedTuple):
+class LoopProgress(NamedTuple):
     """Whether the step loop is working, and how often it has taken work."""
 
     busy: bool
     turns: int
 
 
-class Lanes:
+class Inbox:
     """Hands work to the step loop. A cancel overtakes a request that is still being prepared."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Lanes:
         self._arriving: dict[str, Request] = {}
         self._work = Work([], [], [])
         self._cancelled_early = 0
-        self._progress = Progress(True, 0)
+        self._progress = LoopProgress(True, 0)
 
-    def arrive(self, request: Request) -> None:
+    def register(self, request: Request) -> None:
         """Note a request that will be prepared."""
         with self._changed:
             self._arriving[request.request_id] = request
 
-    def wants(self, request: Request) -> bool:
+    def is_wanted(self, request: Request) -> bool:
         """Return whether an arrived request is not cancelled."""
         with self._changed:
             return self._arriving.get(request.request_id) is request
@@ -61,10 +61,10 @@ class Lanes:
                 self._work.prepared.append(outcome)
             self._changed.notify()
 
-    def show(self, looked: Looked) -> None:
+    def put_image(self, image_result: ImageResult) -> None:
         """Pass on the pixels of an image, or why there are none."""
         with self._changed:
-            self._work = self._work._replace(looked=(*self._work.looked, looked))
+            self._work = self._work._replace(image_result=(*self._work.image_result, image_result))
             self._changed.notify()
 
     def cancel(self, request_id: str) -> None:
@@ -81,14 +81,14 @@ class Lanes:
         """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
         with self._changed:
             turns = self._progress.turns
-            self._progress = Progress(False, turns)
+            self._progress = LoopProgress(False, turns)
             self._changed.wait_for(lambda: any(self._work), wait_s)
-            self._progress = Progress(True, turns + 1)
+            self._progress = LoopProgress(True, turns + 1)
             work, self._work = self._work, Work([], [], [])
             return work
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LoopProgress:
         """The progress of the step loop: it shows a step that never ends."""
         return self._progress
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from engine.door import Engine, EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus
 from engine.errors import EngineUnavailable
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
 from engine.process.client import EngineClient
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 IDLE_S = 600.0
 """How long an engine keeps its process without requests."""
@@ -89,7 +89,7 @@ class EngineOnDemand:
         with self._asked() as engine:
             return await engine.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         with self._asked() as engine:
             return engine.generate(request)

@@ -10,9 +10,9 @@ from typing import Protocol
 import msgspec
 
 from engine.messages import EngineStatistics, Output, StepOutputs
-from engine.process.inbox import Lanes, Work
-from engine.prompts.jobs import Looked
-from engine.text.prepared import DuplicateRequest, PreparedRequest
+from engine.process.inbox import Inbox, Work
+from engine.prompts.jobs import ImageResult
+from engine.text.prepared_request import DuplicateRequest, PreparedRequest
 
 STATISTICS_EVERY_S = 1.0
 
@@ -40,7 +40,7 @@ class StepCore(Protocol):
         """End a request with the next step."""
         ...
 
-    def show(self, looked: Looked) -> None:
+    def put_image(self, image_result: ImageResult) -> None:
         """Take the pixels of an image, or why there are none."""
         ...
 
@@ -68,7 +68,7 @@ class StepLoop:
     def __init__(
         self,
         core: StepCore,
-        lanes: Lanes,
+        inbox: Inbox,
         send: Callable[[StepOutputs | EngineStatistics], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -79,16 +79,16 @@ class StepLoop:
         `used` adds the process's use of the machine to the counters.
         """
         self._core = core
-        self._lanes = lanes
+        self._inbox = inbox
         self._send = send
         self._clock = clock
         self._used = used
-        self._told = EngineStatistics()
+        self._last_statistics = EngineStatistics()
         self._told_at = clock()
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
-        work = self._lanes.take(0.0 if self._core.busy else self._wait_s())
+        work = self._inbox.take(0.0 if self._core.busy else self._wait_s())
         outputs: list[Output] = list(work.ends)
         self._hand_over(work)
         if self._core.busy:
@@ -97,7 +97,7 @@ class StepLoop:
             self._send(StepOutputs(tuple(outputs), self._core.made_at))
         self._core.give_back()
         if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
-            self._tell()
+            self._send_statistics()
 
     def _hand_over(self, work: Work) -> None:
         for request in work.prepared:
@@ -107,12 +107,12 @@ class StepLoop:
                 log.warning("request %s is already being served; the second one is dropped", request.named)
         for request_id in work.cancels:
             self._core.cancel(request_id)
-        for looked in work.looked:
-            self._core.show(looked)
+        for image_result in work.image_result:
+            self._core.put_image(image_result)
 
     def _idle_s(self) -> float | None:
         """Return how long to wait before the counters are sent; None: until something changes."""
-        if self._statistics() == self._told:
+        if self._statistics() == self._last_statistics:
             return None
         return max(0.0, self._told_at + STATISTICS_EVERY_S - self._clock())
 
@@ -121,15 +121,15 @@ class StepLoop:
         waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
         return min(waits, default=None)
 
-    def _tell(self) -> None:
-        self._told = self._statistics()
+    def _send_statistics(self) -> None:
+        self._last_statistics = self._statistics()
         self._told_at = self._clock()
-        self._send(self._used(self._told))
+        self._send(self._used(self._last_statistics))
 
     def _statistics(self) -> EngineStatistics:
         counted = self._core.statistics()
         return msgspec.structs.replace(
             counted,
-            queued=counted.queued + self._lanes.arriving,
-            cancels=counted.cancels + self._lanes.cancelled_early,
+            queued=counted.queued + self._inbox.arriving,
+            cancels=counted.cancels + self._inbox.cancelled_early,
         )

@@ -10,7 +10,7 @@ from math import ceil
 
 import msgspec
 
-from engine.door import EngineState, EngineStatus
+from engine.api import EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import ModelFacts
 
@@ -43,7 +43,7 @@ class Heartbeat:
         self._standing = 0
         self._turns: int | None = None
 
-    def heard(self) -> None:
+    def message_received(self) -> None:
         """Note any message of the process."""
         self._silent = 0
 

@@ -20,16 +20,26 @@ import msgspec
 
 from engine import process_log
 from engine.errors import ModelNotUsable
-from engine.grammar.compiling import Compiler
-from engine.grammar.making import GrammarMaker
-from engine.grammar.trial import Trials
+from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.grammar_maker import GrammarMaker
+from engine.grammar.grammar_trial import GrammarTrials
+from engine.grammar.grammar_writer import GrammarWriter
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
-from engine.grammar.writing import GrammarWriter
-from engine.prompts.jobs import Answer, Build, FromPrompts, Hurry, Look, Ready, Remember, Stop, ToPrompts
+from engine.prompts.jobs import (
+    Answer,
+    BuildPrompt,
+    DecodeImage,
+    FromPrompts,
+    RaisePriority,
+    Ready,
+    RememberReply,
+    Stop,
+    ToPrompts,
+)
 
 if TYPE_CHECKING:
     from engine.parsing.formats import ReplyFormat
-    from engine.prompts.builder import Builder
+    from engine.prompts.job_handler import JobHandler
 
 NOT_USABLE = 3
 """The exit code if the tokenizer can't be read. The engine's process says why."""
@@ -48,23 +58,23 @@ def main(arguments: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     line = Connection(int(arguments[0]))
-    said = _Said(line)
+    signals = _JobSignals(line)
     try:
-        builder = _builder(arguments[1], said)
+        builder = _builder(arguments[1], signals)
     except ModelNotUsable:
         return NOT_USABLE
     gc.collect()
     gc.freeze()
     try:
-        _tell(line, Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
-        _serve(line, said, builder)
+        _send(line, Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
+        _serve(line, signals, builder)
     except (EOFError, OSError):
-        log.debug("the engine's process is gone")
+        log.debug("engine's process disconnected")
     return 0
 
 
-class _Said:
-    """What comes while a prompt is made: only its `Stop`, and `Hurry`."""
+class _JobSignals:
+    """What comes while a prompt is made: only its `Stop`, and `RaisePriority`."""
 
     def __init__(self, line: Connection) -> None:
         self.hurried = False
@@ -75,43 +85,45 @@ class _Said:
     def fileno(self) -> int:
         return self._line.fileno()
 
-    def begin(self, job: Build) -> None:
+    def begin(self, job: BuildPrompt) -> None:
         self.hurried, self._is_stopped = job.hurried, False
 
     def stops(self) -> bool:
         while self._line.poll():
-            told = self.receive()
-            self.hurried |= isinstance(told, Hurry)
-            self._is_stopped |= isinstance(told, Stop)
+            message = self.receive()
+            self.hurried |= isinstance(message, RaisePriority)
+            self._is_stopped |= isinstance(message, Stop)
         return self._is_stopped
 
     def receive(self) -> ToPrompts:
         return self._decoder.decode(self._line.recv_bytes())
 
 
-def _builder(model: str, said: _Said) -> Builder:
+def _builder(model: str, signals: _JobSignals) -> JobHandler:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
+    from engine.loading.image_processor import ImageProcessor, is_vision_model  # noqa: PLC0415
     from engine.loading.languages import is_translator  # noqa: PLC0415 - after the line above
-    from engine.loading.seeing import Eyes, is_seeing  # noqa: PLC0415
     from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415
-    from engine.parsing.known import format_of  # noqa: PLC0415
-    from engine.prompts.builder import Builder  # noqa: PLC0415
-    from engine.prompts.looking import Looker  # noqa: PLC0415
+    from engine.parsing.format_detection import detect_format  # noqa: PLC0415
+    from engine.prompts.images import PromptImages  # noqa: PLC0415
+    from engine.prompts.job_handler import JobHandler  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import TranslationBuilder  # noqa: PLC0415
 
-    process_log.tell_once()
+    process_log.remove_library_handlers()
     tokenizer = read_tokenizer(model)
     if is_translator(model):
-        return Builder(TranslationBuilder.of(model, tokenizer))
-    how = format_of(tokenizer)
-    looker = Looker(Eyes.of(model)) if is_seeing(model) else None
-    return Builder(PromptBuilder(tokenizer, how, looker), _grammars(tokenizer, how, said), looker)
+        return JobHandler(TranslationBuilder.of(model, tokenizer))
+    how = detect_format(tokenizer)
+    prompt_images = PromptImages(ImageProcessor.of(model)) if is_vision_model(model) else None
+    return JobHandler(
+        PromptBuilder(tokenizer, how, prompt_images), _grammars(tokenizer, how, signals), prompt_images
+    )
 
 
-def _grammars(tokenizer: Any, how: ReplyFormat | None, said: _Said) -> GrammarMaker | None:
+def _grammars(tokenizer: Any, how: ReplyFormat | None, signals: _JobSignals) -> GrammarMaker | None:
     """Return a maker of grammars; None if the tokenizer allows none, of which the engine's process logs the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
@@ -120,24 +132,26 @@ def _grammars(tokenizer: Any, how: ReplyFormat | None, said: _Said) -> GrammarMa
     calls, thoughts = (None, None) if how is None else (how.call_form, how.thought_form)
     write = partial(GrammarWriter, vocabulary.specials, vocabulary.loose, calls=calls)
     opened = None if thoughts is None else write(thoughts=msgspec.structs.replace(thoughts, opened=True))
-    return GrammarMaker(write(thoughts=thoughts), Trials(Compiler(vocabulary), said), opened=opened)
+    return GrammarMaker(
+        write(thoughts=thoughts), GrammarTrials(GrammarCompiler(vocabulary), signals), opened=opened
+    )
 
 
-def _serve(line: Connection, said: _Said, builder: Builder) -> None:
+def _serve(line: Connection, signals: _JobSignals, builder: JobHandler) -> None:
     while True:
-        told = said.receive()
-        if isinstance(told, Remember):
-            builder.remember(told)
-        elif isinstance(told, Build):
-            said.begin(told)
-            answer: Answer = builder.build(told, said.stops)
-            _tell(line, answer)
-        elif isinstance(told, Look):
-            _tell(line, builder.look(told))
+        message = signals.receive()
+        if isinstance(message, RememberReply):
+            builder.remember(message)
+        elif isinstance(message, BuildPrompt):
+            signals.begin(message)
+            answer: Answer = builder.build(message, signals.stops)
+            _send(line, answer)
+        elif isinstance(message, DecodeImage):
+            _send(line, builder.decode_image(message))
 
 
-def _tell(line: Connection, told: FromPrompts) -> None:
-    line.send_bytes(msgspec.msgpack.encode(told))
+def _send(line: Connection, message: FromPrompts) -> None:
+    line.send_bytes(msgspec.msgpack.encode(message))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ import jinja2.meta
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.errors import PromptRejected
-from engine.history import Rules
+from engine.history import TemplateRules
 from engine.images.image import Image
 from engine.images.tiling import IMAGE
 from engine.messages import Message, ToolCall
-from engine.parsing.known import templates_text
+from engine.parsing.format_detection import templates_text
 from engine.prompts.control_tokens import parsed_template
-from engine.prompts.conversation import (
+from engine.prompts.template_messages import (
     CallStyle,
     TemplateMessage,
     as_is,
@@ -37,7 +37,7 @@ _LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TemplateInputs:
     """The inputs of a template, in the form that it reads. `variables`: its inputs beside messages and tools."""
 
     messages: list[TemplateMessage]
@@ -68,7 +68,7 @@ class ChatTemplate:
         """Whether it has a variable for reasoning."""
         return not self._variables.isdisjoint((*SWITCHES, EFFORT))
 
-    def render(self, asked: Asked, *, continues: bool = False) -> str:
+    def render(self, asked: TemplateInputs, *, continues: bool = False) -> str:
         """Return the prompt for the next reply, or with `continues` one that ends within the last message.
 
         Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
@@ -110,7 +110,7 @@ class ChatTemplate:
         """Whether the template has efforts of reasoning; without them an effort only switches reasoning on."""
         return EFFORT in self._variables
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> TemplateRules:
         """Try histories that strict templates refuse or shorten."""
         system, late = (Message("system", f"{_PROBE} {n}") for n in range(2))
         first, second = (Message("user", f"Question {n}.") for n in range(2))
@@ -127,7 +127,7 @@ class ChatTemplate:
         if accepts(system, first):
             is_free = accepts(system, late, first) and accepts(system, first, reply, late, second)
             places = "anywhere" if is_free and accepts(first, late) else "first"
-        return Rules(
+        return TemplateRules(
             system=places,
             tools=self.calls is not None,
             repeats=accepts(first, second) and accepts(first, reply, more, second),
@@ -162,7 +162,7 @@ class ChatTemplate:
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
         shown = template_messages(messages, style or self.style, as_is)
-        asked = Asked(shown, template_tools(tools, as_is))
+        asked = TemplateInputs(shown, template_tools(tools, as_is))
         try:
             return self.render(asked)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know

@@ -90,20 +90,20 @@ class ControlTokens:
         self._disguise |= {**dict.fromkeys(true, "\ufffd"), **self._no_marks}
         self._known = self.ids - {self._unknown}
 
-    def disguised(self, said: Any) -> Any:
+    def disguised(self, data: Any) -> Any:
         """Return a value in which no text, nor key of an object, can become a control token or a part of one.
 
         The template's own words stay readable in it, except those that have a control token and more. `true` undoes it.
         """
-        return self._changed(said, self._disguised)
+        return self._changed(data, self._disguised)
 
-    def quoted(self, said: Any) -> Any:
+    def quoted(self, data: Any) -> Any:
         """Return a value in which control tokens are no part of the template: less than `disguised`, for odd templates."""
-        return self._changed(said, self._quoted)
+        return self._changed(data, self._quoted)
 
-    def blank(self, said: Any) -> Any:
+    def blank(self, data: Any) -> Any:
         """Return a value with digests in place of texts, in which the template finds none of its words."""
-        return self._changed(said, _digest)
+        return self._changed(data, _digest)
 
     def are_cut(self, disguised: str) -> bool:
         """Return whether a disguised text has control tokens beside marks of words that the template has cut."""
@@ -181,16 +181,16 @@ class ControlTokens:
         """Return whether a control token is beside a mark, but not between its own marks."""
         return match[0] not in (match[2], self._marked[match[2]])
 
-    def _changed(self, said: Any, change: Callable[[str], str]) -> Any:
+    def _changed(self, data: Any, change: Callable[[str], str]) -> Any:
         """Return a value with changed texts. Within objects, the template's words are types and names that it compares."""
-        if isinstance(said, str):
-            return said if _RANDOM.fullmatch(said) else change(said)
-        if isinstance(said, dict):
-            return {self._nested(key, change): self._nested(value, change) for key, value in said.items()}
-        return [self._nested(value, change) for value in said] if isinstance(said, list) else said
+        if isinstance(data, str):
+            return data if _RANDOM.fullmatch(data) else change(data)
+        if isinstance(data, dict):
+            return {self._nested(key, change): self._nested(value, change) for key, value in data.items()}
+        return [self._nested(value, change) for value in data] if isinstance(data, list) else data
 
-    def _nested(self, said: Any, change: Callable[[str], str]) -> Any:
-        return said if isinstance(said, str) and said in self._keys else self._changed(said, change)
+    def _nested(self, data: Any, change: Callable[[str], str]) -> Any:
+        return data if isinstance(data, str) and data in self._keys else self._changed(data, change)
 
     def _quoted(self, text: str) -> str:
         return self._names.sub(lambda found: self._marked[found[0]], text.translate(self._no_marks))

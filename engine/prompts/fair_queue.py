@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
-from engine.messages import IN_GROUP
+from engine.messages import GROUP_SEPARATOR
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class FairQueue(Generic[K, T]):
 
     def add(self, key: K, work: T, *, client: str = "", priority: int = 0, cost: int = 1) -> None:
         """Put work into the queue. It replaces work under the same key, of the same client, and keeps what that waited."""
-        group = client.partition(IN_GROUP)[0]
+        group = client.partition(GROUP_SEPARATOR)[0]
         clients = self._clients.setdefault(group, _Shares())
         others = [one for one in self._waiting.values() if one.group == group]
         if not others:

@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.grammar.source import Source
+from engine.grammar.source import GrammarSource
 from engine.images.image import Image, without
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
 
 
-class Build(msgspec.Struct, frozen=True, tag="build"):
+class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. One is asked for at a time.
 
     `window`: a prompt of so many tokens does not fit. `salt`: whose replies are spelled as they were written, if the
     prompt then takes `most` tokens or fewer. `shares_system`: the answer has the length of the system prompt. `spec`: the
-    spec of the reply; its grammar is tried, too. `hurried`: others wait, as after a `Hurry`.
+    spec of the reply; its grammar is tried, too. `hurried`: others wait, as after a `RaisePriority`.
     """
 
     messages: tuple[Message, ...]
@@ -55,7 +55,7 @@ def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple
     return tuple(made)
 
 
-class Remember(msgspec.Struct, frozen=True, tag="remember"):
+class RememberReply(msgspec.Struct, frozen=True, tag="remember"):
     """Tells how the model spelled a reply: the `WrittenReply` of a salt."""
 
     salt: str
@@ -64,7 +64,7 @@ class Remember(msgspec.Struct, frozen=True, tag="remember"):
     ends: bytes
 
     @classmethod
-    def of(cls, salt: str, reply: WrittenReply) -> Remember:
+    def of(cls, salt: str, reply: WrittenReply) -> RememberReply:
         """Pack a reply."""
         return cls(salt, reply.text, reply.token_ids.tobytes(), reply.ends.tobytes())
 
@@ -73,7 +73,7 @@ class Remember(msgspec.Struct, frozen=True, tag="remember"):
         return WrittenReply(self.text, array("i", self.token_ids), array("i", self.ends))
 
 
-class Look(msgspec.Struct, frozen=True, tag="look"):
+class DecodeImage(msgspec.Struct, frozen=True, tag="look"):
     """Asks for the pixels of a request's image, counted from 0. `client`, `priority`: as in `messages.Request`."""
 
     request_id: str
@@ -83,7 +83,7 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     priority: int = 0
 
 
-class Tiles(msgspec.Struct, frozen=True, tag="tiles"):
+class DecodedTiles(msgspec.Struct, frozen=True, tag="tiles"):
     """The pixels of an image's tiles, (count, 3, side, side) bytes: no more than a model's largest grid has."""
 
     points: bytes
@@ -94,7 +94,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Nobody waits for the last job any more. The answer is `Stopped`, or whatever was ready before."""
 
 
-class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
+class RaisePriority(msgspec.Struct, frozen=True, tag="hurry"):
     """Others wait. If the last job still tries a grammar, the answer is `Stopped`, and the job may be asked again."""
 
 
@@ -104,7 +104,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     memory_bytes: int
 
 
-class Built(msgspec.Struct, frozen=True, tag="built"):
+class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
     """A prompt of `tokens` tokens. If it was only counted, there is nothing else. `shared_tokens`: the system prompt's.
 
     `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
@@ -118,7 +118,7 @@ class Built(msgspec.Struct, frozen=True, tag="built"):
     shared_tokens: int = 0
     opened: str = ""
     continued: int = 0
-    grammar: Source | None = None
+    grammar: GrammarSource | None = None
     source: bytes = b""
     shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
     draft: bytes = b""
@@ -141,16 +141,16 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """The job was given up: nobody waits for it, or its grammar is still tried while others wait."""
 
 
-Job = Build | Look
-Answer = Built | Tiles | TooLong | Rejected | Stopped
+Job = BuildPrompt | DecodeImage
+Answer = BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
 
 
-class Looked(NamedTuple):
-    """A `Look` and its answer."""
+class ImageResult(NamedTuple):
+    """A `DecodeImage` and its answer."""
 
-    look: Look
+    look: DecodeImage
     answer: Answer
 
 
-ToPrompts = Build | Look | Remember | Stop | Hurry
-FromPrompts = Ready | Built | Tiles | TooLong | Rejected | Stopped
+ToPrompts = BuildPrompt | DecodeImage | RememberReply | Stop | RaisePriority
+FromPrompts = Ready | BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped

@@ -15,11 +15,11 @@ from engine.errors import PromptRejected
 from engine.images.tiling import IMAGE
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
-from engine.prompts.looking import NO_PLACE, Looker, images_of
-from engine.prompts.rendering import Rendered, Renderer
+from engine.prompts.images import NO_PLACE, PromptImages, images_of
+from engine.prompts.renderer import Rendered, Renderer
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.text.reply_memory import OwnReplies
-from engine.text.spelling import Letters, Passage, Tokenized, changes, spelled
+from engine.text.reply_memory import TenantReplies
+from engine.text.retokenization import Letters, Passage, Tokenized, changes, spelled
 
 _SYSTEMS_KNOWN = 64
 
@@ -47,15 +47,15 @@ class PromptBuilder:
     """Renders and tokenizes prompts for one tokenizer. For one thread at a time."""
 
     def __init__(
-        self, tokenizer: Any, format_: ReplyFormat | None = None, looker: Looker | None = None
+        self, tokenizer: Any, format_: ReplyFormat | None = None, prompt_images: PromptImages | None = None
     ) -> None:
         """Take a transformers tokenizer with a chat template, and how its model writes replies; try what both support.
 
-        `looker`: None if the model takes no images.
+        `prompt_images`: None if the model takes no images.
         """
         self._tokenizer = tokenizer
-        self._looker = looker
-        self._renderer = Renderer(tokenizer, format_, sees=looker is not None)
+        self._prompt_images = prompt_images
+        self._renderer = Renderer(tokenizer, format_, takes_images=prompt_images is not None)
         self._letters = Letters(self._decode, self._renderer.tokens.ids)
         self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
 
@@ -72,7 +72,7 @@ class PromptBuilder:
         self,
         messages: Sequence[Message],
         spec: ReplySpec = PLAIN,
-        own: OwnReplies | None = None,
+        own: TenantReplies | None = None,
         most: int = 0,
     ) -> Prompt:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
@@ -91,8 +91,8 @@ class PromptBuilder:
             raise PromptRejected("This model does not translate; name one that does.", field="target")
         if spec.raw:
             return self._raw(messages)
-        if self._looker is not None:
-            messages = self._looker.known(messages)
+        if self._prompt_images is not None:
+            messages = self._prompt_images.known(messages)
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
             made = plain = self._plain(rendered)
@@ -107,9 +107,9 @@ class PromptBuilder:
 
     def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
         """Return a prompt with the words for its images. Raises PromptRejected."""
-        if self._looker is None or not (images := images_of(messages)):
+        if self._prompt_images is None or not (images := images_of(messages)):
             return rendered
-        tokens, words = self._renderer.tokens, self._looker.words(images)
+        tokens, words = self._renderer.tokens, self._prompt_images.words(images)
         disguised = tokens.replaced(rendered.disguised[0], IMAGE, words)
         if disguised is None:
             raise PromptRejected(NO_PLACE)
@@ -120,10 +120,10 @@ class PromptBuilder:
 
     def _placed(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return a prompt with the places of its images. Raises PromptRejected."""
-        if self._looker is None or not (images := images_of(messages)):
+        if self._prompt_images is None or not (images := images_of(messages)):
             return prompt
         token = self._tokenizer.convert_tokens_to_ids(IMAGE)
-        starts = self._looker.starts(prompt.token_ids, images, token)
+        starts = self._prompt_images.starts(prompt.token_ids, images, token)
         return prompt._replace(
             shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
         )
@@ -161,7 +161,7 @@ class PromptBuilder:
     def _system_beginning(self, message: Message) -> list[int]:
         system = message.content
         if system not in self._system_tokens:
-            ways = [self.token_ids([message, Message("user", said)]) for said in ("Hello.", "One")]
+            ways = [self.token_ids([message, Message("user", texts)]) for texts in ("Hello.", "One")]
             self._system_tokens[system] = ways[0][: _common(*ways)]
             while len(self._system_tokens) > _SYSTEMS_KNOWN:
                 self._system_tokens.popitem(last=False)
@@ -222,23 +222,23 @@ class PromptBuilder:
         ends = [*(middles or [len(text) // 2]), len(text)]
         return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _spelled(self, rendered: Rendered, plain: Prompt, own: OwnReplies) -> Prompt:
+    def _spelled(self, rendered: Rendered, plain: Prompt, own: TenantReplies) -> Prompt:
         """Return the prompt with the replies that are remembered in their own tokens."""
         token_ids = plain.token_ids[: len(plain.token_ids) - plain.continued]
-        passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.said]
+        passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.texts]
         if any(passage.reply for passage in passages):
             token_ids = self._respelled(self._tokenized(rendered.text), passages, own)
         begun = self._remembered(rendered.begun, own)
         return Prompt(token_ids + begun, plain.opened, len(begun))
 
-    def _respelled(self, plain: Tokenized, passages: Sequence[Passage], own: OwnReplies) -> list[int]:
+    def _respelled(self, plain: Tokenized, passages: Sequence[Passage], own: TenantReplies) -> list[int]:
         changed = list(changes(plain, passages, self._letters))
         for start, end, token_ids, reply in changed:
             if len(token_ids) == len(reply.token_ids) and token_ids == plain.token_ids[start:end]:
                 own.forget(reply)
         return spelled(plain.token_ids, changed)
 
-    def _remembered(self, raw: str, own: OwnReplies) -> list[int]:
+    def _remembered(self, raw: str, own: TenantReplies) -> list[int]:
         """Return the beginning of a reply that is continued, in its own tokens as far as they are remembered."""
         reply = own.recall(raw) if raw else None
         if reply is not None:

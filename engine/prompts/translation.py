@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import PromptRejected
-from engine.loading.languages import Tongues
+from engine.loading.languages import TranslationTokenizer
 from engine.messages import Message
 from engine.prompts.prompt import Prompt
 from engine.reply_spec import PLAIN, ReplySpec, Translation
-from engine.text.reply_memory import OwnReplies
+from engine.text.reply_memory import TenantReplies
 
 FEATURES = ("translate",)
 
@@ -25,36 +25,36 @@ class TranslationBuilder:
 
     features = FEATURES
 
-    def __init__(self, tongues: Tongues) -> None:
+    def __init__(self, translation_tokenizer: TranslationTokenizer) -> None:
         """Take the languages of a model."""
-        self._tongues = tongues
+        self._translation_tokenizer = translation_tokenizer
 
     @classmethod
     def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
         """Return the builder for a model by its hub name or folder, and its tokenizer."""
-        return cls(Tongues.of(model, tokenizer))
+        return cls(TranslationTokenizer.of(model, tokenizer))
 
     def prompt(
         self,
         messages: Sequence[Message],
         spec: ReplySpec = PLAIN,
-        own: OwnReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
+        own: TenantReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
         most: int = 0,
     ) -> Prompt:
         """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
         _refuse_others(spec)
         asked = spec.translation or _HERE
-        source = self._tongues.source(
+        source = self._translation_tokenizer.source(
             _text_of(messages), asked.source, asked.target, unfinished=asked.unfinished
         )
-        most = self._tongues.source_tokens
+        most = self._translation_tokenizer.source_tokens
         if len(source) > most:
             raise PromptRejected(
                 f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts.",
                 field="content",
             )
-        begun, continued = self._tongues.beginning(asked.target, asked.prefix)
-        draft = self._tongues.draft(asked.prefix, asked.draft)
+        begun, continued = self._translation_tokenizer.beginning(asked.target, asked.prefix)
+        draft = self._translation_tokenizer.draft(asked.prefix, asked.draft)
         return Prompt(begun, continued=continued, source=source, draft=draft)
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
@@ -64,7 +64,7 @@ class TranslationBuilder:
 
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself."""
-        return self._tongues.count(text)
+        return self._translation_tokenizer.count(text)
 
     def system_tokens(
         self,

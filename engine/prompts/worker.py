@@ -14,20 +14,20 @@ from typing import Protocol
 import msgspec
 
 from engine.errors import EngineError
+from engine.prompts.channel import PromptChannel
 from engine.prompts.jobs import (
     Answer,
-    Build,
+    BuildPrompt,
+    DecodeImage,
     FromPrompts,
-    Hurry,
     Job,
-    Look,
+    RaisePriority,
     Ready,
     Rejected,
-    Remember,
+    RememberReply,
     Stop,
     ToPrompts,
 )
-from engine.prompts.line import Line
 from engine.text.reply_memory import WrittenReply
 
 STARTS = 3
@@ -52,14 +52,14 @@ class PromptsUnavailable(EngineError):
     """The process that makes prompts can't be started, so nothing can be served."""
 
 
-class PromptMaker(Protocol):
-    """Makes prompts. One long-lived thread calls `start` and `ask`; any thread may call the others, which never wait."""
+class PromptWorker(Protocol):
+    """Makes prompts. One long-lived thread calls `start` and `run_job`; any thread may call the others, which never wait."""
 
     def start(self) -> None:
         """Begin to get ready, without waiting for it."""
         ...
 
-    def ask(self, job: Job) -> Answer:
+    def run_job(self, job: Job) -> Answer:
         """Return the answer to a job. Raises PromptsUnavailable."""
         ...
 
@@ -76,16 +76,16 @@ class PromptMaker(Protocol):
         ...
 
 
-class _Dead(Exception):
+class _WorkerDied(Exception):
     """The process ended, or did not answer in time."""
 
 
-class _Hangs(_Dead):
+class _WorkerTimedOut(_WorkerDied):
     """It did not answer in time."""
 
 
 class PromptProcess:
-    """A `PromptMaker` with a process of its own. If the process dies, its job is asked again."""
+    """A `PromptWorker` with a process of its own. If the process dies, its job is asked again."""
 
     def __init__(
         self, model: str, *, environment: Mapping[str, str], job_timeout_s: float = JOB_TIMEOUT_S
@@ -97,9 +97,9 @@ class PromptProcess:
         self._job_timeout_s = job_timeout_s
         self._telling = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._line: Line | None = None
+        self._line: PromptChannel | None = None
         self._is_ready = self._is_asked = self._is_hurried = False
-        self._notes: deque[Remember] = deque()
+        self._notes: deque[RememberReply] = deque()
 
     @property
     def pid(self) -> int | None:
@@ -107,9 +107,9 @@ class PromptProcess:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """See `PromptMaker`. The process ends with the thread that started it."""
+        """See `PromptWorker`. The process ends with the thread that started it."""
         ours, theirs = socket.socketpair()
-        line = Line(ours)
+        line = PromptChannel(ours)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - Python itself
                 [*self._command, str(theirs.fileno()), self._model],
@@ -119,37 +119,37 @@ class PromptProcess:
             )
         self._line, self._is_ready = line, False
 
-    def ask(self, job: Job) -> Answer:
-        """See `PromptMaker`."""
+    def run_job(self, job: Job) -> Answer:
+        """See `PromptWorker`."""
         for _ in range(ATTEMPTS):
             self._get_ready()
             try:
-                return self._ask(job)
-            except _Dead as why:
-                log.warning("the process that makes prompts is started again: %s", why)
+                return self._run_job(job)
+            except _WorkerDied as why:
+                log.warning("prompt process restarted: %s", why)
                 self.end()
-                if isinstance(job, Look) and isinstance(why, _Hangs):
+                if isinstance(job, DecodeImage) and isinstance(why, _WorkerTimedOut):
                     break
-        return Rejected("The prompt could not be prepared." if isinstance(job, Build) else LOST)
+        return Rejected("The prompt could not be prepared." if isinstance(job, BuildPrompt) else LOST)
 
     def stop(self) -> None:
-        """See `PromptMaker`."""
-        self._say(Stop(), is_last=True)
+        """See `PromptWorker`."""
+        self._signal(Stop(), is_last=True)
 
     def hurry(self) -> None:
-        """See `PromptMaker`. It is sent once a job, since the process may not read messages for a while.
+        """See `PromptWorker`. It is sent once a job, since the process may not read messages for a while.
 
         Without a current job it holds for the next one, whose caller may not have known yet that others wait.
         """
         if not self._is_hurried:
-            self._say(Hurry())
+            self._signal(RaisePriority())
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
-        """See `PromptMaker`."""
-        self._notes.append(Remember.of(salt, reply))
+        """See `PromptWorker`."""
+        self._notes.append(RememberReply.of(salt, reply))
 
     def end(self) -> None:
-        """End the process, if there is one. Only the thread of `ask` may call it."""
+        """End the process, if there is one. Only the thread of `run_job` may call it."""
         process, self._process = self._process, None
         with self._telling:
             line, self._line, self._is_asked = self._line, None, False
@@ -168,8 +168,8 @@ class PromptProcess:
                 threading.Event().wait(pause_s * 2**attempt)
             try:
                 self._wait_for_ready()
-            except _Dead as why:
-                log.warning("the process that makes prompts could not be started: %s", why)
+            except _WorkerDied as why:
+                log.warning("prompt process failed to start: %s", why)
                 self.end()
         if not self._is_ready:
             raise PromptsUnavailable("The process that makes prompts can't be started.")
@@ -177,56 +177,56 @@ class PromptProcess:
     def _wait_for_ready(self) -> None:
         if self._line is None:
             self.start()
-        told = self._receive(START_TIMEOUT_S)
-        if isinstance(told, Ready):
+        message = self._receive(START_TIMEOUT_S)
+        if isinstance(message, Ready):
             self._is_ready = True
-            log.info("prompts are made by process %s, in %d MB", self.pid, told.memory_bytes >> 20)
+            log.info("prompts are made by process %s, in %d MB", self.pid, message.memory_bytes >> 20)
 
-    def _ask(self, job: Job) -> Answer:
+    def _run_job(self, job: Job) -> Answer:
         while self._notes:
             self._send(self._notes.popleft())
         self._send(job)
         timeout_s = self._job_timeout_s
-        answer = self._receive(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, Look) else timeout_s)
-        if isinstance(job, Build):
+        answer = self._receive(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, DecodeImage) else timeout_s)
+        if isinstance(job, BuildPrompt):
             self._end_of_job()
         assert not isinstance(answer, Ready)  # noqa: S101 - it comes only once, before the first job
         return answer
 
-    def _say(self, told: Stop | Hurry, *, is_last: bool = False) -> None:
+    def _signal(self, message: Stop | RaisePriority, *, is_last: bool = False) -> None:
         """Send a message about the current job. `is_last`: no other message about it follows."""
         with self._telling:
             is_asked = self._is_asked
             self._is_asked = is_asked and not is_last
-            self._is_hurried = self._is_hurried or isinstance(told, Hurry)
+            self._is_hurried = self._is_hurried or isinstance(message, RaisePriority)
             if is_asked and self._line is not None:
-                self._line.say(told)
+                self._line.signal(message)
 
     def _end_of_job(self) -> None:
         assert self._line is not None  # noqa: S101 - it was answered over one
         with self._telling:
             self._is_asked = self._is_hurried = False
-            self._line.hush()
+            self._line.clear_signals()
 
-    def _send(self, told: ToPrompts) -> None:
+    def _send(self, message: ToPrompts) -> None:
         """Send a message. The lock is not held meanwhile: the step loop may wait for it."""
         assert self._line is not None  # noqa: S101 - what is ready has one
-        if isinstance(told, Build):
+        if isinstance(message, BuildPrompt):
             with self._telling:
-                told = msgspec.structs.replace(told, hurried=told.hurried or self._is_hurried)
-                self._is_asked, self._is_hurried = True, told.hurried
+                message = msgspec.structs.replace(message, hurried=message.hurried or self._is_hurried)
+                self._is_asked, self._is_hurried = True, message.hurried
         try:
-            self._line.send(told, self._job_timeout_s)
+            self._line.send(message, self._job_timeout_s)
         except TimeoutError as error:
-            raise _Dead(f"it did not read within {self._job_timeout_s:g} s") from error
+            raise _WorkerDied(f"it did not read within {self._job_timeout_s:g} s") from error
         except OSError as error:
-            raise _Dead(str(error)) from error
+            raise _WorkerDied(str(error)) from error
 
     def _receive(self, timeout_s: float) -> FromPrompts:
         assert self._line is not None  # noqa: S101 - a process that was started has one
         try:
             return self._line.receive(timeout_s)
         except TimeoutError as error:
-            raise _Hangs(f"it gave no answer within {timeout_s:g} s") from error
+            raise _WorkerTimedOut(f"it gave no answer within {timeout_s:g} s") from error
         except (EOFError, OSError) as error:
-            raise _Dead("it ended") from error
+            raise _WorkerDied("it ended") from error

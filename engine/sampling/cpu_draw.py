@@ -24,7 +24,7 @@ def serves(scores: Tensor) -> bool:
     return scores.is_contiguous() and cpu_kernels.serve(scores)
 
 
-class Drawing:
+class CpuDrawer:
     """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to get anew. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ import torch
 from llguidance import LLMatcher
 from torch import Tensor
 
-from engine.grammar.compiling import Compiler, GrammarFault, why
-from engine.grammar.source import Source
+from engine.grammar.compiler import GrammarCompiler, GrammarError, why
+from engine.grammar.source import GrammarSource
 from engine.messages import ErrorCode
 
 BITS = 32
@@ -23,7 +23,7 @@ FEW = 1024
 """Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
 
 
-class State(Enum):
+class GuideState(Enum):
     """Where a reply is in its grammar."""
 
     NEW = auto()
@@ -37,7 +37,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class GuideFailure:
     """Why a reply can't go on in its grammar, and whose fault that is."""
 
     message: str
@@ -45,14 +45,14 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Masks:
+class TokenMasks:
     """The tokens that a reply may have anywhere, and those that don't end it; each (words,) of int32."""
 
     allowed: Tensor
     unended: Tensor
 
 
-class Hands(Protocol):
+class MatcherWorker(Protocol):
     """Moves matchers on."""
 
     def consume(self, matcher: LLMatcher, token: int) -> bool:
@@ -67,12 +67,14 @@ class Guide:
     `few`: the same tokens in ascending order, (tokens,) of int64, if they are few.
     """
 
-    def __init__(self, compiler: Compiler, source: Source, masks: Masks, *, min_tokens: int = 0) -> None:
+    def __init__(
+        self, compiler: GrammarCompiler, source: GrammarSource, masks: TokenMasks, *, min_tokens: int = 0
+    ) -> None:
         """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
-        self.state = State.NEW
+        self.state = GuideState.NEW
         self.mask: Tensor | None = None
         self.few: Tensor | None = None
-        self.fault: Fault | None = None
+        self.fault: GuideFailure | None = None
         self._compiler = compiler
         self._source = source
         self._masks = masks
@@ -90,37 +92,37 @@ class Guide:
         matcher, self._matcher = self._matcher, None
         self.mask = self.few = None
         # While it is WAITING another thread may use the matcher.
-        if matcher is not None and self.state is not State.WAITING:
+        if matcher is not None and self.state is not GuideState.WAITING:
             self._compiler.keep(self._source, matcher)
-        self.state = State.COMPLETE
+        self.state = GuideState.COMPLETE
 
     def begin(self) -> None:
         """Compile the grammar, and find out what may come first."""
         try:
             self._matcher = matcher = self._compiler.matcher(self._source)
-        except GrammarFault as fault:
-            self.break_off(Fault(f"The grammar can't be followed: {fault}", ErrorCode.BAD_PARAMS))
+        except GrammarError as fault:
+            self.mark_failed(GuideFailure(f"The grammar can't be followed: {fault}", ErrorCode.BAD_PARAMS))
         else:
-            self._look(matcher)
+            self._compute_mask(matcher)
 
-    def advance(self, token: int, hands: Hands) -> None:
+    def advance(self, token: int, worker: MatcherWorker) -> None:
         """Take the token that was chosen, and find out what may come next."""
         matcher = self._matcher
         if matcher is None:
             return
-        if not hands.consume(matcher, token):
+        if not worker.consume(matcher, token):
             self._fail(matcher)
         elif matcher.is_stopped():
-            self.state = State.COMPLETE
+            self.state = GuideState.COMPLETE
         else:
             self._tokens += 1
-            self._look(matcher)
+            self._compute_mask(matcher)
 
-    def break_off(self, fault: Fault) -> None:
+    def mark_failed(self, fault: GuideFailure) -> None:
         """Note that the reply can't go on."""
-        self.fault, self.state = fault, State.FAILED
+        self.fault, self.state = fault, GuideState.FAILED
 
-    def _look(self, matcher: LLMatcher) -> None:
+    def _compute_mask(self, matcher: LLMatcher) -> None:
         mask = torch.empty_like(self._masks.allowed)
         matcher.unsafe_compute_mask_ptr(mask.data_ptr(), mask.nbytes)
         if matcher.is_error():
@@ -128,16 +130,18 @@ class Guide:
             return
         mask &= self._masks.allowed
         if not mask.any():
-            self.break_off(Fault("The grammar allows only control tokens here.", ErrorCode.BAD_PARAMS))
+            self.mark_failed(
+                GuideFailure("The grammar allows only control tokens here.", ErrorCode.BAD_PARAMS)
+            )
             return
-        if self._tokens < self._min_tokens and (going_on := mask & self._masks.unended).any():
-            mask = going_on
+        if self._tokens < self._min_tokens and (not_ending := mask & self._masks.unended).any():
+            mask = not_ending
         self.few = _few(mask)
-        self.mask, self.state = mask, State.READY
+        self.mask, self.state = mask, GuideState.READY
 
     def _fail(self, matcher: LLMatcher) -> None:
-        self.break_off(
-            Fault(f"The grammar can't be followed any further: {why(matcher)}", ErrorCode.BAD_PARAMS)
+        self.mark_failed(
+            GuideFailure(f"The grammar can't be followed any further: {why(matcher)}", ErrorCode.BAD_PARAMS)
         )
 
 

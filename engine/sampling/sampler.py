@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from engine.sampling import cpu_draw, device_draw, nucleus
-from engine.sampling.adjusting import Adjustments, Changes, Wish
-from engine.sampling.allowed import Allowed, width_of
+from engine.sampling.allowed_tokens import AllowedTokens, width_of
 from engine.sampling.device_draw import sent
 from engine.sampling.guide import Guide
 from engine.sampling.likeliest import likeliest
-from engine.text.prepared import Sampling
+from engine.sampling.logits_processors import LogitsChanges, LogitsParams, LogitsProcessors
+from engine.text.prepared_request import SamplingParams
 
 LONGEST_SHORTLIST = 1024
 """A larger top-k is applied to the whole vocabulary, since one such row must not lengthen the others' shortlists."""
@@ -36,7 +36,7 @@ COLDEST = 1e-5
 """Lower temperatures are greedy, since dividing by them leaves the range of float32."""
 
 
-class Way(Enum):
+class SamplingMethod(Enum):
     """How a row is drawn. It depends only on the row, so that its random numbers don't depend on its neighbours."""
 
     LIKELIEST = auto()
@@ -45,25 +45,25 @@ class Way(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Chooser:
+class SamplerState:
     """One reply's sampling state, with its own random numbers. It may move from slot to slot."""
 
-    sampling: Sampling
+    sampling: SamplingParams
     random: Random
     guide: Guide | None = None
 
     @classmethod
-    def of(cls, sampling: Sampling, guide: Guide | None = None) -> Chooser:
+    def of(cls, sampling: SamplingParams, guide: Guide | None = None) -> SamplerState:
         """Return the state for a new reply. `guide`: holds it to its grammar, if it has one."""
         return cls(sampling, Random(sampling.seed), guide)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> SamplingMethod:
         """How this reply's rows are drawn."""
         chosen = self.sampling
         if not chosen.do_sample or chosen.temperature < COLDEST or chosen.top_k == 1 or chosen.top_p <= 0:
-            return Way.LIKELIEST
-        return Way.SHORTLIST if 0 < chosen.top_k <= LONGEST_SHORTLIST else Way.WHOLE
+            return SamplingMethod.LIKELIEST
+        return SamplingMethod.SHORTLIST if 0 < chosen.top_k <= LONGEST_SHORTLIST else SamplingMethod.WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Limits:
 class _Group:
     """The rows of a step that are drawn in one way."""
 
-    way: Way
+    way: SamplingMethod
     places: list[int]
     """Where the rows are in the step."""
     index: slice | Tensor
@@ -92,7 +92,7 @@ class _Group:
     randoms: list[Random]
     limits: _Limits
     slots: list[int]
-    changes: Changes | None
+    changes: LogitsChanges | None
     """The changes of their logits; None if no row asks for any."""
     width: int
     """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
@@ -118,24 +118,28 @@ class Sampler:
         self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int] = ()
     ) -> None:
         """`ends`: the tokens that end a reply. Replies that are too short don't get them."""
-        self._choosers: list[Chooser | None] = [None] * slots
+        self._sampler_states: list[SamplerState | None] = [None] * slots
         self._device = device
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
-        self._drawing = cpu_draw.Drawing()
-        self._adjustments = Adjustments(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
+        self._drawing = cpu_draw.CpuDrawer()
+        self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
 
-    def join(self, slot: int, chooser: Chooser, tokens: Sequence[int], *, made: int = 0) -> None:
+    def join(
+        self, slot: int, sampler_state: SamplerState, tokens: Sequence[int], *, generated: int = 0
+    ) -> None:
         """Take a reply into a slot. Its tokens so far, prompt included, count for its repetition penalty.
 
-        `made`: how many of them are its own. The penalties for presence and frequency count only these.
+        `generated`: how many of them are its own. The penalties for presence and frequency count only these.
         """
-        self._choosers[slot] = chooser
+        self._sampler_states[slot] = sampler_state
         self._rows = None
-        self._adjustments.join(slot, Wish(chooser.sampling, chooser.guide, made), tokens)
+        self._adjustments.join(
+            slot, LogitsParams(sampler_state.sampling, sampler_state.guide, generated), tokens
+        )
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
@@ -191,7 +195,7 @@ class Sampler:
                 slots=slots,
                 widths=widths,
                 groups=[self._group(way, width, places, slots) for way, width, places in parts],
-                fed_from=sent(len(self._choosers) - 1 - torch.tensor(slots), self._device),
+                fed_from=sent(len(self._sampler_states) - 1 - torch.tensor(slots), self._device),
             )
         return self._rows
 
@@ -199,45 +203,49 @@ class Sampler:
         guide = self._adjustments.guide_alone(slot)
         return width_of(guide, self._vocabulary) if guide is not None else 0
 
-    def _parts(self, slots: Sequence[int], widths: Sequence[int]) -> list[tuple[Way, int, list[int]]]:
+    def _parts(
+        self, slots: Sequence[int], widths: Sequence[int]
+    ) -> list[tuple[SamplingMethod, int, list[int]]]:
         """Group the rows by way, by width, by whether their logits are changed, and by whether a kernel knows their limits.
 
         Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
-        ways: dict[tuple[Way, int, bool, bool], list[int]] = {}
+        ways: dict[tuple[SamplingMethod, int, bool, bool], list[int]] = {}
         for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
-            if (chooser := self._choosers[slot]) is not None:
-                has_kernel = not _cuts(chooser, self._vocabulary)
-                ways.setdefault((chooser.way, width, self._adjustments.asks(slot), has_kernel), []).append(
-                    place
-                )
+            if (sampler_state := self._sampler_states[slot]) is not None:
+                has_kernel = not _cuts(sampler_state, self._vocabulary)
+                ways.setdefault(
+                    (sampler_state.way, width, self._adjustments.is_changed(slot), has_kernel), []
+                ).append(place)
         parts = []
         for (way, width, _, _), places in ways.items():
-            at_once = len(places) if way is Way.SHORTLIST or width else self._at_once
+            at_once = len(places) if way is SamplingMethod.SHORTLIST or width else self._at_once
             parts += [
                 (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
             ]
         return parts
 
-    def _group(self, way: Way, width: int, places: list[int], slots: Sequence[int]) -> _Group:
+    def _group(self, way: SamplingMethod, width: int, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
-        choosers = [chooser for slot in own if (chooser := self._choosers[slot]) is not None]
+        choosers = [
+            sampler_state for slot in own if (sampler_state := self._sampler_states[slot]) is not None
+        ]
         return _Group(
             way=way,
             places=places,
             index=_index(places, self._device),
-            randoms=[chooser.random for chooser in choosers],
-            limits=_limits([chooser.sampling for chooser in choosers], self._device),
+            randoms=[sampler_state.random for sampler_state in choosers],
+            limits=_limits([sampler_state.sampling for sampler_state in choosers], self._device),
             slots=own,
             changes=None if width else self._adjustments.changes(own),
             width=width,
-            has_kernel=way is Way.LIKELIEST
-            or (way is Way.WHOLE and not _cuts(choosers[0], self._vocabulary)),
+            has_kernel=way is SamplingMethod.LIKELIEST
+            or (way is SamplingMethod.WHOLE and not _cuts(choosers[0], self._vocabulary)),
         )
 
     def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
         if group.width:
-            allowed = Allowed.by(self._guides(group), group.width)
+            allowed = AllowedTokens.by(self._guides(group), group.width)
             places = self._draw(allowed.of(logits, group.places).float(), group)
             return [allowed.token(row, place) for row, place in enumerate(places)]
         masks = self._masks(group)
@@ -255,12 +263,12 @@ class Sampler:
         if drawn is not None:
             return drawn
         match group.way:
-            case Way.LIKELIEST:
+            case SamplingMethod.LIKELIEST:
                 best, tokens = likeliest(scores)
                 return nucleus.fetch(tokens, best.isfinite())
-            case Way.SHORTLIST:
+            case SamplingMethod.SHORTLIST:
                 return nucleus.fetch(*_from_shortlist(scores, group))
-            case Way.WHOLE:
+            case SamplingMethod.WHOLE:
                 scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
                 weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
                 return nucleus.draw(weights, group.limits.top_p, group.randoms)
@@ -273,7 +281,7 @@ class Sampler:
         """Draw some rows of scores; None if there is no kernel for them."""
         if not (group.has_kernel and cpu_draw.serves(scores)):
             return None
-        if group.way is Way.LIKELIEST:
+        if group.way is SamplingMethod.LIKELIEST:
             return self._drawing.likeliest(scores, rows, masks)
         limits, randoms = group.limits, group.randoms
         return self._drawing.draw(
@@ -287,18 +295,18 @@ class Sampler:
         rows = logits[group.index].float()
         return rows if group.changes is None else self._adjustments.changed(rows, group.changes)
 
-    def _remember(self, group: _Group, changes: Changes, tokens: Tensor) -> None:
+    def _remember(self, group: _Group, changes: LogitsChanges, tokens: Tensor) -> None:
         """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
         if self._adjustments.remember(group.slots, changes, tokens):
             self._rows = None
 
 
-def _cuts(chooser: Chooser, vocabulary: int) -> bool:
+def _cuts(sampler_state: SamplerState, vocabulary: int) -> bool:
     """Whether a row's limits need its likeliest tokens, or the weight of the likeliest one."""
-    return 0 < chooser.sampling.top_k < vocabulary or chooser.sampling.min_p > 0
+    return 0 < sampler_state.sampling.top_k < vocabulary or sampler_state.sampling.min_p > 0
 
 
-def _limits(samplings: Sequence[Sampling], device: torch.device) -> _Limits:
+def _limits(samplings: Sequence[SamplingParams], device: torch.device) -> _Limits:
     # A rounded mass may reach 1 before all tokens are counted, so a top-p of 1 must be no limit at all.
     top_p = [one.top_p if one.top_p < 1 else math.inf for one in samplings]
     top_k = [one.top_k for one in samplings]
@@ -325,13 +333,13 @@ def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
 def _choose(scores: Tensor, group: _Group) -> Tensor:
     """Choose as `_draw` does, but without waiting: tokens, (rows, 1), with -1 in place of None."""
     match group.way:
-        case Way.LIKELIEST:
+        case SamplingMethod.LIKELIEST:
             best, tokens = likeliest(scores)
             return tokens.masked_fill_(~best.isfinite(), -1)
-        case Way.SHORTLIST:
+        case SamplingMethod.SHORTLIST:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
-        case Way.WHOLE:
+        case SamplingMethod.WHOLE:
             scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
             if group.limits.min_p is None:
                 return device_draw.draw(scaled, group.limits.top_p, group.randoms)

@@ -11,7 +11,6 @@ from typing import assert_never
 
 from engine.cache.layout import Span, unknown
 from engine.messages import (
-    Called,
     Chunk,
     ErrorCode,
     Finished,
@@ -21,13 +20,14 @@ from engine.messages import (
     Queued,
     Reasoning,
     Started,
+    ToolCallOutput,
 )
-from engine.sampling.sampler import Chooser
-from engine.scheduling.plan import Request, Segment
-from engine.scheduling.sight import Sight
+from engine.sampling.sampler import SamplerState
+from engine.scheduling.image_inputs import ImageInputs
+from engine.scheduling.plan import ScheduledRequest, Segment
 from engine.text.pieces import Call, Piece, Thought
-from engine.text.prepared import PreparedRequest
-from engine.text.reply_logprobs import Scored
+from engine.text.prepared_request import PreparedRequest
+from engine.text.reply_logprobs import ScoredToken
 
 
 @dataclass(slots=True, eq=False)
@@ -35,29 +35,29 @@ class ActiveRequest:
     """A request from its submission to its end.
 
     `room`: the most tokens of source, prompt and reply together. `unsent`: how many tokens no output has counted yet.
-    `position`: the place in the queue that was told last. `sight`: its images; None if it has none.
+    `position`: the place in the queue that was told last. `image_inputs`: its images; None if it has none.
     """
 
     prepared: PreparedRequest
-    request: Request
-    chooser: Chooser
+    request: ScheduledRequest
+    sampler_state: SamplerState
     room: int
     position: int | None = None
     unsent: int = 0
     steps_at_cancel: int | None = None
-    sight: Sight | None = None
+    image_inputs: ImageInputs | None = None
 
     @property
     def tokens(self) -> list[int]:
         """All tokens of its own text so far, without a source, as the model reads them."""
         request = self.request
         tokens = request.tokens[request.first :] if request.first else request.tokens
-        return tokens if self.sight is None else self.sight.plain(tokens)
+        return tokens if self.image_inputs is None else self.image_inputs.plain(tokens)
 
     @property
     def waits(self) -> bool:
         """Whether its next token can be chosen only when the host knows the last one."""
-        return self.prepared.logprobs is not None or self.chooser.guide is not None
+        return self.prepared.logprobs is not None or self.sampler_state.guide is not None
 
     @property
     def is_long_enough(self) -> bool:
@@ -99,7 +99,7 @@ class ActiveRequest:
         """Return the span that a step computes for a segment."""
         request = self.request
         tokens = request.tokens[segment.start : segment.start + segment.count]
-        if request.coming:
+        if request.in_flight:
             tokens.append(unknown(segment.slot))
         tokens += request.draft if segment.drafted else ()
         made = Span(
@@ -111,7 +111,7 @@ class ActiveRequest:
             request.source,
             drafted=segment.drafted,
         )
-        return made if self.sight is None else self.sight.span(made)
+        return made if self.image_inputs is None else self.image_inputs.span(made)
 
     def started(self) -> Started:
         """Tell that the prefill begins."""
@@ -129,12 +129,12 @@ class ActiveRequest:
         done, tokens = self.request.computed, self.request.prompt_tokens
         return [Prefilling(self.prepared.request_id, done / tokens)] if done < tokens else []
 
-    def score(self, scored: Scored) -> None:
+    def score(self, scored: ScoredToken) -> None:
         """Take a token's score, which leaves with the token's text."""
         if self.prepared.logprobs is not None:
             self.prepared.logprobs.score(scored)
 
-    def tell(self, pieces: Iterable[Piece]) -> list[Output]:
+    def outputs_of(self, pieces: Iterable[Piece]) -> list[Output]:
         """Tell pieces of the reply. The first one carries the number of unsent tokens."""
         return [self._output(piece) for piece in pieces]
 
@@ -147,7 +147,7 @@ class ActiveRequest:
             case Thought():
                 return Reasoning(request_id, piece.text, tokens)
             case Call():
-                return Called(request_id, piece.name, piece.arguments, tokens)
+                return ToolCallOutput(request_id, piece.name, piece.arguments, tokens)
             case _:
                 assert_never(piece)
 

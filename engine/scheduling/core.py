@@ -13,48 +13,48 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from engine.cache.pages import PagePool
-from engine.execution.executor import Executor, Failure, Held, Launched, Outcome, OutOfMemory
+from engine.execution.executor import Deferred, Executor, LaunchedStep, Outcome, OutOfMemory, SpanFailure
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.options import KV_IDLE_S
-from engine.prompts.jobs import Looked
-from engine.sampling.sampler import Chooser
+from engine.prompts.jobs import ImageResult
+from engine.sampling.sampler import SamplerState
 from engine.scheduling.active_request import ActiveRequest
-from engine.scheduling.admission import refusal, room_for, scheduled
+from engine.scheduling.admission import refusal, room_for, scheduled_request
 from engine.scheduling.counters import Counters
 from engine.scheduling.deadlines import Deadlines
-from engine.scheduling.ending import NO_TEXT, End, last_outputs
-from engine.scheduling.looking import Asks, Blind, Looking
-from engine.scheduling.pace import PrefillPace
-from engine.scheduling.plan import Plan, Segment
+from engine.scheduling.image_encoder import DecodeCallback, ImageEncoder, ImageFailure
+from engine.scheduling.image_inputs import ImageInputs
+from engine.scheduling.plan import Segment, StepPlan
+from engine.scheduling.prefill_budget import PrefillBudget
+from engine.scheduling.request_end import NO_TEXT, RequestEnd, last_outputs
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sight import Sight
-from engine.text.prepared import DuplicateRequest, PreparedRequest
-from engine.text.reply_logprobs import Scored
+from engine.text.prepared_request import DuplicateRequest, PreparedRequest
+from engine.text.reply_logprobs import ScoredToken
 
 STEP_TARGET_S = 0.06
 """About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
 
-WAITING_TOLD_EVERY_S = 0.25
+QUEUE_REPORT_EVERY_S = 0.25
 """The shortest time between two rounds that tell waiting requests their new places in the queue."""
 
-GIVEN_BACK_AT_ONCE = 32 << 20
+RELEASED_BYTES_AT_ONCE = 32 << 20
 """Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _LaunchedPlan:
     """A step that was launched: its plan, its requests, and when it began."""
 
-    plan: Plan
+    plan: StepPlan
     active: list[ActiveRequest]
-    launched: Launched
+    launched_step: LaunchedStep
     began: float
 
 
-class Core:
+class EngineCore:
     """Serves up to `max_batch` requests at once with one model. More requests wait in a fair queue (`WaitingQueue`).
 
     Not thread-safe: all methods are called from one thread, between steps.
@@ -68,26 +68,26 @@ class Core:
         step_target_s: float = STEP_TARGET_S,
         kv_idle_s: float = KV_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
-        ask: Asks | None = None,
+        request_decode: DecodeCallback | None = None,
     ) -> None:
         """Take a model. `max_batch`: None means the one that the model was loaded for. `clock` gives seconds.
 
         `kv_idle_s`: pages that nobody uses for so long are returned to the system, after twice that time at the latest.
-        `ask`: asks for the pixels of an image, which come by `show`; None only if the model takes no images.
+        `request_decode`: asks for the pixels of an image, which come by `put_image`; None only if the model takes no images.
         """
         slots = max_batch or model.max_batch
         self._model = model
         self._clock = clock
         self._scheduler = Scheduler(slots, PagePool(model.kv.pages, model.kv.page_size))
         self._executor = Executor(model, slots=slots)
-        self._pace = PrefillPace(step_target_s)
-        self._flights: deque[_Flight] = deque()
+        self._pace = PrefillBudget(step_target_s)
+        self._flights: deque[_LaunchedPlan] = deque()
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
-        self._leaving: list[End | Finished] = []
+        self._leaving: list[RequestEnd | Finished] = []
         self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
-        self._looking = Looking(model.sees, ask, clock)
+        self._image_encoder = ImageEncoder(model.vision_config, request_decode, clock)
         self._kv_idle_s = kv_idle_s
         self._sweeps_at = clock() + kv_idle_s
         self._gives_back = False
@@ -95,7 +95,7 @@ class Core:
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._leaving or (self._active and not self._looking.rests))
+        return bool(self._leaving or (self._active and not self._image_encoder.paused))
 
     @property
     def made_at(self) -> float:
@@ -113,22 +113,22 @@ class Core:
         """
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
-        own, room = scheduled(request, self._model), room_for(request, self._model)
-        active = ActiveRequest(request, own, self._chooser(request), room)
+        own, room = scheduled_request(request, self._model), room_for(request, self._model)
+        active = ActiveRequest(request, own, self._sampler_state(request), room)
         if (refused := refusal(active, self._model)) is not None:
             self._leaving.append(refused)
             return
-        if request.shown and self._model.sees is not None:
-            active.sight = Sight(request.shown, self._model.sees)
-        self._looking.rests = False
+        if request.shown and self._model.vision_config is not None:
+            active.image_inputs = ImageInputs(request.shown, self._model.vision_config)
+        self._image_encoder.paused = False
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
             self._deadlines.add(active.request.arrival, self._clock() + request.sampling.max_time_s, active)
 
-    def _chooser(self, request: PreparedRequest) -> Chooser:
+    def _sampler_state(self, request: PreparedRequest) -> SamplerState:
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
-        return Chooser.of(request.sampling, guide)
+        return SamplerState.of(request.sampling, guide)
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is. The next step gives its end. Unknown and ended ids are ignored."""
@@ -136,16 +136,18 @@ class Core:
         if active is None or active.steps_at_cancel is not None:
             return
         active.steps_at_cancel = active.request.steps
-        self._leaving.append(End(active, FinishReason.CANCELLED))
+        self._leaving.append(RequestEnd(active, FinishReason.CANCELLED))
 
-    def show(self, looked: Looked) -> None:
+    def put_image(self, image_result: ImageResult) -> None:
         """Take the pixels of an image that was asked for, or why there are none, even if nobody waits for them any more."""
-        self._looking.rests = False
-        self._end_blind(self._looking.show(looked))
+        self._image_encoder.paused = False
+        self._end_image_failure(self._image_encoder.put_image(image_result))
 
-    def _end_blind(self, blind: Blind | None) -> None:
-        if blind is not None:
-            self._leaving.append(End(blind.active, FinishReason.ERROR, blind.why, ErrorCode.BAD_PARAMS))
+    def _end_image_failure(self, failure: ImageFailure | None) -> None:
+        if failure is not None:
+            self._leaving.append(
+                RequestEnd(failure.active, FinishReason.ERROR, failure.why, ErrorCode.BAD_PARAMS)
+            )
 
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
@@ -159,7 +161,7 @@ class Core:
         if not self._active:
             self._scheduler.pool.check_idle()
         if ends:
-            self._looking.rests = False
+            self._image_encoder.paused = False
             return ends
         if self._runs_ahead():
             outputs = [*self._launch(), *self._collect(), *self._emit_texts()]
@@ -188,7 +190,7 @@ class Core:
             pool.sweep()
             self._sweeps_at = self._clock() + self._kv_idle_s
         page_bytes = pool.size * self._model.kv.bytes_per_token
-        pages = pool.take_stale(max(1, GIVEN_BACK_AT_ONCE // page_bytes))
+        pages = pool.take_stale(max(1, RELEASED_BYTES_AT_ONCE // page_bytes))
         self._executor.give_back(pages)
         self._gives_back = pool.stale > 0
 
@@ -203,16 +205,20 @@ class Core:
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
-        leaving += (End(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
-        return [output for end in leaving for output in (self._end(end) if isinstance(end, End) else [end])]
+        leaving += (RequestEnd(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
+        return [
+            output for end in leaving for output in (self._end(end) if isinstance(end, RequestEnd) else [end])
+        ]
 
-    def _admit(self, plan: Plan) -> list[Output]:
+    def _admit(self, plan: StepPlan) -> list[Output]:
         """Begin the requests that were admitted. Raises OutOfMemory."""
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
-            self._looking.begin(active)
-            self._executor.join(request.slot or 0, active.chooser, active.tokens, made=request.generated)
+            self._image_encoder.begin(active)
+            self._executor.join(
+                request.slot or 0, active.sampler_state, active.tokens, generated=request.generated
+            )
             if not request.generated:
                 outputs.append(active.started())
         return outputs
@@ -227,7 +233,7 @@ class Core:
         if not (
             plan.segments or plan.admitted
         ):  # all running ones wait for their last token, or for an image
-            self._looking.rests = self._looking.waits and not self._flights
+            self._image_encoder.paused = self._image_encoder.waits and not self._flights
             return self._emit_queued(began)
         self._counters.count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
@@ -238,24 +244,24 @@ class Core:
         if not plan.segments:
             return outputs
         try:
-            launched = self._compute(plan, active)
+            launched_step = self._compute(plan, active)
         except OutOfMemory:
             return outputs + self._make_memory(active)
-        self._flights.append(_Flight(plan, active, launched, began))
+        self._flights.append(_LaunchedPlan(plan, active, launched_step, began))
         if self._executor.feeds:
-            self._scheduler.complete(plan, launched.accepted, coming=True)
+            self._scheduler.complete(plan, launched_step.accepted, in_flight=True)
         return outputs
 
     def _look(self) -> int:
         """Encode images for a part of a step. Returns the number by which the budget of prompts is divided."""
-        if not self._looking.computes:
+        if not self._image_encoder.computes:
             return 1
         self._executor.take_all_threads()
         share = 2 if self._scheduler.decoding else 1
-        self._end_blind(self._looking.work(self._pace.target_s / share))
+        self._end_image_failure(self._image_encoder.work(self._pace.target_s / share))
         return share
 
-    def _compute(self, plan: Plan, active: list[ActiveRequest]) -> Launched:
+    def _compute(self, plan: StepPlan, active: list[ActiveRequest]) -> LaunchedStep:
         """Copy the pages that a step writes to and others hold, then launch it. Raises OutOfMemory."""
         copies = self._scheduler.pool.copies
         if copies:
@@ -271,13 +277,13 @@ class Core:
             return []
         flight = self._flights.popleft()
         try:
-            outcomes = self._executor.fetch(flight.launched)
+            outcomes = self._executor.fetch(flight.launched_step)
         except OutOfMemory:
             self._give_up(flight)
             return self._make_memory(flight.active)
         self._counters.made_at = self._clock()
         if not self._executor.feeds:
-            self._scheduler.complete(flight.plan, flight.launched.accepted)
+            self._scheduler.complete(flight.plan, flight.launched_step.accepted)
         outputs: list[Output] = []
         for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
@@ -288,7 +294,7 @@ class Core:
         self._observe(flight)
         return outputs
 
-    def _give_up(self, flight: _Flight) -> None:
+    def _give_up(self, flight: _LaunchedPlan) -> None:
         """Undo a step whose tokens can't be fetched, and the step behind it, which depends on them."""
         if self._executor.feeds:
             for one in reversed((flight, *self._flights)):
@@ -307,17 +313,17 @@ class Core:
         else:
             why = "The device has too little memory for this request."
             for one in filter(self._serves, active):
-                outputs += self._end(End(one, FinishReason.ERROR, why))
+                outputs += self._end(RequestEnd(one, FinishReason.ERROR, why))
         return outputs
 
     def _emit_queued(self, now: float) -> list[Output]:
-        if not self._scheduler.queued or now - self._counters.told_waiting_at < WAITING_TOLD_EVERY_S:
+        if not self._scheduler.queued or now - self._counters.queue_reported_at < QUEUE_REPORT_EVERY_S:
             return []
-        self._counters.told_waiting_at = now
+        self._counters.queue_reported_at = now
         waiting = enumerate(self._scheduler.waiting(), start=1)
         return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
 
-    def _admit_later(self, plan: Plan) -> list[Output]:
+    def _admit_later(self, plan: StepPlan) -> list[Output]:
         """Undo a plan whose new requests found no memory to begin. Nothing of it was computed."""
         newcomers = [self._active[request.request_id] for request in plan.admitted]
         for one in newcomers:
@@ -329,45 +335,47 @@ class Core:
         match outcome:
             case None:
                 return active.prefilling()
-            case Held.LATE:
+            case Deferred.LATE:
                 self._scheduler.repeat(active.request)
                 return []
-            case Held.COMPLETE:
-                return self._end(End(active, FinishReason.STOP))
-            case Failure(error, code, sound):
-                return self._end(End(active, FinishReason.ERROR, error, code, keep=sound))
-            case int() | Scored():
-                told = self._tell_accepted(active, segment)
+            case Deferred.COMPLETE:
+                return self._end(RequestEnd(active, FinishReason.STOP))
+            case SpanFailure(error, code, valid):
+                return self._end(RequestEnd(active, FinishReason.ERROR, error, code, keep=valid))
+            case int() | ScoredToken():
+                told = self._emit_accepted(active, segment)
                 return [*told, *self._take_token(active, segment, outcome)] if self._serves(active) else told
             case _:
                 assert_never(outcome)
 
-    def _tell_accepted(self, active: ActiveRequest, segment: Segment) -> list[Output]:
+    def _emit_accepted(self, active: ActiveRequest, segment: Segment) -> list[Output]:
         """Tell what was right of a draft that was computed with a segment."""
         accepted = active.accepted if segment.drafted else ()
         serving = (token for token in accepted if self._serves(active))
         return [output for token in serving for output in self._emit(active, token, last=False)]
 
-    def _take_token(self, active: ActiveRequest, segment: Segment, outcome: int | Scored) -> list[Output]:
-        request, guide = active.request, active.chooser.guide
+    def _take_token(
+        self, active: ActiveRequest, segment: Segment, outcome: int | ScoredToken
+    ) -> list[Output]:
+        request, guide = active.request, active.sampler_state.guide
         if guide is not None and active.is_long_enough:
             # Its last token made it long enough. If its grammar were complete, it would have ended as COMPLETE.
-            return self._end(End(active, FinishReason.LENGTH))
-        token = outcome.token if isinstance(outcome, Scored) else outcome
+            return self._end(RequestEnd(active, FinishReason.LENGTH))
+        token = outcome.token if isinstance(outcome, ScoredToken) else outcome
         is_first = request.generated == request.accepted
         self._scheduler.take(segment, token)
         if is_first:
             self._scheduler.share(request)
         self._counters.generated_tokens += 1
         if self._ends_with(active, token):
-            return self._end(End(active, FinishReason.STOP))
-        if isinstance(outcome, Scored):
+            return self._end(RequestEnd(active, FinishReason.STOP))
+        if isinstance(outcome, ScoredToken):
             active.score(outcome)
         if guide is not None:
             self._executor.advance(guide, token)
         elif active.is_long_enough:
-            if self._model.translates is not None and self._model.translates.forced_end:
-                return self._end(End(active, FinishReason.LENGTH))
+            if self._model.translation_config is not None and self._model.translation_config.forced_end:
+                return self._end(RequestEnd(active, FinishReason.LENGTH))
             return self._emit(active, token, last=True)
         elif active.is_far_enough:
             return self._emit(active, token, last=True)
@@ -376,8 +384,8 @@ class Core:
 
     def _ends_with(self, active: ActiveRequest, token: int) -> bool:
         """Whether a token ends a reply. A grammar allows an end token only where the reply may end, so it always counts."""
-        if active.chooser.guide is not None:
-            return token in active.chooser.guide.ends
+        if active.sampler_state.guide is not None:
+            return token in active.sampler_state.guide.ends
         return token in self._model.eos_ids and not active.prepared.sampling.ignore_eos
 
     def _emit_texts(self) -> list[Output]:
@@ -389,16 +397,16 @@ class Core:
         try:
             step = active.prepared.reply.push(token)
             active.unsent += 1
-            outputs = active.tell(step.pieces)
+            outputs = active.outputs_of(step.pieces)
         except Exception:
             # The one broad catch of a request's text, since other requests must not notice.
-            log.exception("the text of request %s could not be made", active.prepared.named)
-            return self._end(End(active, FinishReason.ERROR, NO_TEXT, flush=False))
+            log.exception("detokenizing request %s failed", active.prepared.named)
+            return self._end(RequestEnd(active, FinishReason.ERROR, NO_TEXT, flush=False))
         if step.stopped:
-            return outputs + self._end(End(active, FinishReason.STOP, flush=False))
-        return outputs + self._end(End(active, FinishReason.LENGTH)) if last else outputs
+            return outputs + self._end(RequestEnd(active, FinishReason.STOP, flush=False))
+        return outputs + self._end(RequestEnd(active, FinishReason.LENGTH)) if last else outputs
 
-    def _end(self, end: End) -> list[Output]:
+    def _end(self, end: RequestEnd) -> list[Output]:
         """Forget a request, and return its last outputs. At a cancel, text that was held back is dropped.
 
         Its end is told even if its text can't be made or its pages can't be kept.
@@ -408,10 +416,10 @@ class Core:
             return []
         del self._active[active.prepared.request_id]
         self._deadlines.remove(active.request.arrival)
-        self._looking.forget(active)
+        self._image_encoder.forget(active)
         self._leave(active, keep=end.keep)
-        if active.chooser.guide is not None:
-            active.chooser.guide.close()
+        if active.sampler_state.guide is not None:
+            active.sampler_state.guide.close()
         if not self._active:
             self._flights.clear()  # a step that nobody waits for would count idle time as its own
         if end.reason is FinishReason.CANCELLED:
@@ -424,7 +432,7 @@ class Core:
         except Exception:  # its pages are released all the same, and a later turn only has more to compute
             log.exception("what request %s computed could not be kept", active.prepared.named)
 
-    def _observe(self, flight: _Flight) -> None:
+    def _observe(self, flight: _LaunchedPlan) -> None:
         """Learn from the time that a step took, since its launch or since the step before was done."""
         plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)

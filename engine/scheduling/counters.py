@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.messages import EngineStatistics
-from engine.scheduling.plan import Plan
+from engine.scheduling.plan import StepPlan
 from engine.scheduling.scheduler import Scheduler
 
 
@@ -13,7 +13,7 @@ from engine.scheduling.scheduler import Scheduler
 class Counters:
     """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
 
-    `made_at`: when its tokens were fetched. `told_waiting_at`: when waiting requests were last told their places.
+    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last told their places.
     """
 
     steps: int = 0
@@ -26,7 +26,7 @@ class Counters:
     step_seconds: float = 0.0
     done_at: float = 0.0
     made_at: float = 0.0
-    told_waiting_at: float = float("-inf")
+    queue_reported_at: float = float("-inf")
 
     def took(self, began: float, now: float) -> float:
         """Return how long a step took that is done now, since its launch or since the step before was done."""
@@ -40,7 +40,7 @@ class Counters:
         self.cancels += 1
         self.steps_after_cancel += steps_after
 
-    def count(self, plan: Plan) -> None:
+    def count(self, plan: StepPlan) -> None:
         """Count a step that begins."""
         self.steps += 1
         self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)

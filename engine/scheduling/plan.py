@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 from engine.cache.layout import Source
 from engine.cache.pages import BlockTable
-from engine.cache.prefixes import SHORTEST
+from engine.cache.prefix_cache import SHORTEST
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class ScheduledRequest:
     """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
 
-    `computed` counts the tokens whose keys and values are in its pages, `sound` those of them that are known to be
+    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them that are known to be
     numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
     of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
-    may have, prompt and reply together; None: any number. `coming`: tokens
+    may have, prompt and reply together; None: any number. `in_flight`: tokens
     behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole. `images_end`: the place behind its last image; `looks`: nothing of it is
+    it is computed in one piece, or known as a whole. `images_end`: the place behind its last image; `waits_for_images`: nothing of it is
     computed until what it shows was looked at.
 
     `draft`: how the reply may begin, computed with the end of the prompt; then `accepted` of these tokens were right, and
@@ -37,15 +37,15 @@ class Request:
     slot: int | None = None
     table: BlockTable = field(default_factory=BlockTable)
     computed: int = 0
-    sound: int = 0
+    valid: int = 0
     cached: int = 0
     steps: int = 0
     started: bool = False
     most: int | None = None
-    coming: int = 0
+    in_flight: int = 0
     source: Source | None = None
     images_end: int = 0
-    looks: bool = False
+    waits_for_images: bool = False
     draft: Sequence[int] = ()
     accepted: int = 0
     ahead: int | None = None
@@ -65,7 +65,7 @@ class Request:
     @property
     def remaining(self) -> int:
         """How many tokens are to be computed before the next one can be drawn; a draft comes with the last of them."""
-        return len(self.tokens) + self.coming - self.computed
+        return len(self.tokens) + self.in_flight - self.computed
 
     @property
     def extent(self) -> int:
@@ -118,7 +118,7 @@ class Request:
     @property
     def is_full(self) -> bool:
         """Whether the token that is coming is its last one."""
-        return self.most is not None and len(self.tokens) + self.coming >= self.most
+        return self.most is not None and len(self.tokens) + self.in_flight >= self.most
 
     def accept(self, right: int) -> None:
         """Note that the draft was computed, and that so many of its tokens were right."""
@@ -146,7 +146,7 @@ class Segment:
     `padding`: how many of the positions are never computed.
     """
 
-    request: Request
+    request: ScheduledRequest
     slot: int
     start: int
     count: int
@@ -161,12 +161,12 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StepPlan:
     """One step: `decodes` by rising slot, then `prefills`. `admitted` left the queue with this step."""
 
     decodes: tuple[Segment, ...] = ()
     prefills: tuple[Segment, ...] = ()
-    admitted: tuple[Request, ...] = ()
+    admitted: tuple[ScheduledRequest, ...] = ()
 
     @property
     def segments(self) -> tuple[Segment, ...]:

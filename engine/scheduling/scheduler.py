@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from engine.cache.pages import BlockTable, PagePool
-from engine.cache.prefixes import EVERYONE, NOTHING, Match, Prefixes
-from engine.scheduling.plan import Plan, Request, Segment
+from engine.cache.prefix_cache import NOTHING, SHARED_SALT, Match, PrefixCache
+from engine.scheduling.plan import ScheduledRequest, Segment, StepPlan
 from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 HEADROOM = 16
@@ -29,16 +29,16 @@ class Scheduler:
     def __init__(self, slots: int, pool: PagePool) -> None:
         self.pool = pool
         self.preemptions = 0
-        self._prefixes = Prefixes(pool)
-        self._queue: WaitingQueue[Request] = WaitingQueue()
-        self._prefilling: dict[int, Request] = {}
-        self._decoding: dict[int, Request] = {}
+        self._prefixes = PrefixCache(pool)
+        self._queue: WaitingQueue[ScheduledRequest] = WaitingQueue()
+        self._prefilling: dict[int, ScheduledRequest] = {}
+        self._decoding: dict[int, ScheduledRequest] = {}
         self._clients = Running()
         self._free = list(range(slots))
         self._arrivals = 0
         self._closed = False
-        self._no_room: tuple[Request, int] | None = None
-        self._behind: tuple[Request, Request] | None = None
+        self._no_room: tuple[ScheduledRequest, int] | None = None
+        self._behind: tuple[ScheduledRequest, ScheduledRequest] | None = None
 
     @property
     def running(self) -> int:
@@ -65,17 +65,17 @@ class Scheduler:
         """Whether the next step can be planned before the tokens of the last one are known, since it preempts nobody."""
         return not self._closed and 2 * len(self._decoding) <= self.pool.available
 
-    def add(self, request: Request) -> None:
+    def add(self, request: ScheduledRequest) -> None:
         """Put a new request into the queue."""
         self._arrivals += 1
         request.arrival = self._arrivals
         self._queue.add(request)
 
-    def waiting(self) -> Iterator[Request]:
+    def waiting(self) -> Iterator[ScheduledRequest]:
         """Yield the waiting requests that never ran, in the order in which they would start now."""
         return (request for request in self._queue.in_order(self._clients) if not request.started)
 
-    def remove(self, request: Request, *, keep: bool = True) -> None:
+    def remove(self, request: ScheduledRequest, *, keep: bool = True) -> None:
         """Forget a request, wherever it is. `keep`: its keys and values are valid, and stay in the cache."""
         if request.slot is None:
             self._queue.remove(request)
@@ -87,28 +87,28 @@ class Scheduler:
         finally:
             self._vacate(request, request.slot)
 
-    def schedule(self, prefill_budget: int) -> Plan:
+    def schedule(self, prefill_budget: int) -> StepPlan:
         """Plan the next step: a token of every running reply, and about `prefill_budget` prompt tokens.
 
         Counts the step in the `steps` of each of its requests. Raises RuntimeError if one reply outgrows all pages.
         """
         decodes = self._plan_decodes()
         admitted = tuple(self._admit_some())
-        plan = Plan(decodes, self._plan_prefills(prefill_budget), admitted)
+        plan = StepPlan(decodes, self._plan_prefills(prefill_budget), admitted)
         for segment in plan.segments:
             segment.request.steps += 1
         return plan
 
     def complete(
-        self, plan: Plan, accepted: Mapping[int, int] = NONE_ACCEPTED, *, coming: bool = False
+        self, plan: StepPlan, accepted: Mapping[int, int] = NONE_ACCEPTED, *, in_flight: bool = False
     ) -> None:
-        """Note that a plan was run, whoever left meanwhile. `coming`: it was launched, and its tokens are not known yet.
+        """Note that a plan was run, whoever left meanwhile. `in_flight`: it was launched, and its tokens are not known yet.
 
         `accepted`: how many tokens of its drafts were right, by their slots.
         """
         for segment in plan.segments:
             segment.request.computed += segment.count
-            segment.request.coming += coming and segment.samples
+            segment.request.in_flight += in_flight and segment.samples
             if segment.drafted:
                 segment.request.accept(accepted.get(segment.slot, 0))
         for segment in plan.prefills:
@@ -116,11 +116,11 @@ class Scheduler:
                 del self._prefilling[segment.slot]
                 self._decoding[segment.slot] = segment.request
 
-    def undo(self, plan: Plan) -> None:
+    def undo(self, plan: StepPlan) -> None:
         """Undo what `complete` noted of a plan whose tokens never come. The newest plan is undone first."""
         for segment in plan.segments:
             request = segment.request
-            request.coming -= segment.samples
+            request.in_flight -= segment.samples
             if request.slot is not None:
                 request.computed = min(request.computed, segment.start)
             if segment.drafted:
@@ -133,23 +133,23 @@ class Scheduler:
         """Note the token behind a segment that was run. Its request may have been preempted since its launch."""
         request = segment.request
         request.tokens.append(token)
-        request.coming = max(0, request.coming - 1)
+        request.in_flight = max(0, request.in_flight - 1)
         if request.slot is not None:
-            request.sound = segment.start + segment.count + (request.accepted if segment.drafted else 0)
+            request.valid = segment.start + segment.count + (request.accepted if segment.drafted else 0)
 
-    def repeat(self, request: Request) -> None:
+    def repeat(self, request: ScheduledRequest) -> None:
         """Have a request's last token computed once more, since the next one could not be drawn behind it yet."""
-        request.coming = max(0, request.coming - 1)
+        request.in_flight = max(0, request.in_flight - 1)
         if request.slot is not None:
             request.computed -= 1
 
-    def share(self, request: Request) -> None:
+    def share(self, request: ScheduledRequest) -> None:
         """Keep the shared tokens of a request for everyone, once its first token has shown that they are sound."""
         if request.slot is not None and request.shared_tokens:
             shared = request.shared_tokens
-            self._keep(EVERYONE, request.tokens[:shared], request.table, shared)
+            self._keep(SHARED_SALT, request.tokens[:shared], request.table, shared)
 
-    def preempt(self, request: Request) -> None:
+    def preempt(self, request: ScheduledRequest) -> None:
         """Put a running request back into the queue. When there is room, it continues from its cached pages."""
         if request.slot is not None:
             self._cache(request)
@@ -181,9 +181,9 @@ class Scheduler:
             if not one.is_full
         )
 
-    def _grows(self, request: Request) -> bool:
+    def _grows(self, request: ScheduledRequest) -> bool:
         """Give a request pages for what its next step writes. False if there is no room."""
-        return self.pool.extend(request.table, request.computed, len(request.tokens) + request.coming)
+        return self.pool.extend(request.table, request.computed, len(request.tokens) + request.in_flight)
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it goes to the oldest prompt, the rest to the shortest ones first.
@@ -191,7 +191,7 @@ class Scheduler:
         Drafts count, too. A source is computed in one piece, and the last token of a prompt with its draft. It waits if the
         rest of the budget is less, but the oldest may exceed the budget.
         """
-        ready = [request for request in self._prefilling.values() if not request.looks]
+        ready = [request for request in self._prefilling.values() if not request.waits_for_images]
         if not ready:
             return ()
         shortest = sorted(ready, key=lambda request: (request.rows, request.arrival))
@@ -210,7 +210,7 @@ class Scheduler:
             if (count := counts.get(request.arrival, 0))
         )
 
-    def _admit_some(self) -> Iterator[Request]:
+    def _admit_some(self) -> Iterator[ScheduledRequest]:
         """Admit as many waiting requests as there is room for."""
         while self._queue and self._free and not self._closed:
             request = self._first()
@@ -218,17 +218,17 @@ class Scheduler:
                 return
             yield request
 
-    def _first(self) -> Request | None:
+    def _first(self) -> ScheduledRequest | None:
         """Return the request to start next. Those that look hold at most half of the slots; texts pass the others."""
         request = self._queue.first(self._clients)
-        looking = sum(one.looks for one in self._prefilling.values())
+        looking = sum(one.waits_for_images for one in self._prefilling.values())
         if looking < max(1, (self.free + self.running) // 2) or not request.images_end:
             return request
         if self._known(request).tokens >= request.images_end:
             return request
         return self._queue.first_of(self._clients, lambda one: not one.images_end)
 
-    def _is_stuck(self, request: Request) -> bool:
+    def _is_stuck(self, request: ScheduledRequest) -> bool:
         """Whether a request would have to wait again, since nothing has changed since its last try."""
         if self._no_room == (request, self.pool.changes):
             return True
@@ -236,9 +236,9 @@ class Scheduler:
             return False
         return self._computes_first(self._behind[1], request.shared_tokens)
 
-    def _admit(self, request: Request) -> bool:
+    def _admit(self, request: ScheduledRequest) -> bool:
         """Give a request a slot and pages for all its tokens. False if it has to wait for pages, or for other requests."""
-        if request.coming:
+        if request.in_flight:
             return False
         match = self._known(request)
         if self._waits_for_others(request, match.tokens):
@@ -253,26 +253,26 @@ class Scheduler:
         # Taking the lowest slot keeps the running ones close together.
         slot = request.slot = heapq.heappop(self._free)
         request.table = table
-        request.computed = request.sound = match.tokens
-        request.looks = request.computed < request.images_end
+        request.computed = request.valid = match.tokens
+        request.waits_for_images = request.computed < request.images_end
         if not request.started:
             request.started, request.cached = True, request.computed
         self._clients.add(request.client)
         self._prefilling[slot] = request
         return True
 
-    def _known(self, request: Request) -> Match:
+    def _known(self, request: ScheduledRequest) -> Match:
         """Return what the cache has of a request. Of a source it is all or nothing."""
         match = self._prefixes.find(request.salt, request.tokens, shared=request.shared_tokens)
         return match if match.tokens >= request.first else NOTHING
 
-    def _fits(self, request: Request, table: BlockTable, known: int) -> bool:
+    def _fits(self, request: ScheduledRequest, table: BlockTable, known: int) -> bool:
         """Take pages for all tokens of a request and its draft, if those that run can still grow."""
         growth = self.running * self.pool.pages_for(HEADROOM)
         needed = self.pool.pages_for(request.extent) - len(table.pages)
         return needed + growth <= self.pool.available and self.pool.extend(table, known, request.extent)
 
-    def _waits_for_others(self, request: Request, cached: int) -> bool:
+    def _waits_for_others(self, request: ScheduledRequest, cached: int) -> bool:
         """Whether another request is computing what this one could share, so that it is computed only once."""
         shared = request.shared_tokens
         if cached >= shared:
@@ -284,34 +284,34 @@ class Scheduler:
                 return True
         return False
 
-    def _computes_first(self, other: Request, shared: int) -> bool:
+    def _computes_first(self, other: ScheduledRequest, shared: int) -> bool:
         """Whether a request is computing its first `shared` tokens, which everyone may share, and waits for no image."""
         is_prefilling = other.slot is not None and self._prefilling.get(other.slot) is other
         return (
             is_prefilling
-            and not other.looks
+            and not other.waits_for_images
             and other.shared_tokens == shared
             and (other.computed < shared or other.remaining <= shared)
         )
 
-    def _cache(self, request: Request) -> None:
+    def _cache(self, request: ScheduledRequest) -> None:
         """Keep the sound tokens of a running request for requests that begin like it."""
-        self._keep(request.salt, request.tokens[: request.sound], request.table, request.shared_tokens)
+        self._keep(request.salt, request.tokens[: request.valid], request.table, request.shared_tokens)
 
     def _keep(self, salt: str, tokens: Sequence[int], table: BlockTable, shared: int) -> None:
         self._prefixes.insert(salt, tokens, table.pages, shared=shared)
         table.writable = 0  # a page that is kept is copied before it is written to
 
-    def _vacate(self, request: Request, slot: int) -> None:
+    def _vacate(self, request: ScheduledRequest, slot: int) -> None:
         self._decoding.pop(slot, None)
         self._prefilling.pop(slot, None)
         heapq.heappush(self._free, slot)
         self.pool.release(request.table)
         self._clients.remove(request.client)
-        request.slot, request.computed, request.sound = None, 0, 0
+        request.slot, request.computed, request.valid = None, 0, 0
 
 
-def _prefill(request: Request, count: int) -> Segment:
+def _prefill(request: ScheduledRequest, count: int) -> Segment:
     """Return so many tokens of a prompt, and behind its last one the draft."""
     assert request.slot is not None  # noqa: S101 - those that run have one
     return Segment(

@@ -1,6 +1,6 @@
 """Orders requests that wait for a slot: by priority, then fairly between groups, then between their clients. Pure.
 
-Requests of one client start in the order in which they came. A client is named `GROUP` + `IN_GROUP` + its own name, or only
+Requests of one client start in the order in which they came. A client is named `GROUP` + `GROUP_SEPARATOR` + its own name, or only
 by its name. Groups come first, so that somebody with a thousand names at one address does not get ahead of others.
 """
 
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from engine.messages import IN_GROUP
+from engine.messages import GROUP_SEPARATOR
 
 
 class Waiting(Protocol):
@@ -33,7 +33,7 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
-Turn = tuple[int, int, int, int]
+QueueOrder = tuple[int, int, int, int]
 
 
 class Running:
@@ -85,11 +85,11 @@ class WaitingQueue(Generic[W]):
 
     def first(self, running: Running) -> W:
         """Return the request to start next. Raises ValueError if the queue is empty."""
-        return min(self._waiting.values(), key=_turn(running))
+        return min(self._waiting.values(), key=_queue_order(running))
 
     def first_of(self, running: Running, may: Callable[[W], bool]) -> W | None:
         """Return the request to start next of those that may; None if none may."""
-        return min(filter(may, self._waiting.values()), key=_turn(running), default=None)
+        return min(filter(may, self._waiting.values()), key=_queue_order(running), default=None)
 
     def in_order(self, running: Running) -> Iterator[W]:
         """Yield all requests, in the order in which they would start if nobody else came or went."""
@@ -100,7 +100,7 @@ class WaitingQueue(Generic[W]):
             within.append((-one.priority, ahead, one.arrival, one))
             of_client[one.client] += 1
         of_group: Counter[str] = Counter()
-        keyed: list[tuple[Turn, W]] = []
+        keyed: list[tuple[QueueOrder, W]] = []
         for priority, ahead, arrival, one in sorted(within, key=lambda entry: entry[:3]):
             group = _group(one.client)
             before = running.of(one.client)[0] + of_group[group]
@@ -109,9 +109,9 @@ class WaitingQueue(Generic[W]):
         yield from (one for _, one in sorted(keyed, key=lambda entry: entry[0]))
 
 
-def _turn(running: Running) -> Callable[[Waiting], Turn]:
+def _queue_order(running: Running) -> Callable[[Waiting], QueueOrder]:
     return lambda one: (-one.priority, *running.of(one.client), one.arrival)
 
 
 def _group(client: str) -> str:
-    return client.partition(IN_GROUP)[0]
+    return client.partition(GROUP_SEPARATOR)[0]

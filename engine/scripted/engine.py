@@ -10,14 +10,14 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice
 
-from engine.door import Engine, EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
 from engine.messages import REPLY_TOKENS, EngineStatistics, FinishReason, Message, ModelFacts, Params, Request
 from engine.process.supervision import Lifecycle
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.reply import ScriptedReply
 from engine.scripted.steps import Step, count_words, refuse_bad_format, words_of
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 LONGEST_WORD = 2**24
 """The most bytes of a token. A word is one token, however long it is."""
@@ -112,13 +112,13 @@ class ScriptedEngine:
         refuse_bad_format(spec)
         return count_words(messages, spec)
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
         self._life.refuse_when_over()
         if request.request_id in self._runs:
             raise ValueError(f"request {request.request_id!r} is still open")
         self.requests.append(request)
-        stream = ReplyStream(request.request_id, self._cancel)
+        stream = Streamer(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else words_of(self._reply)
         prompt_tokens = count_words(request.messages, request.spec)
         asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or REPLY_TOKENS
@@ -129,7 +129,7 @@ class ScriptedEngine:
             max_new_tokens=min(asked, self._facts.context_tokens - prompt_tokens),
             script=script,
         )
-        self._tell_positions()
+        self._report_positions()
         self._keep_ticking()
         return stream
 
@@ -199,20 +199,20 @@ class ScriptedEngine:
         if not run.prefilled:
             self._prefill(run)
         if run.prefilled:
-            self._speak(run)
+            self._emit(run)
 
     def _prefill(self, run: ScriptedReply) -> None:
         before = run.computed
         run.prefill(self.prefill_tokens)
         self._counts["prompt_tokens"] += run.computed - before
 
-    def _speak(self, run: ScriptedReply) -> None:
+    def _emit(self, run: ScriptedReply) -> None:
         run.generated += 1
         self._counts["generated_tokens"] += 1
         if run.is_played:
             self._finish(run, FinishReason.STOP)
             return
-        run.speak()
+        run.emit()
         if run.generated >= run.max_new_tokens:
             self._finish(run, FinishReason.LENGTH)
 
@@ -240,12 +240,12 @@ class ScriptedEngine:
 
     def _remove(self, run: ScriptedReply) -> None:
         del self._runs[run.request.request_id]
-        self._tell_positions()
+        self._report_positions()
 
-    def _tell_positions(self) -> None:
+    def _report_positions(self) -> None:
         waiting = islice(self._runs.values(), self._facts.max_batch, None)
         for position, run in enumerate(waiting, start=1):
-            run.wait_at(position)
+            run.report_position(position)
 
     def _keep_ticking(self, late_s: float = 0.0) -> None:
         idle = not self._runs or not self._ready

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from engine.messages import (
-    Called,
     ChosenToken,
     Chunk,
     Finished,
@@ -18,9 +17,10 @@ from engine.messages import (
     Request,
     Started,
     TokenLogprob,
+    ToolCallOutput,
 )
 from engine.scripted.steps import Call, Step, Thought, as_written
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 
 class ScriptedReply:
@@ -29,7 +29,7 @@ class ScriptedReply:
     def __init__(
         self,
         request: Request,
-        stream: ReplyStream,
+        stream: Streamer,
         *,
         prompt_tokens: int,
         max_new_tokens: int,
@@ -58,7 +58,7 @@ class ScriptedReply:
         """Whether the whole script was played."""
         return len(self.played) >= len(self.script)
 
-    def wait_at(self, position: int) -> None:
+    def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position
@@ -78,19 +78,19 @@ class ScriptedReply:
             progress = self.computed / self.prompt_tokens
             self.stream.put_nowait(Prefilling(self.request.request_id, progress))
 
-    def speak(self) -> None:
+    def emit(self) -> None:
         """Tell the script's next piece, which is one token."""
         step = self.script[len(self.played)]
         self.played.append(step)
-        self.stream.put_nowait(self._told(step))
+        self.stream.put_nowait(self._output(step))
 
-    def _told(self, step: Step) -> Output:
+    def _output(self, step: Step) -> Output:
         request_id = self.request.request_id
         match step:
             case Thought():
                 return Reasoning(request_id, step.text, 1)
             case Call():
-                return Called(request_id, step.name, step.arguments, 1, step.call_id)
+                return ToolCallOutput(request_id, step.name, step.arguments, 1, step.call_id)
             case str():
                 return self._chunk(step)
             case _:

@@ -16,7 +16,7 @@ from engine.text.vocabulary import Spelled
 _INVALID = "\ufffd"
 
 
-class Scored(NamedTuple):
+class ScoredToken(NamedTuple):
     """A sampled token with log-probabilities: its own, and those of the likeliest tokens, in order."""
 
     token: int
@@ -33,12 +33,12 @@ class ReplyLogprobs:
     def __init__(self, spell: Callable[[int], Spelled]) -> None:
         """Take the function that returns a token's text."""
         self._spell = spell
-        self._scored: deque[Scored] = deque()
-        self._open: list[tuple[Scored, Spelled]] = []
+        self._scored: deque[ScoredToken] = deque()
+        self._open: list[tuple[ScoredToken, Spelled]] = []
         self._queue = LogprobQueue()
         self._made = 0
 
-    def score(self, scored: Scored) -> None:
+    def score(self, scored: ScoredToken) -> None:
         """Add the next token; its text is `made` later."""
         self._scored.append(scored)
 
@@ -73,8 +73,8 @@ class ReplyLogprobs:
     def _close(self) -> None:
         self._queue.put(
             ChosenToken(
-                _told(spelled, scored.logprob),
-                tuple(_told(self._spell(token), logprob) for token, logprob in scored.top),
+                _as_logprob(spelled, scored.logprob),
+                tuple(_as_logprob(self._spell(token), logprob) for token, logprob in scored.top),
                 self._made,
             )
             for scored, spelled in self._open
@@ -82,5 +82,5 @@ class ReplyLogprobs:
         self._open.clear()
 
 
-def _told(spelled: Spelled, logprob: float) -> TokenLogprob:
+def _as_logprob(spelled: Spelled, logprob: float) -> TokenLogprob:
     return TokenLogprob(spelled.token, logprob, spelled.raw)

@@ -30,7 +30,7 @@ class WrittenReply:
     ends: array[int]
 
 
-class ReplyNotes:
+class ReplyRecorder:
     """Records one running reply. For one thread; closed once, at the reply's end."""
 
     def __init__(self, keep: Callable[[WrittenReply], None]) -> None:
@@ -52,7 +52,7 @@ class ReplyNotes:
             self._keep(WrittenReply(text, array("i", self._token_ids), ends))
 
 
-class ReplyMemory:
+class ReplyCache:
     """The newest replies by salt and text, bounded in number and tokens; the least recently used is dropped first.
 
     Of equal texts under one salt the last one counts. Thread-safe.
@@ -75,13 +75,13 @@ class ReplyMemory:
         """How many tokens are remembered."""
         return self._tokens
 
-    def of(self, salt: str) -> OwnReplies | None:
+    def of(self, salt: str) -> TenantReplies | None:
         """Return the replies of a salt, or None."""
-        return OwnReplies(self, salt) if salt in self._texts else None
+        return TenantReplies(self, salt) if salt in self._texts else None
 
-    def notes(self, salt: str) -> ReplyNotes:
+    def notes(self, salt: str) -> ReplyRecorder:
         """Return the recorder of a new reply."""
-        return ReplyNotes(lambda reply: self.keep(salt, reply))
+        return ReplyRecorder(lambda reply: self.keep(salt, reply))
 
     def keep(self, salt: str, reply: WrittenReply) -> None:
         """Remember a reply, and drop others for it if needed."""
@@ -122,17 +122,17 @@ class ReplyMemory:
             del self._texts[salt]
 
 
-class OwnReplies:
+class TenantReplies:
     """The replies of one salt: only prompts of that salt use them."""
 
-    def __init__(self, memory: ReplyMemory, salt: str) -> None:
+    def __init__(self, memory: ReplyCache, salt: str) -> None:
         self._memory = memory
         self._salt = salt
 
     def recall(self, text: str) -> WrittenReply | None:
-        """See `ReplyMemory.recall`."""
+        """See `ReplyCache.recall`."""
         return self._memory.recall(self._salt, text)
 
     def forget(self, reply: WrittenReply) -> None:
-        """See `ReplyMemory.forget`."""
+        """See `ReplyCache.forget`."""
         self._memory.forget(self._salt, reply)

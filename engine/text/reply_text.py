@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.text.detokenizer import Detokenizer
 from engine.text.pieces import NOTHING, Piece, ReplyStep
 from engine.text.reply_logprobs import ReplyLogprobs
-from engine.text.reply_memory import ReplyNotes
+from engine.text.reply_memory import ReplyRecorder
 from engine.text.shown_text import ShownText
 
 
@@ -23,7 +23,7 @@ class ReplyText:
         self,
         detokenizer: Detokenizer,
         stops: Sequence[str] = (),
-        notes: ReplyNotes | None = None,
+        notes: ReplyRecorder | None = None,
         logprobs: ReplyLogprobs | None = None,
     ) -> None:
         """Take a fresh detokenizer, the request's stop strings, and the recorder of the reply, if any.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from engine.errors import EngineBusy, EngineError
 from engine.messages import EngineStatistics
-from engine.stream import Deliveries
-from engine.upstream.concurrency import Places
+from engine.streamer import DeliveryTimes
+from engine.upstream.concurrency import ConcurrencyLimiter
 from engine.upstream.errors import RequestRefused
-from engine.upstream.exchange import Exchange, Wanted
+from engine.upstream.http_client import StillNeeded, UpstreamHttpClient
+from engine.upstream.monitor import UpstreamMonitor
 from engine.upstream.open_request import OpenRequest
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.watch import UpstreamWatch
 from engine.upstream.wire.chunks import Completion
 from engine.upstream.wire.reply import UpstreamReply
 
@@ -30,7 +30,7 @@ class UpstreamCounts:
     shed: int = 0
     retries: int = 0
     fallbacks: int = 0
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: DeliveryTimes = field(default_factory=DeliveryTimes)
 
     def count(self, reply: UpstreamReply) -> None:
         """Count the tokens of an ended reply, as far as the upstream reported them."""
@@ -62,25 +62,31 @@ class Attempts:
     """Asks one upstream, within its concurrency limit. Knows nothing of retries."""
 
     def __init__(
-        self, exchange: Exchange, watch: UpstreamWatch, counts: UpstreamCounts, options: UpstreamOptions
+        self,
+        exchange: UpstreamHttpClient,
+        watch: UpstreamMonitor,
+        counts: UpstreamCounts,
+        options: UpstreamOptions,
     ) -> None:
         """Take the exchange, the health of the upstream, and the counters."""
         self._exchange = exchange
-        self._watch = watch
+        self._monitor = watch
         self._counts = counts
         self._patience_s = options.timeouts.patience_s
-        self._places: Places[OpenRequest] = Places(options.max_requests, OpenRequest.wait_at)
+        self._limiter: ConcurrencyLimiter[OpenRequest] = ConcurrencyLimiter(
+            options.max_requests, OpenRequest.report_position
+        )
 
     async def make(self, opened: OpenRequest) -> None:
         """Ask once, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
         try:
-            await self._watch.life.ready(self._patience_s)
-            await self._places.enter(opened)
+            await self._monitor.life.ready(self._patience_s)
+            await self._limiter.enter(opened)
             try:
-                with self._watch.attempt() as circuit:
-                    await self._ask(opened, circuit.answered)
+                with self._monitor.attempt() as circuit:
+                    await self._request(opened, circuit.answered)
             finally:
-                self._places.leave(opened)
+                self._limiter.leave(opened)
         except RequestRefused:
             raise
         except EngineError as error:
@@ -89,17 +95,17 @@ class Attempts:
             opened.running = opened.sent = False
             raise
 
-    async def _ask(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
+    async def _request(self, opened: OpenRequest, answered: Callable[[], None]) -> None:
         opened.running = True
 
-        def hear(chunk: Completion) -> Wanted:
-            wanted = opened.hear(chunk)
-            if opened.said:
+        def receive(chunk: Completion) -> StillNeeded:
+            wanted = opened.receive(chunk)
+            if opened.has_text:
                 answered()
             return wanted
 
         try:
-            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, hear, opened.is_sent)
+            await self._exchange.reply(opened.request, opened.reply.max_new_tokens, receive, opened.is_sent)
         except EngineError:
             if not opened.reply.ended:
                 raise

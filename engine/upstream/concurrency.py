@@ -11,7 +11,7 @@ from engine.scheduling.waiting_queue import Running, Waiting, WaitingQueue
 W = TypeVar("W", bound=Waiting)
 
 
-class Places(Generic[W]):
+class ConcurrencyLimiter(Generic[W]):
     """A waiting request gets its place in the queue, from 1 on, through `on_position`, at each change."""
 
     def __init__(self, limit: int, on_position: Callable[[W, int], None]) -> None:
@@ -19,7 +19,7 @@ class Places(Generic[W]):
         self._limit = limit
         self._on_position = on_position
         self._queue: WaitingQueue[W] = WaitingQueue()
-        self._turns: dict[int, asyncio.Future[None]] = {}
+        self._granted: dict[int, asyncio.Future[None]] = {}
         self._running = Running()
 
     @property
@@ -37,20 +37,20 @@ class Places(Generic[W]):
         if self.running < self._limit and not self.waiting:
             self._running.add(one.client)
             return
-        turn = self._turns[one.arrival] = asyncio.get_running_loop().create_future()
+        granted = self._granted[one.arrival] = asyncio.get_running_loop().create_future()
         self._queue.add(one)
-        self._tell_positions()
+        self._report_positions()
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not granted.cancelled():
                 self._running.remove(one.client)  # it was granted at the same moment
             raise
         finally:
-            del self._turns[one.arrival]
+            del self._granted[one.arrival]
             if one in self._queue:
                 self._queue.remove(one)
-                self._tell_positions()
+                self._report_positions()
             self._fill()
 
     def leave(self, one: W) -> None:
@@ -63,12 +63,12 @@ class Places(Generic[W]):
         while self.waiting and self.running < self._limit:
             first = self._queue.first(self._running)
             self._queue.remove(first)
-            turn = self._turns[first.arrival]
-            if not turn.done():
+            granted = self._granted[first.arrival]
+            if not granted.done():
                 self._running.add(first.client)
-                turn.set_result(None)
-            self._tell_positions()
+                granted.set_result(None)
+            self._report_positions()
 
-    def _tell_positions(self) -> None:
+    def _report_positions(self) -> None:
         for position, one in enumerate(self._queue.in_order(self._running), start=1):
             self._on_position(one, position)

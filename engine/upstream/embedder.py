@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from engine.embedding import Texts, Vectors
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
-from engine.upstream.concurrency import Places
+from engine.upstream.concurrency import ConcurrencyLimiter
 from engine.upstream.errors import RequestRefused
-from engine.upstream.exchange import http_client, refusal_of, translated
 from engine.upstream.health import backoff
+from engine.upstream.http_client import engine_errors, http_client, refusal_of
 from engine.upstream.options import Count, Timeouts
-from engine.upstream.wire.vectors import IllVectors, read_vectors
+from engine.upstream.wire.embeddings import InvalidVectors, read_vectors
 
 MOST_BYTES = 16 * 1024 * 1024
 """Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is told to send fewer texts."""
@@ -66,7 +66,9 @@ class UpstreamEmbedder:
         self._options = options
         self._client = http_client(options, key)
         self._arrivals = count()
-        self._places: Places[_Waiting] = Places(options.max_requests, lambda *_: None)
+        self._limiter: ConcurrencyLimiter[_Waiting] = ConcurrencyLimiter(
+            options.max_requests, lambda *_: None
+        )
 
     @property
     def name(self) -> str:
@@ -92,36 +94,36 @@ class UpstreamEmbedder:
     async def embed(self, texts: Texts) -> Vectors:
         """Embed each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
         waiting = _Waiting(texts.client, next(self._arrivals))
-        await self._places.enter(waiting)
+        await self._limiter.enter(waiting)
         try:
-            return await self._asked_again(texts)
+            return await self._request_with_retry(texts)
         except RequestRefused as refusal:
             raise PromptRejected(str(refusal), field="input") from refusal
         finally:
-            self._places.leave(waiting)
+            self._limiter.leave(waiting)
 
-    async def _asked_again(self, texts: Texts) -> Vectors:
+    async def _request_with_retry(self, texts: Texts) -> Vectors:
         pauses = backoff(self._options.retries, random.random)
         while True:
             try:
-                return await self._asked(texts)
+                return await self._request(texts)
             except EngineLost as error:
                 if (pause_s := next(pauses, None)) is None:
                     raise EngineUnavailable(str(error)) from error
                 await asyncio.sleep(pause_s)
 
-    async def _asked(self, texts: Texts) -> Vectors:
+    async def _request(self, texts: Texts) -> Vectors:
         """Raises EngineLost, EngineUnavailable, RequestRefused."""
         options = self._options
         try:
             async with asyncio.timeout(options.timeouts.first_token_s):
-                with translated(options.name):
+                with engine_errors(options.name):
                     body = await self._answer(texts)
         except TimeoutError:
             raise EngineUnavailable(f"The engine {options.name} made no vectors in time.") from None
         try:
             return await read_vectors(body, len(texts.texts), packed=texts.packed)
-        except IllVectors as error:
+        except InvalidVectors as error:
             raise EngineUnavailable(
                 f"The engine {options.name} answers with no embeddings: {error}."
             ) from error

@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from engine.door import Engine, EngineStatus, running
+from engine.api import Engine, EngineStatus, running
 from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     EngineStatistics,
@@ -26,19 +26,19 @@ from engine.messages import (
     Request,
 )
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.stream import TimedStream
+from engine.streamer import TimedStreamer
 from engine.upstream.attempts import Attempts, UpstreamCounts
 from engine.upstream.errors import RequestRefused
-from engine.upstream.exchange import Exchange, http_client
 from engine.upstream.health import backoff
+from engine.upstream.http_client import UpstreamHttpClient, http_client
+from engine.upstream.monitor import UpstreamMonitor
 from engine.upstream.open_request import OpenRequest
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.watch import UpstreamWatch
 from engine.upstream.wire.request import estimated_tokens, seen_tokens
 
 log = logging.getLogger(__name__)
 
-TurnedAway = Callable[[Request, TimedStream, EngineError], bool]
+RetryElsewhere = Callable[[Request, TimedStreamer, EngineError], bool]
 """Called with a request that failed before its first text; returns whether another engine takes it over."""
 
 
@@ -57,29 +57,29 @@ class UpstreamEngine:
         *,
         key: str | None = None,
         on_change: Callable[[], None] = lambda: None,
-        turned_away: TurnedAway = lambda *_: False,
+        turned_away: RetryElsewhere = lambda *_: False,
     ) -> None:
         """Take the upstream's options and key. `on_change` is called in each new state of it, and must not raise."""
         self.options = options
         self._client = http_client(options, key)
-        self._exchange = Exchange(self._client, options)
+        self._exchange = UpstreamHttpClient(self._client, options)
         self._turned_away = turned_away
-        self._watch = UpstreamWatch(self._client, options, on_change)
+        self._monitor = UpstreamMonitor(self._client, options, on_change)
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
         self._counts = UpstreamCounts()
-        self._attempts = Attempts(self._exchange, self._watch, self._counts, options)
+        self._attempts = Attempts(self._exchange, self._monitor, self._counts, options)
 
     @property
     def status(self) -> EngineStatus:
         """The upstream's state by the latest check."""
-        return self._watch.life.status
+        return self._monitor.life.status
 
     @property
     def facts(self) -> ModelFacts | None:
         """The operator's facts about the model, once the upstream has answered."""
-        return self._watch.life.facts
+        return self._monitor.life.facts
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -92,14 +92,14 @@ class UpstreamEngine:
         return len(self._open)
 
     @property
-    def rests(self) -> bool:
+    def cooling_down(self) -> bool:
         """Whether it shed a request a moment ago, or has failed too often."""
-        return self._watch.rests
+        return self._monitor.cooling_down
 
     @property
-    def left_alone(self) -> bool:
+    def circuit_refuses(self) -> bool:
         """Whether it has failed so often that it must not be asked now."""
-        return self._watch.left_alone
+        return self._monitor.circuit_refuses
 
     def has_open(self, request_id: str) -> bool:
         """Whether a request of this id is open."""
@@ -109,7 +109,7 @@ class UpstreamEngine:
         """Wait until the upstream answers, for at most `patience_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.patience_s
-        return await self._watch.life.ready(timeout_s)
+        return await self._monitor.life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -123,8 +123,8 @@ class UpstreamEngine:
         Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
         while it must not be asked.
         """
-        self._watch.life.refuse_when_over()
-        self._watch.refuse_while_it_rests()
+        self._monitor.life.refuse_when_over()
+        self._monitor.refuse_during_cooldown()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
                 "An upstream can't continue a reply that has only reasoning.", field="continues"
@@ -140,20 +140,20 @@ class UpstreamEngine:
         seen = seen_tokens(messages)
         return seen + await counted_tokens(asked, self.options, estimate - seen)
 
-    def generate(self, request: Request) -> TimedStream:
+    def generate(self, request: Request) -> TimedStreamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._watch.life.refuse_when_over()
+        self._monitor.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = TimedStream(request.request_id, self.cancel, self._counts.deliveries)
+        stream = TimedStreamer(request.request_id, self.cancel, self._counts.deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
         return stream
 
-    def take_over(self, request: Request, stream: TimedStream, *, fallback: bool = False) -> None:
+    def take_over(self, request: Request, stream: TimedStreamer, *, fallback: bool = False) -> None:
         """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
-        stream.handed_to(self.cancel, self._counts.deliveries)
+        stream.move_to(self.cancel, self._counts.deliveries)
         self._counts.fallbacks += fallback
         try:
             opened = OpenRequest(request, stream, self.options, next(self._arrivals))
@@ -164,7 +164,7 @@ class UpstreamEngine:
         if self._tasks is not None:
             self._launch(opened, self._tasks)
 
-    def give_up_waiting(self) -> list[tuple[Request, TimedStream]]:
+    def give_up_waiting(self) -> list[tuple[Request, TimedStreamer]]:
         """Give up the requests that were not sent yet, and return them for another engine to answer."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
@@ -175,7 +175,7 @@ class UpstreamEngine:
 
     def failed(self, why: str) -> None:
         """Note that the upstream is gone for good. Open requests end with these words, once `run` is cancelled."""
-        self._watch.life.failed(why)
+        self._monitor.life.failed(why)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
@@ -192,7 +192,7 @@ class UpstreamEngine:
         """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
         return self._counts.statistics(
-            running=running, queued=len(self._open) - running, circuit_open=self._watch.circuit_open
+            running=running, queued=len(self._open) - running, circuit_open=self._monitor.circuit_open
         )
 
     def running(self) -> AbstractAsyncContextManager[Self]:
@@ -206,10 +206,10 @@ class UpstreamEngine:
                 self._tasks = tasks
                 for opened in list(self._open.values()):
                     self._launch(opened, tasks)
-                await self._watch.run()
+                await self._monitor.run()
         finally:
             self._tasks = None
-            self._watch.life.stopped()
+            self._monitor.life.stopped()
             for opened in list(self._open.values()):
                 self._close(opened)
                 opened.stream.lose(self.status.message or "The engine is stopped.")
@@ -257,7 +257,7 @@ class UpstreamEngine:
         except RequestRefused:
             raise
         except EngineError as error:
-            if opened.said or not self._is_open(opened):
+            if opened.has_text or not self._is_open(opened):
                 raise
             return error
         self._end(opened, opened.reply.finish())

@@ -44,7 +44,7 @@ class RequestRefused(EngineError):
         self.words = words[:_LONGEST_WORDS]
 
 
-class Complaint(msgspec.Struct, frozen=True):
+class UpstreamErrorBody(msgspec.Struct, frozen=True):
     """An upstream's error: its text, and its codes and types, if it has any."""
 
     message: str = ""
@@ -57,7 +57,7 @@ class Complaint(msgspec.Struct, frozen=True):
         return _OVERFLOW.search(f"{self.words} {self.message}") is not None
 
 
-def complaint_in(error: Any) -> Complaint:
+def error_body_in(error: Any) -> UpstreamErrorBody:
     """Read an error as OpenAI-compatible servers write it: an object, one inside `error` or `detail`, or a text."""
     while isinstance(error, dict) and (inner := error.get("error", error.get("detail"))) is not None:
         error = inner
@@ -65,23 +65,23 @@ def complaint_in(error: Any) -> Complaint:
         case {"message": str(message)}:
             code = error.get("code")
             status = int(code) if _FAILURE.fullmatch(str(code)) else None
-            return Complaint(message, f"{error.get('type') or ''} {code or ''}", status)
+            return UpstreamErrorBody(message, f"{error.get('type') or ''} {code or ''}", status)
         case str(message):
-            return Complaint(message)
+            return UpstreamErrorBody(message)
         case _:
-            return Complaint()
+            return UpstreamErrorBody()
 
 
-def complaint_of(body: bytes) -> Complaint:
+def parse_error_body(body: bytes) -> UpstreamErrorBody:
     """Read the body of an answer that is not 200."""
     try:
-        return complaint_in(msgspec.json.decode(body))
+        return error_body_in(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return Complaint(body.decode(errors="replace"))
+        return UpstreamErrorBody(body.decode(errors="replace"))
 
 
 def error_for(
-    name: str, status: int, complaint: Complaint, retry_after_s: float | None = None
+    name: str, status: int, complaint: UpstreamErrorBody, retry_after_s: float | None = None
 ) -> EngineError:
     """Return the error for an answer of this status; `name`: the upstream's."""
     if status in _SHED:
@@ -103,7 +103,7 @@ def error_for(
 
 def error_inside(name: str, error: Any) -> EngineError:
     """Return the error for an error event in a stream."""
-    complaint = complaint_in(error)
+    complaint = error_body_in(error)
     if complaint.is_overflow:
         return error_for(name, 400, complaint)
     return error_for(name, complaint.status or _SERVER_FAILED, complaint)

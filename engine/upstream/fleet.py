@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineError
 from engine.fleet.fleet import Fleet
 from engine.messages import Request, Retried
-from engine.stream import TimedStream
+from engine.streamer import TimedStreamer
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
 
@@ -38,7 +38,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried: dict[str, set[int]] = {}
 
     def _resting(self) -> frozenset[int]:
-        return frozenset(number for number, engine in enumerate(self._engines) if engine.rests)
+        return frozenset(number for number, engine in enumerate(self._engines) if engine.cooling_down)
 
     def _move_what_waits(self) -> None:
         if self.status.state is not EngineState.READY:
@@ -48,14 +48,15 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 for request, stream in engine.give_up_waiting():
                     self._engines[self._route(request, self._loads())].take_over(request, stream)
 
-    def _elsewhere(self, number: int, request: Request, stream: TimedStream, error: EngineError) -> bool:
+    def _elsewhere(self, number: int, request: Request, stream: TimedStreamer, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
         self._forget_ended()
         tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
         loads = {
             other: load
             for other, load in self._loads(without=tried).items()
-            if self._engines[other].status.state is EngineState.READY and not self._engines[other].left_alone
+            if self._engines[other].status.state is EngineState.READY
+            and not self._engines[other].circuit_refuses
         }
         if not loads:
             return False

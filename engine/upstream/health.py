@@ -11,7 +11,7 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from engine.upstream.exchange import fetch
+from engine.upstream.http_client import fetch
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.wire.chunks import MOST_TOKENS
 
@@ -32,7 +32,7 @@ class _Models(msgspec.Struct, frozen=True):
     data: tuple[_Model, ...] = ()
 
 
-async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
+async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
     """Ask an upstream for its models; return why it does not serve ours, or None."""
     try:
         response, body = await fetch(client, "GET", options.health, within_s=options.timeouts.connect_s)
@@ -51,7 +51,7 @@ async def trouble_of(client: httpx.AsyncClient, options: UpstreamOptions) -> str
     return None
 
 
-async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
+async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
     """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
@@ -63,7 +63,7 @@ async def window_of(client: httpx.AsyncClient, options: UpstreamOptions) -> int 
     return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters have none
 
 
-class Pauses:
+class HealthCheckDelays:
     """The pause before the next check. Pure."""
 
     def __init__(self, health_s: float, random: Callable[[], float]) -> None:
@@ -95,7 +95,7 @@ def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
         yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
 
 
-async def either(event: asyncio.Event, seconds: float) -> None:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
     """Return once the event is set or the time has passed; the event is cleared."""
     try:
         async with asyncio.timeout(seconds):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from engine.messages import Queued, Request, Retried
-from engine.stream import TimedStream
-from engine.upstream.exchange import Wanted
+from engine.streamer import TimedStreamer
+from engine.upstream.http_client import StillNeeded
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.wire.chunks import Completion
 from engine.upstream.wire.reply import UpstreamReply
@@ -18,7 +18,9 @@ class OpenRequest:
 
     __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
 
-    def __init__(self, request: Request, stream: TimedStream, options: UpstreamOptions, arrival: int) -> None:
+    def __init__(
+        self, request: Request, stream: TimedStreamer, options: UpstreamOptions, arrival: int
+    ) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
         self._options = options
         self.request = request
@@ -41,7 +43,7 @@ class OpenRequest:
         return self.request.priority
 
     @property
-    def said(self) -> bool:
+    def has_text(self) -> bool:
         """Whether any part of the reply has come."""
         return self.reply.generated_tokens > 0
 
@@ -55,15 +57,15 @@ class OpenRequest:
         self.position = None
         self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
 
-    def hear(self, chunk: Completion) -> Wanted:
+    def receive(self, chunk: Completion) -> StillNeeded:
         """Tell the outputs of a chunk, and return what is still wanted of the answer."""
         for output in self.reply.take(chunk):
             self.stream.put_nowait(output)
         if not self.reply.ended:
-            return Wanted.TEXT
-        return Wanted.TOTALS if self.reply.told else Wanted.NOTHING
+            return StillNeeded.TEXT
+        return StillNeeded.TOTALS if self.reply.told else StillNeeded.NOTHING
 
-    def wait_at(self, position: int) -> None:
+    def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position

@@ -132,13 +132,13 @@ def bench(
 
 
 def _run(url: str, key: str | None, plan: Plan, json_file: Path | None, html_file: Path | None) -> int:
-    from midstream.bench import files, running  # noqa: PLC0415 - `--help` needs none of it
+    from midstream.bench import files, runner  # noqa: PLC0415 - `--help` needs none of it
 
     try:
         files.check(json_file, html_file)
-        report, curves = asyncio.run(running.bench(url, key, plan))
+        report, curves = asyncio.run(runner.bench(url, key, plan))
         files.write(report, curves, json_file, html_file)
-    except (running.CannotBench, OSError) as error:
+    except (runner.BenchError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         return 130

@@ -27,8 +27,8 @@ def check(*named: Path | None) -> None:
 def write(report: dict[str, Any], curves: Lines, json_file: Path | None, html_file: Path | None) -> None:
     """Write a report. With JSON on the standard output the table goes to standard error. Raises OSError."""
     packed = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
-    told = sys.stderr if json_file == STANDARD_OUTPUT else sys.stdout
-    print(clean("\n".join(lines(report))), file=told)
+    output = sys.stderr if json_file == STANDARD_OUTPUT else sys.stdout
+    print(clean("\n".join(lines(report))), file=output)
     if json_file == STANDARD_OUTPUT:
         print(packed)
     elif json_file is not None:

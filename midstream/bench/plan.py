@@ -66,7 +66,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PlannedMessage:
     """One message. `pause_s`: the pause before it. `stop_after`: the pieces of text after which its reply is stopped; None: it is not."""
 
     content: str
@@ -74,17 +74,17 @@ class Said:
     stop_after: int | None
 
 
-def script(plan: Plan, number: int) -> tuple[Said, ...]:
+def script(plan: Plan, number: int) -> tuple[PlannedMessage, ...]:
     """Return the messages of a numbered conversation. They depend on the plan alone, not on the order."""
     random = Random(f"{plan.seed}/{number}")
-    return tuple(_said(plan, random, is_first=turn == 0) for turn in range(plan.turns))
+    return tuple(_planned_message(plan, random, is_first=turn == 0) for turn in range(plan.turns))
 
 
-def _said(plan: Plan, random: Random, *, is_first: bool) -> Said:
+def _planned_message(plan: Plan, random: Random, *, is_first: bool) -> PlannedMessage:
     content = random.choice(plan.prompts)
     pause_s = random.expovariate(1 / plan.think_s) if plan.think_s else 0.0
     stops, after = random.random() < plan.cancels, random.randint(1, MOST_TEXTS_BEFORE_STOP)
-    return Said(content, 0.0 if is_first else pause_s, after if stops else None)
+    return PlannedMessage(content, 0.0 if is_first else pause_s, after if stops else None)
 
 
 def arrivals(plan: Plan) -> Random:

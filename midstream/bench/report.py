@@ -8,7 +8,7 @@ from typing import Any
 
 from midstream.bench.histogram import Histogram
 from midstream.bench.plan import Plan
-from midstream.bench.tally import Slice, Tally
+from midstream.bench.results import Results, Slice
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATE_S = 0.02
@@ -27,35 +27,35 @@ TITLES = {
 Facts = dict[str, Any]
 
 
-def facts(tally: Tally, plan: Plan, ready: Facts, url: str) -> Facts:
+def facts(results: Results, plan: Plan, ready: Facts, url: str) -> Facts:
     """Return the whole report, for JSON. Names that end in `_ms` are milliseconds; None: no data.
 
     `ready`: the server's frame.
     """
-    lasted_s = max(tally.ended_at - tally.begun, 1e-9)
+    lasted_s = max(results.ended_at - results.begun, 1e-9)
     return {
         "url": url,
         "server": ready.get("server", {}),
         "model": plan.model or ready.get("model"),
         "plan": _plan(plan),
         "lasted_s": round(lasted_s, 3),
-        "conversations": tally.conversations,
-        "left_out": tally.left_out,
-        "unfinished": tally.unfinished,
-        "replies": dict(tally.ends),
-        "tokens": tally.tokens,
-        "tokens_per_s": round(tally.tokens / lasted_s, 2),
-        "replies_per_s": round(tally.replies / lasted_s, 3),
-        "errors": dict(tally.errors.most_common()),
-        "durations": {name: _figures(name, one) for name, one in tally.durations},
-        "warnings": list(_warnings(tally, plan)),
-        "time_line": _time_line(tally),
+        "conversations": results.conversations,
+        "left_out": results.left_out,
+        "unfinished": results.unfinished,
+        "replies": dict(results.ends),
+        "tokens": results.tokens,
+        "tokens_per_s": round(results.tokens / lasted_s, 2),
+        "replies_per_s": round(results.replies / lasted_s, 3),
+        "errors": dict(results.errors.most_common()),
+        "durations": {name: _figures(name, one) for name, one in results.durations},
+        "warnings": list(_warnings(results, plan)),
+        "time_line": _time_line(results),
     }
 
 
 def _plan(plan: Plan) -> Facts:
-    told = asdict(plan)
-    return told | {"prompts": len(plan.prompts), "in_words": plan.in_words}
+    cells = asdict(plan)
+    return cells | {"prompts": len(plan.prompts), "in_words": plan.in_words}
 
 
 def _figures(name: str, one: Histogram) -> Facts:
@@ -68,20 +68,20 @@ def _figures(name: str, one: Histogram) -> Facts:
     }
 
 
-def _warnings(tally: Tally, plan: Plan) -> Iterator[str]:
-    late = tally.durations.own_lag.percentile(0.99)
+def _warnings(results: Results, plan: Plan) -> Iterator[str]:
+    late = results.durations.own_lag.percentile(0.99)
     if late is not None and late > LATE_S:
         yield f"This program itself lagged by up to {late * 1000:.0f} ms: the server may be better than these figures."
-    if tally.left_out:
-        yield f"{tally.left_out} conversations were left out, since {plan.at_most} were under way (--at-most)."
-    if tally.unfinished:
-        yield f"{tally.unfinished} conversations were given up at the end: their replies are not in the figures."
-    if not tally.replies:
+    if results.left_out:
+        yield f"{results.left_out} conversations were left out, since {plan.at_most} were under way (--at-most)."
+    if results.unfinished:
+        yield f"{results.unfinished} conversations were given up at the end: their replies are not in the figures."
+    if not results.replies:
         yield "No reply came to an end."
 
 
-def _time_line(tally: Tally) -> Facts:
-    line = tally.line
+def _time_line(results: Results) -> Facts:
+    line = results.line
     return {"slice_s": line.slice_s} | {
         name: [getattr(one, name) for one in line.slices] for name in Slice.__slots__
     }
@@ -98,8 +98,8 @@ def lines(report: Facts) -> Iterator[str]:
         figures = report["durations"][name]
         if figures["count"]:
             unit = "" if name == "tokens_per_s" else "_ms"
-            told = (shown(figures[f"{label}{unit}"]) for label in (*SHARES, "most"))
-            yield f"{title:<28}{figures['count']:>8,}" + "".join(f"{value:>10}" for value in told)
+            cells = (shown(figures[f"{label}{unit}"]) for label in (*SHARES, "most"))
+            yield f"{title:<28}{figures['count']:>8,}" + "".join(f"{value:>10}" for value in cells)
     yield ""
     ends = ", ".join(f"{count:,} {reason}" for reason, count in report["replies"].items())
     yield f"{sum(report['replies'].values()):,} replies ({ends or 'none'}) in {report['conversations']:,} conversations"
@@ -116,9 +116,9 @@ def shown(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
-def curves_of(tally: Tally) -> dict[str, list[tuple[float, float]]]:
+def curves_of(results: Results) -> dict[str, list[tuple[float, float]]]:
     """Return each duration's distribution: the share in per cent within so many milliseconds."""
-    return {name: list(_curve(one)) for name, one in tally.durations}
+    return {name: list(_curve(one)) for name, one in results.durations}
 
 
 def _curve(one: Histogram) -> Iterator[tuple[float, float]]:

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING
 from midstream.address import socket_url
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, Refused
+from midstream.terminal.chat_session import ChatSession
 from midstream.terminal.conversations import Conversations, new_id
-from midstream.terminal.face import Face
-from midstream.terminal.home import kept_client_id, typed_before
-from midstream.terminal.pipe import Pipe, complain
-from midstream.terminal.talk import Talk
-from midstream.terminal.troubles import trouble
-from midstream.terminal.voice.beginning import Voice, talk_aloud
-from midstream.terminal.voice.device import NoSound, SoundDevice
+from midstream.terminal.error_messages import error_message
+from midstream.terminal.pipe import Pipe, print_error
+from midstream.terminal.user_files import history_file, kept_client_id
+from midstream.terminal.user_interface import UserInterface
+from midstream.terminal.voice.device import SoundDevice, SoundUnavailable
+from midstream.terminal.voice.voice_setup import VoiceOptions, run_voice_chat
 
 if TYPE_CHECKING:
     from midstream.terminal.screen import Screen
 
 CONVERSATION = "terminal"
 """The default conversation of terminals; a pipe begins a new one."""
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as in shells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class User:
     """The user. `key`: an API key or a JWT; without one, it is asked for if the service requires one."""
 
     client_id: str | None = None
@@ -42,99 +42,101 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class ChatOptions:
     """Options of a chat. A lost connection is retried for `patience_s` seconds. `voice`: None: typed."""
 
     conversation_id: str | None = None
     patience_s: float = 60.0
     keeps_history: bool = True
     is_plain: bool = False
-    voice: Voice | None = None
+    voice: VoiceOptions | None = None
 
 
-async def run(url: str, *, who: Who | None = None, how: How | None = None) -> int:
+async def run(url: str, *, user: User | None = None, options: ChatOptions | None = None) -> int:
     """Chat with standard input and output until the input ends or the user leaves; return the exit code."""
-    who, how, url = who or Who(), how or How(), socket_url(url)
+    user, options, url = user or User(), options or ChatOptions(), socket_url(url)
     try:
         try:
-            return await _chat(url, who, how)
+            return await _chat(url, user, options)
         except Refused as refused:
-            if refused.code != "unauthenticated" or who.key or not sys.stdin.isatty():
+            if refused.code != "unauthenticated" or user.key or not sys.stdin.isatty():
                 raise
             key = await asyncio.to_thread(getpass.getpass, "This service asks for a key: ")
-            return await _chat(url, Who(client_id=who.client_id, key=key), how)
+            return await _chat(url, User(client_id=user.client_id, key=key), options)
     except BrokenPipeError:  # the reader of the output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except NoSound as why:
-        complain(str(why))
+    except SoundUnavailable as why:
+        print_error(str(why))
         return 1
     except (ClientError, OSError) as error:
-        complain(trouble(url, error))
+        print_error(error_message(url, error))
         return 1
 
 
-async def _chat(url: str, who: Who, how: How) -> int:
-    def tell(lost: Disconnected | None) -> None:
-        face.note("[connected again]" if lost is None else f"[{lost}; trying again]")
+async def _chat(url: str, user: User, options: ChatOptions) -> int:
+    def on_connection_change(lost: Disconnected | None) -> None:
+        ui.note("[connected again]" if lost is None else f"[{lost}; trying again]")
 
-    device = _found(how.voice)
-    reconnecting = Reconnecting(patience_s=how.patience_s, watch=tell)
+    device = _found(options.voice)
+    reconnecting = Reconnecting(patience_s=options.patience_s, watch=on_connection_change)
     async with connect(
         url,
-        client_id=who.client_id or kept_client_id(url),
-        token=who.key,
+        client_id=user.client_id or kept_client_id(url),
+        token=user.key,
         features=("reasoning", "tools", *(() if device is None else ("audio",))),
         reconnecting=reconnecting,
     ) as client:
-        face = _face(how)  # earlier, it would read a key that is asked for
-        if isinstance(face, Pipe):
-            return await _piped(client, face, how)
-        return await (_watched(client, face, how) if device is None else _talked(client, face, how, device))
+        ui = _ui(options)  # earlier, it would read a key that is asked for
+        if isinstance(ui, Pipe):
+            return await _piped(client, ui, options)
+        return await (
+            _watched(client, ui, options) if device is None else _talked(client, ui, options, device)
+        )
 
 
-def _face(how: How) -> Pipe | Screen:
+def _ui(options: ChatOptions) -> Pipe | Screen:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return Pipe()
     from midstream.terminal.screen import Screen  # noqa: PLC0415 - a pipe needs no line editing, and no Markdown
 
     try:
-        history = typed_before() if how.keeps_history else None
+        history = history_file() if options.keeps_history else None
     except OSError as error:
-        screen = Screen(history=None, is_plain=how.is_plain)
+        screen = Screen(history=None, is_plain=options.is_plain)
         screen.note(f"Your lines are not kept: {error}")
         return screen
-    return Screen(history=history, is_plain=how.is_plain)
+    return Screen(history=history, is_plain=options.is_plain)
 
 
-def _found(voice: Voice | None) -> SoundDevice | None:
-    """The sound device of who talks. Raises NoSound."""
+def _found(voice: VoiceOptions | None) -> SoundDevice | None:
+    """The sound device of who talks. Raises SoundUnavailable."""
     if voice is None:
         return None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise NoSound("--voice needs a terminal: here the input or the output is none.")
+        raise SoundUnavailable("--voice needs a terminal: here the input or the output is none.")
     return voice.finds()
 
 
-async def _watched(client: Client, face: Face, how: How) -> int:
-    face.note(f"{client.ready['model']} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves.")
-    talk = Talk(client, face, how.conversation_id or CONVERSATION)
-    await talk.run()
-    kept = f" This conversation is kept as {talk.conversation_id}." if talk.is_begun else ""
-    face.note(f"Bye.{kept}")
+async def _watched(client: Client, ui: UserInterface, options: ChatOptions) -> int:
+    ui.note(f"{client.ready['model']} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves.")
+    session = ChatSession(client, ui, options.conversation_id or CONVERSATION)
+    await session.run()
+    kept = f" This conversation is kept as {session.conversation_id}." if session.is_begun else ""
+    ui.note(f"Bye.{kept}")
     return 0
 
 
-async def _talked(client: Client, screen: Screen, how: How, device: SoundDevice) -> int:
-    place = how.conversation_id or CONVERSATION
+async def _talked(client: Client, screen: Screen, options: ChatOptions, device: SoundDevice) -> int:
+    place = options.conversation_id or CONVERSATION
     await Conversations(client, screen, place).show(takes_commands=False)
-    by_key = how.voice is not None and how.voice.by_key
-    await talk_aloud(client, screen, device, conversation_id=place, by_key=by_key)
+    by_key = options.voice is not None and options.voice.by_key
+    await run_voice_chat(client, screen, device, conversation_id=place, by_key=by_key)
     screen.note(f"Bye. This conversation is kept as {place}.")
     return 0
 
 
-async def _piped(client: Client, pipe: Pipe, how: How) -> int:
-    if await Talk(client, pipe, how.conversation_id or new_id()).run():
-        return INTERRUPTED
+async def _piped(client: Client, pipe: Pipe, options: ChatOptions) -> int:
+    if await ChatSession(client, pipe, options.conversation_id or new_id()).run():
+        return EXIT_INTERRUPTED
     return int(pipe.has_failed)

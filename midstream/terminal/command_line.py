@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from midstream.terminal.voice.beginning import Voice
     from midstream.terminal.voice.device import SoundDevice
+    from midstream.terminal.voice.voice_setup import VoiceOptions
 
 
 @click.command()
@@ -62,23 +62,23 @@ def chat(
 
     if (push_to_talk or microphone or loudspeaker) and not voice:
         raise click.UsageError("--push-to-talk, --microphone and --loudspeaker go with --voice.")
-    who = terminal.Who(client_id=client_id, key=key)
-    how = terminal.How(
+    user = terminal.User(client_id=client_id, key=key)
+    options = terminal.ChatOptions(
         conversation_id=conversation,
         patience_s=patience_s,
         keeps_history=history,
         is_plain=plain,
         voice=_voice(microphone, loudspeaker, by_key=push_to_talk) if voice else None,
     )
-    sys.exit(asyncio.run(terminal.run(url, who=who, how=how)))
+    sys.exit(asyncio.run(terminal.run(url, user=user, options=options)))
 
 
-def _voice(microphone: str | None, loudspeaker: str | None, *, by_key: bool) -> Voice:
-    from midstream.terminal.voice.beginning import Voice  # noqa: PLC0415 - likewise
+def _voice(microphone: str | None, loudspeaker: str | None, *, by_key: bool) -> VoiceOptions:
+    from midstream.terminal.voice.voice_setup import VoiceOptions  # noqa: PLC0415 - likewise
 
     def finds() -> SoundDevice:
         from midstream.terminal.voice.sound_card import SoundCard  # noqa: PLC0415 - likewise
 
         return SoundCard(microphone, loudspeaker)
 
-    return Voice(finds=finds, by_key=by_key)
+    return VoiceOptions(finds=finds, by_key=by_key)

@@ -42,7 +42,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownCommand:
     """A line that looks like a command but is none. It never reaches the model."""
 
     name: str
@@ -55,7 +55,7 @@ class Unknown:
         )
 
 
-def read(line: str) -> Message | Command | Unknown | None:
+def read(line: str) -> Message | Command | UnknownCommand | None:
     """Return the kind of a line; None for a blank one."""
     content = line.strip()
     if not content:
@@ -66,7 +66,7 @@ def read(line: str) -> Message | Command | Unknown | None:
         return Message(content[1:])
     name, *rest = content[1:].split(maxsplit=1) or [""]
     known = _SAME.get(name, name)
-    return Command(known, "".join(rest)) if known in _NAMES else Unknown(name)
+    return Command(known, "".join(rest)) if known in _NAMES else UnknownCommand(name)
 
 
 def help_lines() -> list[str]:

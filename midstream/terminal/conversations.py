@@ -9,8 +9,8 @@ from typing import Any
 
 from midstream.client import Client
 from midstream.errors import Refused
-from midstream.terminal.face import Face
-from midstream.terminal.words import ago, messages, quoted
+from midstream.terminal.texts import ago, messages, quoted
+from midstream.terminal.user_interface import UserInterface
 
 Frame = dict[str, Any]
 SHOWN_MESSAGES = 10
@@ -42,9 +42,9 @@ def new_id() -> str:
 class Conversations:
     """The open one, by its id, and the listed ones, by their numbers."""
 
-    def __init__(self, client: Client, face: Face, open_id: str) -> None:
+    def __init__(self, client: Client, ui: UserInterface, open_id: str) -> None:
         self._client = client
-        self._face = face
+        self._ui = ui
         self._listed: list[str] = []
         self._search: tuple[str, str] | None = None  # the last query, and the cursor of its next page
         self.open_id = open_id
@@ -53,17 +53,17 @@ class Conversations:
     async def show(self, *, takes_commands: bool = True) -> None:
         """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
         self.last = Last()
-        past = await self._history()
-        if not past:
-            self._face.note(
+        show_past = await self._history()
+        if not show_past:
+            self._ui.note(
                 f"This is a new conversation.{' /list shows those that you have.' * takes_commands}"
             )
             return
         row = await self._row(self.open_id)
-        told = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
+        description = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
         commands = " /new begins another, /list shows all." * takes_commands
-        self._face.note(f"Open:{told or f' {self.open_id}'}.{commands}")
-        for message in past:
+        self._ui.note(f"Open:{description or f' {self.open_id}'}.{commands}")
+        for message in show_past:
             self._take(message)
 
     async def show_last(self) -> None:
@@ -74,7 +74,7 @@ class Conversations:
     async def new(self) -> None:
         """Begin another conversation; its first message creates it."""
         self.open_id, self.last = new_id(), Last()
-        self._face.note("This is a new conversation. The one before is kept: /list.")
+        self._ui.note("This is a new conversation. The one before is kept: /list.")
 
     async def show_list(self, rest: str) -> None:
         """List a page of conversations, newest first. Raises Refused, Disconnected."""
@@ -85,26 +85,28 @@ class Conversations:
         first = len(self._listed) + 1
         self._listed += [row["conversation_id"] for row in rows]
         lines = [self._line(number, row) for number, row in enumerate(rows, first)]
-        self._face.tell(*(lines or ["There are no more." if before else "There are no conversations yet."]))
+        self._ui.print_lines(
+            *(lines or ["There are no more." if before else "There are no conversations yet."])
+        )
         if rows.has_more:
-            self._face.note("/list more shows older ones, /open NUMBER opens one.")
+            self._ui.note("/list more shows older ones, /open NUMBER opens one.")
 
     async def search(self, query: str) -> None:
         """List conversations with the words of a query, or more for the last one. Raises Refused, Disconnected."""
-        asked, before = (query, None) if query or self._search is None else self._search
-        if not asked:
-            self._face.fail("Words are missing: /search WORDS")
+        query_text, before = (query, None) if query or self._search is None else self._search
+        if not query_text:
+            self._ui.fail("Words are missing: /search WORDS")
             return
-        found = await self._client.search(asked, limit=LISTED, before=before)
+        found = await self._client.search(query_text, limit=LISTED, before=before)
         if before is None:
             self._listed = []
         first = len(self._listed) + 1
         self._listed += [hit["conversation_id"] for hit in found]
-        self._search = None if found.next is None else (asked, found.next)
+        self._search = None if found.next is None else (query_text, found.next)
         lines = [line for number, hit in enumerate(found, first) for line in self._found(number, hit)]
-        self._face.tell(*(lines or ["Nothing found so far." if found.next else "Nothing found."]))
+        self._ui.print_lines(*(lines or ["Nothing found so far." if found.next else "Nothing found."]))
         if found.next is not None:
-            self._face.note("/search continues with older ones, /open NUMBER opens one.")
+            self._ui.note("/search continues with older ones, /open NUMBER opens one.")
 
     def _found(self, number: int, hit: Frame) -> list[str]:
         row = self._line(number, hit)
@@ -120,10 +122,10 @@ class Conversations:
     async def rename(self, title: str) -> None:
         """Give the open conversation a title. Raises Refused, Disconnected."""
         if not title:
-            self._face.fail("A title is missing: /rename TITLE")
+            self._ui.fail("A title is missing: /rename TITLE")
             return
         row = await self._client.rename(self.open_id, title)
-        self._face.note(f"It is called {quoted(row['title'])} now.")
+        self._ui.note(f"It is called {quoted(row['title'])} now.")
 
     async def delete(self, which: str) -> None:
         """Delete a conversation for good, after a confirmation. Raises Refused, Disconnected."""
@@ -132,22 +134,22 @@ class Conversations:
             return
         row = await self._row(conversation_id)
         title = conversation_id if row is None else quoted(row["title"])
-        if await self._face.confirms(f"Delete {title} for good?"):
+        if await self._ui.confirm(f"Delete {title} for good?"):
             await self._client.delete(conversation_id)
-            self._face.note("It is deleted.")
+            self._ui.note("It is deleted.")
             if conversation_id == self.open_id:
                 await self.new()
 
     def _named(self, which: str) -> str | None:
         """Return the id of a named conversation; None, with a message, if it is not known."""
         if not which:
-            self._face.fail("Which one? /list gives each a number.")
+            self._ui.fail("Which one? /list gives each a number.")
         elif not which.isdecimal():
             return which
         elif 1 <= int(which) <= len(self._listed):
             return self._listed[int(which) - 1]
         else:
-            self._face.fail(f"There is no number {which}; /list gives each conversation one.")
+            self._ui.fail(f"There is no number {which}; /list gives each conversation one.")
         return None
 
     async def _history(self) -> list[Frame]:
@@ -165,14 +167,14 @@ class Conversations:
     def _take(self, message: Frame) -> None:
         if message["role"] == "user":
             self.last.message_id = message["message_id"]
-            self._face.past(message)
+            self._ui.show_past(message)
             return
         self.last.reply_id, self.last.model = message["message_id"], message["model"]
         self.last.text = message["content"]
         is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
-        self.last.is_open = self._face.is_watched and (message["status"] == "running" or is_calling)
+        self.last.is_open = self._ui.is_watched and (message["status"] == "running" or is_calling)
         if not self.last.is_open:
-            self._face.past(message)
+            self._ui.show_past(message)
 
     def _line(self, number: int, row: Frame) -> str:
         mark = "*" if row["conversation_id"] == self.open_id else " "

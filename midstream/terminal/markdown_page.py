@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from midstream.terminal.flow import Flow
 from midstream.terminal.live_rows import LiveRows
 from midstream.terminal.markdown import Painter
+from midstream.terminal.markdown_stream import MarkdownStream
 
 
 class MarkdownPage:
@@ -12,7 +12,7 @@ class MarkdownPage:
 
     def __init__(self, rows: LiveRows, before: str) -> None:
         self._rows = rows
-        self._flow = Flow(Painter(rows.columns), before)
+        self._flow = MarkdownStream(Painter(rows.columns), before)
         self._before = before
         self._shown = ""
 

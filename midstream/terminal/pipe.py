@@ -7,22 +7,22 @@ from typing import Any
 
 from midstream.client import Client
 from midstream.reply import Reply
-from midstream.terminal.asking import Asking
+from midstream.terminal.call_prompts import CallPrompt
 from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.showing import Showing, Stoppable
+from midstream.terminal.reply_view import HoldableOutput, ReplyView
+from midstream.terminal.texts import is_whole
 from midstream.terminal.typed_lines import typed_lines
-from midstream.terminal.words import is_whole
 
 Frame = dict[str, Any]
 _UNASKED = "asks, and nobody can answer where the input is no terminal: it is denied"
 
 
-def complain(line: str) -> None:
+def print_error(line: str) -> None:
     """Print a line to standard error, which is a terminal more often than not: a server may have chosen its words."""
     print(f"midstream: {clean(line)}", file=sys.stderr, flush=True)
 
 
-class Pipe(Stoppable):
+class Pipe(HoldableOutput):
     """Files. `has_failed`: a line was refused, or a reply is incomplete."""
 
     is_watched = False
@@ -35,31 +35,31 @@ class Pipe(Stoppable):
         """Return the next line; None at the end of the file."""
         return await self._lines.get() or None
 
-    async def confirms(self, question: str) -> bool:  # noqa: ARG002 - a file needs no confirmation
+    async def confirm(self, question: str) -> bool:  # noqa: ARG002 - a file needs no confirmation
         """Confirm every command."""
         return True
 
-    def tell(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
         print(*map(clean, lines), sep="\n", flush=True)
 
     def note(self, line: str) -> None:
         """Print nothing: nobody watches."""
 
-    def takes_back(self) -> bool:
+    def clear_input(self) -> bool:
         """Return False: nothing is typed."""
         return False
 
     def wait(self, line: str) -> None:
         """Print nothing: nobody watches."""
 
-    def past(self, message: Frame) -> None:
+    def show_past(self, message: Frame) -> None:
         """Print nothing: the output only has replies to the input."""
 
     def fail(self, line: str) -> None:
         """Print a failure to standard error."""
         self.has_failed = True
-        complain(line)
+        print_error(line)
 
     def page(self, before: str) -> PlainPage:  # noqa: ARG002 - it was written with the earlier reply
         """Return a page for the text as it is; on a terminal without control characters."""
@@ -67,11 +67,11 @@ class Pipe(Stoppable):
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Write a reply to its end. Raises Disconnected, ClientError."""
-        await self._show(Showing(client, reply, self, before=before))
+        await self._show(ReplyView(client, reply, self, before=before))
 
-    async def answer(self, asking: Asking) -> str | None:
+    async def answer(self, call_prompt: CallPrompt) -> str | None:
         """Deny: nobody can be asked."""
-        complain(f"{asking.call.name} {_UNASKED}.")
+        print_error(f"{call_prompt.call.name} {_UNASKED}.")
         return None
 
     def ended(self, reason: str) -> None:

@@ -29,23 +29,23 @@ from rich.console import Console
 from midstream.calls import Call
 from midstream.client import Client
 from midstream.reply import Reply
-from midstream.terminal.asking import Asking
+from midstream.terminal.call_prompts import CallPrompt
+from midstream.terminal.cbreak import cbreak
 from midstream.terminal.commands import NAMES
-from midstream.terminal.face import Page
 from midstream.terminal.live_rows import LiveRows
 from midstream.terminal.markdown import Painter
 from midstream.terminal.markdown_page import MarkdownPage
 from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.quiet import quiet
-from midstream.terminal.showing import Showing, Stoppable
-from midstream.terminal.words import call_line, ended_by, is_whole, thought_for
+from midstream.terminal.reply_view import HoldableOutput, ReplyView
+from midstream.terminal.texts import call_line, end_text, is_whole, reasoning_text
+from midstream.terminal.user_interface import Page
 
 Frame = dict[str, Any]
 _PROMPT = FormattedText([("bold", "> ")])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
-class Screen(Stoppable):
+class Screen(HoldableOutput):
     """The terminal of the process. `history`: the file of typed lines; None: none is kept."""
 
     is_watched = True
@@ -78,17 +78,17 @@ class Screen(Stoppable):
         except EOFError:
             return None
 
-    async def confirms(self, question: str) -> bool:
+    async def confirm(self, question: str) -> bool:
         """Return whether the answer is yes."""
         return (await self._answer(f"{question} [y/n] ") or "").strip().lower() in {"y", "yes"}
 
-    async def answer(self, asking: Asking) -> str | None:
+    async def answer(self, call_prompt: CallPrompt) -> str | None:
         """Return the line that was typed for a question about a call. Earlier lines do not count."""
-        if not asking.begun:
-            self._set_aside()
-        return await self._answer(asking.prompt)
+        if not call_prompt.begun:
+            self._keep_typed()
+        return await self._answer(call_prompt.prompt)
 
-    def takes_back(self) -> bool:
+    def clear_input(self) -> bool:
         """Clear the typed line; return whether there was one.
 
         While something is printed above the prompt, also completions, prompt-toolkit restores the terminal's
@@ -101,17 +101,17 @@ class Screen(Stoppable):
         app.invalidate()
         return True
 
-    def tell(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
-        self._say([row for line in lines for row in self._painter().line(clean(line))])
+        self._print_rows([row for line in lines for row in self._painter().line(clean(line))])
 
     def note(self, line: str) -> None:
         """Print a note that is not part of the conversation."""
-        self._say(self._painter().line(clean(line), "dim"))
+        self._print_rows(self._painter().line(clean(line), "dim"))
 
     def fail(self, line: str) -> None:
         """Print a failure."""
-        self._say(self._painter().line(clean(line), "yellow"))
+        self._print_rows(self._painter().line(clean(line), "yellow"))
 
     def wait(self, line: str) -> None:
         """Show what is waited for, until something else comes; an empty line shows nothing."""
@@ -124,7 +124,7 @@ class Screen(Stoppable):
             return PlainPage(sys.stdout, clean)
         return MarkdownPage(self._rows, before)
 
-    def past(self, message: Frame) -> None:
+    def show_past(self, message: Frame) -> None:
         """Show a message of the history."""
         if message["role"] == "user":
             first, *more = clean(message["content"]).split("\n")
@@ -132,7 +132,7 @@ class Screen(Stoppable):
             return
         if message.get("reasoning"):
             took = (message["usage"] or {}).get("reasoning_ms")
-            self.note(thought_for(None if took is None else took / 1000))
+            self.note(reasoning_text(None if took is None else took / 1000))
         self.page("").end(message["content"])
         for call in message.get("calls", ()):
             self.note(call_line(Call.of(call)))
@@ -140,13 +140,13 @@ class Screen(Stoppable):
 
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
-        with quiet(sys.stdin.fileno()):
-            await self._show(Showing(client, reply, self, before=before))
+        with cbreak(sys.stdin.fileno()):
+            await self._show(ReplyView(client, reply, self, before=before))
 
     def ended(self, reason: str) -> None:
         """Print how a reply ended, if it is incomplete."""
         if not is_whole(reason):
-            self.note(ended_by(reason))
+            self.note(end_text(reason))
 
     async def _answer(self, words: str) -> str | None:
         try:
@@ -154,7 +154,7 @@ class Screen(Stoppable):
         except EOFError:
             return None
 
-    def _set_aside(self) -> None:
+    def _keep_typed(self) -> None:
         """Take typed keys that were not read yet: they are used after the reply."""
         fd = sys.stdin.fileno()
         typed = "".join(key.data for key in get_typeahead(self._lines.input)) + _waiting(fd)
@@ -166,13 +166,13 @@ class Screen(Stoppable):
     def _painter(self) -> Painter:
         return Painter(self._rows.columns)
 
-    def _say(self, rows: list[str]) -> None:
-        self._aside(lambda: self._rows.settle(rows))
+    def _print_rows(self, rows: list[str]) -> None:
+        self._print_above_prompt(lambda: self._rows.settle(rows))
 
     def _write(self, text: str) -> None:
-        self._aside(lambda: sys.stdout.write(text))
+        self._print_above_prompt(lambda: sys.stdout.write(text))
 
-    def _aside(self, say: Callable[[], object]) -> None:
+    def _print_above_prompt(self, say: Callable[[], object]) -> None:
         """Print something, above the prompt if there is one."""
         app = get_app_or_none()
         if app is not None and app.is_running:

@@ -10,7 +10,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.paging import page_of, read_steadily
+from sessions.conversation.history_page import page_of, read_branch
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Reason
 from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
@@ -18,18 +18,18 @@ from sessions.running import runner
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import ACTIVATE, run_script
-from sessions.turn.live_turn import Subscriber
-from sessions.turn.positions import Again, Behind, Beside, Onward, Place
+from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
+from sessions.turn.turn import Subscriber
 
 MAX_CHILDREN = 1000
 """Children of a message, or of the root: each write reads all of them."""
-TOLD_MESSAGES = 50
+PUBLISHED_MESSAGES = 50
 """Messages sent to readers that did not ask for the new active branch: one page by default."""
 
 _BUSY = "A reply is being written in this conversation; its branch stays active until it has ended."
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the history. `answered`: the message that the turn answers again; None if it brings its own.
 
     That may be a reply whose calls are settled: then their results are answered again. `continued`: the reply that is continued.
@@ -48,49 +48,52 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
         return [message] if self.continued is None else [message, self.continued]
 
 
-async def placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
+async def resolve_placement(history: History, keys: Keys, place: Placement, meta: Meta) -> ResolvedPlacement:
     """Find a place. Raises NotFound, BadParams, StoreDown, and Conflict if it has the most versions already."""
-    found = await _placed(history, keys, place, meta)
-    if place != Behind() and found.continued is None:
+    found = await _resolve(history, keys, place, meta)
+    if place != Append() and found.continued is None:
         beside = found.parent_id if found.answered is None else found.answered.message_id
         if await history.children(keys, beside) >= MAX_CHILDREN:
             raise Conflict(f"This message has {MAX_CHILDREN} versions already, which is the limit.")
     return found
 
 
-async def _placed(history: History, keys: Keys, place: Place, meta: Meta) -> Placed:
+async def _resolve(history: History, keys: Keys, place: Placement, meta: Meta) -> ResolvedPlacement:
     match place:
-        case Behind(parent_id):
+        case Append(parent_id):
             if isinstance(parent_id, msgspec.UnsetType):
-                return Placed(parent_id=meta.leaf)
+                return ResolvedPlacement(parent_id=meta.leaf)
             if parent_id is not None:
                 await _message(history, keys, parent_id, field="parent_id", role="assistant")
-            return Placed(parent_id=parent_id)
-        case Beside(message_id):
+            return ResolvedPlacement(parent_id=parent_id)
+        case Edit(message_id):
             edited = await _message(history, keys, message_id, field="message_id", role="user")
-            return Placed(
+            return ResolvedPlacement(
                 parent_id=edited.parent_id,
                 model=await _asked_model(history, keys, edited.turn_id),
-                interprets=_anew(edited),
+                interprets=_retranslation(edited),
             )
-        case Again(reply_id) | Onward(reply_id):
+        case Regenerate(reply_id) | Continue(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
-            if isinstance(place, Again) and place.is_last and meta.leaf != reply_id:
+            if isinstance(place, Regenerate) and place.is_last and meta.leaf != reply_id:
                 raise Conflict("Another request has changed this conversation: read it again.")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
                 raise NotFound("The message that this reply answers is no longer in the history.")
             model = await _asked_model(history, keys, reply.turn_id)
-            found = Placed(
-                parent_id=answered.parent_id, answered=answered, model=model, interprets=_anew(answered)
+            found = ResolvedPlacement(
+                parent_id=answered.parent_id,
+                answered=answered,
+                model=model,
+                interprets=_retranslation(answered),
             )
-            if isinstance(place, Again):
+            if isinstance(place, Regenerate):
                 return found
-            record = await _refuse_whole(history, keys, reply)
+            record = await _refuse_complete(history, keys, reply)
             return msgspec.structs.replace(found, continued=reply, interprets=record.interprets)
 
 
-def _anew(source: MessageRecord) -> Interpreting | None:
+def _retranslation(source: MessageRecord) -> Interpreting | None:
     """Return how a source is translated again, if the message is one."""
     if (languages := source.interprets) is None:
         return None
@@ -101,7 +104,7 @@ _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Rea
 """Return how a reply ended that could be continued."""
 
 
-async def _refuse_whole(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
+async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
     """Return the turn that cut a reply. Raises Conflict if it can't be continued: it is complete, empty, or followed."""
     if reply.calls:
         raise Conflict("This reply calls tools; it can't be continued.")
@@ -131,7 +134,7 @@ async def _message(history: History, keys: Keys, message_id: str, *, field: str,
     return message
 
 
-class Brancher:
+class BranchSwitcher:
     """Changes the active branch. Its methods raise Refused."""
 
     def __init__(self, client: Redis, *, history: History, replica: str) -> None:
@@ -151,16 +154,16 @@ class Brancher:
         async with conversation.locks.writing:
             changed = await self._activate(conversation, message_id)
         if changed:
-            await self.tell(conversation, but=by)
+            await self.publish(conversation, but=by)
 
-    async def tell(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
+    async def publish(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
         """Send the newest page of the new active branch to all connections attached here."""
         conversation.forget()
         if not conversation.subscribers - {but}:
             return
-        reading = await read_steadily(self._history, conversation, limit=TOLD_MESSAGES, before=None)
+        reading = await read_branch(self._history, conversation, limit=PUBLISHED_MESSAGES, before=None)
         for subscriber in conversation.subscribers - {but}:
-            shown = page_of(conversation, reading, subscriber, limit=TOLD_MESSAGES)
+            shown = page_of(conversation, reading, subscriber, limit=PUBLISHED_MESSAGES)
             subscriber.publish(shown.page)
             if shown.wait is not None:
                 subscriber.publish(shown.wait)

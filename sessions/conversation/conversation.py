@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sessions.conversation.deletion import Deletion
-from sessions.conversation.facts import Address, Known, Locks, Published
-from sessions.conversation.other_replicas import OtherReplicas
-from sessions.conversation.reconnecting import Returning
+from sessions.conversation.deletion_notice import DeletionNotice
+from sessions.conversation.peer_state import PeerState
+from sessions.conversation.pending_resumes import PendingResumes
+from sessions.conversation.state import Address, Locks, PublishedState, StoredState
 from sessions.errors import Busy
 from sessions.events import (
     Accepted,
@@ -32,7 +32,7 @@ from sessions.events import (
 )
 from sessions.records import Meta, Owner
 from sessions.store.history.keys import Keys
-from sessions.turn.live_turn import LiveTurn, Nobody, Subscriber
+from sessions.turn.turn import NullSubscriber, Subscriber, Turn
 
 Attached = dict[Subscriber, set["Conversation"]]
 
@@ -42,17 +42,17 @@ class Conversation:
 
     def __init__(self, owner: Owner, conversation_id: str, *, attached: Attached) -> None:
         self.address = Address(owner, conversation_id, Keys.of(owner, conversation_id))
-        self.arriving: list[LiveTurn] = []
-        self.turns: list[LiveTurn] = []
+        self.accepting: list[Turn] = []
+        self.turns: list[Turn] = []
         self.subscribers: set[Subscriber] = set()
         self._attached = attached
         self.users = 0
-        self.known = Known()
-        self.published = Published()
+        self.known = StoredState()
+        self.published = PublishedState()
         self.locks = Locks()
-        self.others = OtherReplicas()
-        self.deletion = Deletion()
-        self.returning = Returning()
+        self.others = PeerState()
+        self.deletion = DeletionNotice()
+        self.resumes = PendingResumes()
 
     @property
     def owner(self) -> Owner:
@@ -72,7 +72,7 @@ class Conversation:
     @property
     def idle(self) -> bool:
         """Whether it is not needed here."""
-        return self.is_unused and not self.turns and not self.arriving and not self.others.watching
+        return self.is_unused and not self.turns and not self.accepting and not self.others.watching
 
     @property
     def is_unused(self) -> bool:
@@ -85,7 +85,7 @@ class Conversation:
         return bool(self.subscribers) or self.others.watched
 
     @property
-    def live(self) -> LiveTurn | None:
+    def live(self) -> Turn | None:
         """The turn that runs here or waits for calls, once it has its place."""
         return next((live for live in self.turns if live.has_place), None)
 
@@ -104,28 +104,28 @@ class Conversation:
         self.known.seq += 1
         return self.known.seq
 
-    def twin(self, arrival: LiveTurn) -> LiveTurn | None:
+    def earlier_duplicate(self, arrival: Turn) -> Turn | None:
         """Return the live turn of the same `client_msg_id` that came earlier, and began its exchange."""
-        earlier = [*self.turns, *self.arriving[: self.arriving.index(arrival)]]
-        begun = (live for live in earlier if live.exchange.awaited is None)
+        earlier = [*self.turns, *self.accepting[: self.accepting.index(arrival)]]
+        begun = (live for live in earlier if live.tool_round.awaited is None)
         same = arrival.send.client_msg_id
         return next((live for live in begun if live.send.client_msg_id == same), None)
 
-    def turn(self, turn_id: str | None) -> LiveTurn | None:
+    def turn(self, turn_id: str | None) -> Turn | None:
         """Return a live turn by its id."""
         return next((live for live in self.turns if live.turn.ids.turn_id == turn_id), None)
 
-    def calling(self, call_id: str) -> LiveTurn | None:
+    def calling(self, call_id: str) -> Turn | None:
         """Return the newest turn here with this call, or waiting for it."""
-        return next((live for live in reversed(self.turns) if live.exchange.has(call_id)), None)
+        return next((live for live in reversed(self.turns) if live.tool_round.has(call_id)), None)
 
-    def has_told(self, call_id: str) -> bool:
+    def has_published(self, call_id: str) -> bool:
         """Return whether a call was published recently, or waits here."""
         return call_id in self.published.calls or self.calling(call_id) is not None
 
-    def follow(self, live: LiveTurn, following: LiveTurn) -> None:
+    def follow(self, live: Turn, following: Turn) -> None:
         """Add a turn that waits for another one's calls, right behind it; queued turns follow its reply."""
-        live.exchange.following = following
+        live.tool_round.following = following
         self.turns.insert(self.turns.index(live) + 1, following)
         called, reply = live.record.reply_id, following.record.reply_id
         for queued in self.turns:
@@ -134,7 +134,7 @@ class Conversation:
         if self.known.newest_reply == called:
             self.known.newest_reply = reply
 
-    def go_on(self, live: LiveTurn, *, seq: int, watched: bool) -> None:
+    def continue_turn(self, live: Turn, *, seq: int, watched: bool) -> None:
         """Add a turn that waited on a dead replica, before all others. Attached connections know all up to `seq`."""
         self.turns.insert(0, live)
         self.known.meta = None
@@ -143,46 +143,50 @@ class Conversation:
         self.known.version += 1
         self.others.watched = watched
 
-    def blocking(self) -> list[LiveTurn]:
+    def blocking(self) -> list[Turn]:
         """Return the turns that make a new one wait or be refused: those whose end is not decided."""
         return [live for live in self.turns if not live.turn.is_over]
 
-    def claim(self, live: LiveTurn) -> list[LiveTurn]:
+    def claim(self, live: Turn) -> list[Turn]:
         """Add a turn behind those that are ending; return the ones that it interrupts. Raises Busy."""
         blocking = self.blocking()
         if blocking and live.send.on_busy == "reject":
             raise Busy(
                 "A reply is being written in this conversation. Cancel it, or send with another on_busy."
             )
-        self.arriving.remove(live)
+        self.accepting.remove(live)
         self.turns.append(live)
         return [] if live.send.on_busy == "enqueue" else blocking
 
-    def release(self, live: LiveTurn) -> None:
+    def release(self, live: Turn) -> None:
         """Remove a turn that has ended, or was never accepted."""
-        for place in (self.turns, self.arriving):
+        for place in (self.turns, self.accepting):
             if live in place:
                 place.remove(live)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
         if live.grace is not None:
             live.grace.cancel()
-        live.stages.ended.set()
-        live.stages.released.set()
+        live.milestones.ended.set()
+        live.milestones.released.set()
 
-    def before(self, live: LiveTurn) -> LiveTurn | None:
+    def before(self, live: Turn) -> Turn | None:
         """Return the turn that must end before this one begins."""
         place = self.turns.index(live)
         return self.turns[place - 1] if place else None
 
-    def cancel(self, live: LiveTurn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
+    def cancel(self, live: Turn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Decide the cut and withdraw what waits beyond it; False if the end was decided before."""
         turn_id, delivery = live.turn.ids.turn_id, live.delivery
-        handed = max([delivery.handed, *(one.handed(turn_id) for one in self.subscribers)])
-        thought = max([delivery.thought, *(one.thought(turn_id) for one in self.subscribers)])
+        sent_off = max([delivery.sent_off, *(one.sent_off(turn_id) for one in self.subscribers)])
+        reasoning_off = max(
+            [delivery.reasoning_off, *(one.reasoning_off(turn_id) for one in self.subscribers)]
+        )
         if self.others.watched:  # published text has reached other replicas and their connections
-            handed, thought = delivery.published_off, delivery.published_thought
+            sent_off, reasoning_off = delivery.published_off, delivery.published_reasoning_off
         seen_off = live.seen(seen_off)
-        cut = live.turn.cancel(cause, handed=handed, seen_off=seen_off, now=now, thought=thought)
+        cut = live.turn.cancel(
+            cause, sent_off=sent_off, seen_off=seen_off, now=now, reasoning_off=reasoning_off
+        )
         if cut is None:
             return False
         if live.delivery.playback is not None:
@@ -194,11 +198,11 @@ class Conversation:
     def attach(self, subscriber: Subscriber) -> None:
         """Attach a connection to all events from now on."""
         if not subscriber.closed:
-            self.keep_turns()
+            self.cancel_grace()
             self.subscribers.add(subscriber)
             self._attached.setdefault(subscriber, set()).add(self)
 
-    def keep_turns(self) -> None:
+    def cancel_grace(self) -> None:
         """Stop all grace periods: somebody came back."""
         for live in self.turns:
             if live.grace is not None:
@@ -211,7 +215,7 @@ class Conversation:
         if live is not None and not live.waits and live.record.accepted_seq <= seq <= self.published.seq:
             live.turn.ack(seq)
 
-    def stand_at(self, seq: int) -> None:
+    def advance_to(self, seq: int) -> None:
         """Note that attached connections know all events up to `seq`, and get the later ones."""
         self.published.followed = True
         self.published.seq = seq
@@ -226,11 +230,11 @@ class Conversation:
         """Detach a connection; what it was handed still counts."""
         for live in self.turns:
             turn_id = live.turn.ids.turn_id
-            live.delivery.handed = max(live.delivery.handed, subscriber.handed(turn_id))
-            live.delivery.thought = max(live.delivery.thought, subscriber.thought(turn_id))
+            live.delivery.sent_off = max(live.delivery.sent_off, subscriber.sent_off(turn_id))
+            live.delivery.reasoning_off = max(live.delivery.reasoning_off, subscriber.reasoning_off(turn_id))
             live.delivery.followers.discard(subscriber)
             if live.sender is subscriber and subscriber.closed:
-                live.sender = Nobody()  # a running reply keeps no reference to a closed connection
+                live.sender = NullSubscriber()  # a running reply keeps no reference to a closed connection
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
@@ -241,7 +245,7 @@ class Conversation:
         for subscriber in self.subscribers:
             subscriber.publish(event, made_at)
 
-    def publish_text(self, live: LiveTurn, text: Text) -> None:
+    def publish_text(self, live: Turn, text: Text) -> None:
         """Publish text or reasoning of a running turn."""
         self.publish(text, live.made_at)
         self.published.seq = text.seq
@@ -250,15 +254,15 @@ class Conversation:
             if live.delivery.playback is not None:
                 live.delivery.playback.say(text)
         else:
-            live.delivery.published_thought = text.off + len(text.text)
+            live.delivery.published_reasoning_off = text.off + len(text.text)
 
-    def publish_bare(self, event: ToolCall | ToolState | SourceText) -> None:
+    def publish_control(self, event: ToolCall | ToolState | SourceText) -> None:
         """Publish a call, a call's new state, or a growth of the source of a running turn."""
         self.publish(event)
         self.published.seq = event.seq
         self.known.version += 1
 
-    def publish_status(self, live: LiveTurn, status: Status) -> None:
+    def publish_status(self, live: Turn, status: Status) -> None:
         """Publish a turn's status; later connections get it, too, while there is no text."""
         live.delivery.status = status
         self.publish(status)
@@ -279,7 +283,7 @@ class Conversation:
                     self._publish_accepted_elsewhere(event)
                 case Delta() | Reasoning() | SourceText() | ToolCall() | ToolState():
                     self.publish(event)
-                    self.stand_at(event.seq)
+                    self.advance_to(event.seq)
                 case Done():
                     self.publish_done(event)
                 case Removed():
@@ -288,7 +292,7 @@ class Conversation:
 
     def publish_deleted(self, epoch: str) -> None:
         """Publish once that the conversation is gone; its requesters get their ref."""
-        if self.deletion.tell(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
+        if self.deletion.publish(epoch, Deleted(conversation_id=self.conversation_id), self.subscribers):
             self.forget()
             self.published.followed = False
             self.others.forget()
@@ -299,29 +303,29 @@ class Conversation:
             is_sender = mine is not None and subscriber is mine.sender
             ref = mine.send.ref if mine is not None and is_sender else None
             subscriber.publish(msgspec.structs.replace(event, ref=ref, content=None) if is_sender else event)
-        self.stand_at(event.seq)
+        self.advance_to(event.seq)
 
     def publish_done(self, done: Done) -> None:
         """Publish the end of a turn; it covers the seqs of deltas that nobody was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
-            live.stages.ended.set()
-        self.others.tell_end(done)
+            live.milestones.ended.set()
+        self.others.note_turn_end(done)
         first = self.published.seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
         self.published.seq = done.seq
         self.known.version += 1
 
-    def publish_accepted(self, live: LiveTurn, event: Accepted) -> None:
+    def publish_accepted(self, live: Turn, event: Accepted) -> None:
         """Publish `accepted`: to the sender with its ref, to all others with the content."""
         for subscriber in self.subscribers - {live.sender}:
             subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
         live.delivery.followers = set(self.subscribers)
-        if live.exchange.awaited is None:  # otherwise it had its place before
+        if live.tool_round.awaited is None:  # otherwise it had its place before
             self.known.newest_reply = live.record.reply_id
         self.known.seq = event.seq
         self.published.epoch = event.epoch
-        self.stand_at(event.seq)
+        self.advance_to(event.seq)
         self.known.version += 1

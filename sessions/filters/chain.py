@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from sessions.errors import Filtered
-from sessions.filters.filter_hook import Filter
 from sessions.filters.filtered_reply import FilteredReply
+from sessions.filters.interface import Filter
 
 UNREAD = frozenset(("role", "tool_choice", "tool_name", "images"))
 """Fields without text that a client wrote: choices of a few words, names of listed tools, and bytes."""

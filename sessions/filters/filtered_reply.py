@@ -9,15 +9,15 @@ import msgspec
 
 from engine.messages import ChosenToken
 from engine.text.logprobs import LogprobQueue
-from sessions.filters.filter_hook import ReplyFilter
+from sessions.filters.interface import ReplyFilter
 from sessions.filters.slices import slices
 
 
-class FilterBroken(Exception):
+class FilterContractError(Exception):
     """A filter passed text that it was not fed: a defect of the filter."""
 
 
-class Released(msgspec.Struct, frozen=True):
+class ReleasedText(msgspec.Struct, frozen=True):
     """Text that may leave now, possibly empty, and its tokens. `filtered`: the reply ends with it.
 
     `logprobs`, if requested: the tokens whose whole text has left.
@@ -36,7 +36,7 @@ class FilteredReply:
     is revealed. Each filter reads what the one before it passed.
     """
 
-    __slots__ = ("_logprobs", "_marks", "_stages", "_told", "_waiting")
+    __slots__ = ("_logprobs", "_marks", "_published", "_stages", "_waiting")
 
     def __init__(self, stages: Sequence[ReplyFilter]) -> None:
         self._stages = stages
@@ -45,34 +45,34 @@ class FilteredReply:
             deque()
         )  # where chunks begin in the waiting text, and their tokens
         self._logprobs = LogprobQueue()
-        self._told = 0  # characters at the beginning that were passed on before
+        self._published = 0  # characters at the beginning that were passed on before
 
     async def begin(self, text: str) -> None:
-        """Read the published text of a continued reply, since matches may begin in it. Raises FilterBroken."""
+        """Read the published text of a continued reply, since matches may begin in it. Raises FilterContractError."""
         if self._stages:
-            self._told = len(text)
+            self._published = len(text)
             async for part in slices(text):
                 self.feed(part, 0)
 
     async def forbids(self, text: str) -> bool:
-        """Return whether a filter ends this text, which is checked before any of it leaves. Raises FilterBroken."""
+        """Return whether a filter ends this text, which is checked before any of it leaves. Raises FilterContractError."""
         if self._stages:
             async for part in slices(text):
                 if self.feed(part, 0).filtered:
                     return True
         return self.finish().filtered
 
-    def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> Released:
-        """Take the reply's next whole characters. Raises FilterBroken."""
+    def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> ReleasedText:
+        """Take the reply's next whole characters. Raises FilterContractError."""
         if not self._stages:
-            return Released(text, tokens, logprobs=tuple(logprobs))
+            return ReleasedText(text, tokens, logprobs=tuple(logprobs))
         self._logprobs.put(logprobs)
         self._marks.append((len(self._waiting), tokens))
         self._waiting += text
         return self._release(*self._through(text, ends=False))
 
-    def finish(self) -> Released:
-        """End the reply: return the rest, or end it there by a filter. Raises FilterBroken."""
+    def finish(self) -> ReleasedText:
+        """End the reply: return the rest, or end it there by a filter. Raises FilterContractError."""
         return self._release(*self._through("", ends=True))
 
     def _through(self, text: str, *, ends: bool) -> tuple[str, bool]:
@@ -86,15 +86,15 @@ class FilteredReply:
             filtered = filtered or passed.filtered
         return text, filtered
 
-    def _release(self, text: str, filtered: bool) -> Released:  # noqa: FBT001 - a pair handed on
+    def _release(self, text: str, filtered: bool) -> ReleasedText:  # noqa: FBT001 - a pair handed on
         if not self._waiting.startswith(text):
-            raise FilterBroken("A filter passed text that is not the beginning of what it was fed.")
+            raise FilterContractError("A filter passed text that is not the beginning of what it was fed.")
         self._waiting = self._waiting[len(text) :]
         tokens = 0
         while text and self._marks and self._marks[0][0] < len(text):
             tokens += self._marks.popleft()[1]
         self._marks = deque((max(0, start - len(text)), count) for start, count in self._marks)
-        known = min(self._told, len(text))
-        self._told -= known
+        known = min(self._published, len(text))
+        self._published -= known
         text = text[known:]
-        return Released(text, tokens, filtered, self._logprobs.leave(text))
+        return ReleasedText(text, tokens, filtered, self._logprobs.leave(text))

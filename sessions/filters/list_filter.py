@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sessions.filters.filter_hook import Filter, ReplyFilter
-from sessions.filters.held_text import HeldText, Scan
+from sessions.filters.holdback import HoldbackFilter, Scan
+from sessions.filters.interface import Filter, ReplyFilter
 from sessions.filters.pattern_scan import PatternScan, PatternSet
 from sessions.filters.slices import slices
 from sessions.filters.word_list import WordList, WordScan
 
 
-class Lists:
-    """Words and patterns to look for. Raises PatternRefused, and ValueError for an empty word."""
+class MatchLists:
+    """Words and patterns to look for. Raises UnsupportedPattern, and ValueError for an empty word."""
 
     def __init__(self, words: Sequence[str], patterns: Sequence[str], *, max_chars: int) -> None:
         self._scans: list[Callable[[], Scan]] = []
@@ -23,15 +23,15 @@ class Lists:
             known = PatternSet(patterns, max_chars=max_chars)
             self._scans.append(lambda: PatternScan(known))
 
-    def begin(self) -> HeldText | None:
+    def begin(self) -> HoldbackFilter | None:
         """Return a reader of one text; None if the lists are empty."""
-        return HeldText([make() for make in self._scans]) if self._scans else None
+        return HoldbackFilter([make() for make in self._scans]) if self._scans else None
 
 
 class ListFilter(Filter):
     """Refuses messages with listed words or patterns, and ends such replies."""
 
-    def __init__(self, *, incoming: Lists, outgoing: Lists) -> None:
+    def __init__(self, *, incoming: MatchLists, outgoing: MatchLists) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 

@@ -23,7 +23,7 @@ _parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - the par
 _compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - the character classes of `re`, with case
 
 
-class PatternRefused(ValueError):
+class UnsupportedPattern(ValueError):
     """A pattern can't be used. The message says why."""
 
 
@@ -64,7 +64,7 @@ ROOT = 0
 class Program:
     """The automaton of several patterns: the edges of each state, and `ROOT`, where every match begins.
 
-    Raises PatternRefused if a pattern is invalid, may match nothing, or has matches of unbounded length or
+    Raises UnsupportedPattern if a pattern is invalid, may match nothing, or has matches of unbounded length or
     above `max_chars`.
     """
 
@@ -78,14 +78,14 @@ def _parsed(pattern: str, max_chars: int) -> Any:
     try:
         parsed = _parser.parse(pattern)
     except (re.error, ValueError, RecursionError, OverflowError) as error:
-        raise PatternRefused(f"It is not a regular expression: {error}.") from None
+        raise UnsupportedPattern(f"It is not a regular expression: {error}.") from None
     least, most = parsed.getwidth()
     if most > max_chars:
-        raise PatternRefused(
+        raise UnsupportedPattern(
             f"Its matches may be longer than {max_chars} characters: limit its repeats, as in {{1,20}}."
         )
     if least == 0:
-        raise PatternRefused("It matches the empty text.")
+        raise UnsupportedPattern("It matches the empty text.")
     return parsed
 
 
@@ -120,7 +120,7 @@ class _Builder:
                 guard = _guard(value.name, flags)
                 return tuple(Edge(edge.guards | {guard}, edge.test, edge.target) for edge in then)
             case other:
-                raise PatternRefused(f"{_OUTSIDE.get(other, other)} can't be used here.")
+                raise UnsupportedPattern(f"{_OUTSIDE.get(other, other)} can't be used here.")
 
     def _repeat(self, value: Any, flags: int, then: Edges) -> Edges:
         least, most, items = value
@@ -140,7 +140,7 @@ class _Builder:
     def _count(self, edges: Edges) -> Edges:
         self._left -= len(edges)
         if self._left < 0:
-            raise PatternRefused("It is too large: it nests repeats, or repeats many alternatives often.")
+            raise UnsupportedPattern("It is too large: it nests repeats, or repeats many alternatives often.")
         return edges
 
 
@@ -196,7 +196,7 @@ def _at_line_end(_: Before, char: str) -> bool:
 
 def _guard(name: str, flags: int) -> Guard:
     if flags & re.ASCII:
-        raise PatternRefused(r"The flag `a` can't be used with \b, \B, ^ and the like.")
+        raise UnsupportedPattern(r"The flag `a` can't be used with \b, \B, ^ and the like.")
     lines = bool(flags & re.MULTILINE)
     match name:
         case "AT_BOUNDARY":
@@ -212,4 +212,4 @@ def _guard(name: str, flags: int) -> Guard:
         case "AT_END_STRING":
             return _at_end
         case _:
-            raise PatternRefused(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")
+            raise UnsupportedPattern(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")

@@ -11,7 +11,7 @@ from sessions.filters.pattern_program import ROOT, Before, Edge, Program, before
 MOST_KNOWN = 16_384
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """A character's effect in a state. `complete_before`: a match ended before it; `complete`: one ends with it."""
 
     complete_before: bool
@@ -20,23 +20,23 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatternSet:
-    """Compiled patterns, with the transitions that scans have used so far. Raises PatternRefused as Program does."""
+    """Compiled patterns, with the transitions that scans have used so far. Raises UnsupportedPattern as Program does."""
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
         self._states = Program(patterns, max_chars=max_chars).states
         self._asks = [any(edge.guards for edge in edges) for edges in self._states]
-        self._known: dict[tuple[int, Before, str], Move] = {}
+        self._known: dict[tuple[int, Before, str], Transition] = {}
 
-    def move(self, state: int, behind: Before, char: str) -> Move:
+    def move(self, state: int, behind: Before, char: str) -> Transition:
         """Return what the next character, after `behind`, does in a state; an empty one is the end of the text."""
         if not self._asks[state]:
             behind = Before.OTHER
         return self._known.get((state, behind, char)) or self._learn(state, behind, char)
 
-    def _learn(self, state: int, behind: Before, char: str) -> Move:
+    def _learn(self, state: int, behind: Before, char: str) -> Transition:
         ways = [edge for edge in self._states[state] if all(holds(behind, char) for holds in edge.guards)]
         targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
-        move = Move(
+        move = Transition(
             complete_before=any(edge.test is None for edge in ways),
             complete=any(_is_match(edge) for target in targets for edge in self._states[target]),
             targets=targets,

@@ -15,29 +15,29 @@ AGREEING = 3
 """Hypotheses in a row: a model that knows whole sentences alone invents the same end to two beginnings of one."""
 
 
-def agreed_end(before: Sequence[str], now: str, told: int, *, finished: bool) -> int:
-    """Return up to where hypotheses say the same, word by word. All begin with the `told` characters that were told.
+def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: bool) -> int:
+    """Return up to where hypotheses say the same, word by word. All begin with the `committed` characters that were told.
 
     `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
     How they end the sentence is nothing to agree on: more comes.
     """
     if len(before) < AGREEING - 1:
-        return told
-    said = [_without_end(whole_units(one[told:], finished=True)) for one in before[1 - AGREEING :]]
-    said.append(_without_end(whole_units(now[told:], finished=finished)))
-    end = told
-    for words in zip(*said, strict=False):
+        return committed
+    hypotheses = [_without_end(whole_units(one[committed:], finished=True)) for one in before[1 - AGREEING :]]
+    hypotheses.append(_without_end(whole_units(now[committed:], finished=finished)))
+    end = committed
+    for words in zip(*hypotheses, strict=False):
         if len(set(words)) > 1:
             break
         end += len(words[0])
     return end
 
 
-def waited_end(now: str, told: int, *, read: int, wait: int, finished: bool) -> int:
+def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
     """Return the end of the words that may be told, `wait` words behind the `read` words of the source."""
-    allowed = read - wait - len(units(now[:told]))
-    newer = _without_end(whole_units(now[told:], finished=finished))
-    return told + sum(map(len, newer[: max(0, allowed)]))
+    allowed = read - wait - len(units(now[:committed]))
+    newer = _without_end(whole_units(now[committed:], finished=finished))
+    return committed + sum(map(len, newer[: max(0, allowed)]))
 
 
 def _without_end(found: list[str]) -> list[str]:

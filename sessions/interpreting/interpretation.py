@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from sessions.interpreting.source import Source
-from sessions.interpreting.translation import Ask, Place, Translation
+from sessions.interpreting.target import Alignment, SegmentDecode, Target
 from sessions.records import Interpreting, MessageRecord
 
 
@@ -32,8 +32,8 @@ class Interpretation:
         """Begin with the source in the message; `text`: the translation that was told before."""
         self.asked = asked
         self.source = Source(message.content, is_final=asked.is_final)
-        place = Place(asked.src, asked.off)
-        self.translation = Translation(asked.told, wait=asked.wait, text=text, place=place)
+        place = Alignment(asked.src, asked.off)
+        self.translation = Target(asked.told, wait=asked.wait, text=text, place=place)
         self.growing = asyncio.Lock()
         self.news = asyncio.Event()
         self._message = message
@@ -55,8 +55,8 @@ class Interpretation:
     @property
     def is_done(self) -> bool:
         """Whether all of the source is translated, and it does not grow any more."""
-        behind = self.source.text[self.translation.places[-1].src :]
-        return self.source.is_final and not behind.strip()
+        rest = self.source.text[self.translation.places[-1].src :]
+        return self.source.is_final and not rest.strip()
 
     def grow(self, new: str, *, final: bool) -> None:
         """Grow the source by what `news` of the source returned. Synchronous."""
@@ -65,16 +65,16 @@ class Interpretation:
         if self._decode is not None and self.translation.is_outdated(self.source):
             self._decode.cancel()
 
-    def begin(self, ask: Ask, decode: Decode) -> None:
+    def begin(self, ask: SegmentDecode, decode: Decode) -> None:
         """Note that a segment is being decoded."""
         self.translation.begin(ask)
         self._decode = decode
 
-    def hear(self, text: str) -> str:
+    def extend(self, text: str) -> str:
         """Take more decoded text; return what is told of it."""
-        return self.translation.hear(text, self.source)
+        return self.translation.extend(text, self.source)
 
     def end(self, *, finished: bool, enough: bool = False) -> str:
-        """Nothing is being decoded any more; gives what is told behind it. See `Translation.end`."""
+        """Nothing is being decoded any more; gives what is told behind it. See `Target.end`."""
         self._decode = None
         return self.translation.end(self.source, finished=finished, enough=enough)

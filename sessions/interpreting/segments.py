@@ -46,28 +46,28 @@ def _sentence_end(source: str, start: int, until: int, *, final: bool) -> int | 
         if character == "\n":
             return start + len(source[start:place].rstrip())
         if character in SENTENCE_ENDS:
-            behind = _behind_marks(source, place, until)
-            if _is_end(source, start, place, behind, final=final):
-                return behind
-            place = behind
+            after = _after_marks(source, place, until)
+            if _is_end(source, start, place, after, final=final):
+                return after
+            place = after
         else:
             place += 1
     return None
 
 
-def _behind_marks(source: str, place: int, until: int) -> int:
+def _after_marks(source: str, place: int, until: int) -> int:
     while place < until and (source[place] in SENTENCE_ENDS or source[place] in CLOSERS):
         place += 1
     return place
 
 
-def _is_end(source: str, start: int, place: int, behind: int, *, final: bool) -> bool:
-    """Return whether the marks from `place` to `behind` end a sentence, by the characters around them."""
-    if behind == len(source):
+def _is_end(source: str, start: int, place: int, after: int, *, final: bool) -> bool:
+    """Return whether the marks from `place` to `after` end a sentence, by the characters around them."""
+    if after == len(source):
         return final
-    if any(mark in ENDS_AT_ONCE for mark in source[place:behind]):
+    if any(mark in ENDS_AT_ONCE for mark in source[place:after]):
         return True
-    return source[behind].isspace() and not _is_abbreviation(source, start, place)
+    return source[after].isspace() and not _is_abbreviation(source, start, place)
 
 
 def _is_abbreviation(source: str, start: int, place: int) -> bool:

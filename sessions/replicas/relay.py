@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import structlog
 from redis.asyncio import Redis
 
+from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.directory import Directory
-from sessions.conversation.following import follow_up_to
+from sessions.conversation.registry import ConversationRegistry
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.replicas.shard_channels import ShardChannels
@@ -35,7 +35,7 @@ def channel_of(replica: str) -> str:
 class Relay:
     """Listens on this replica's channel, and in a cluster on the sharded channel of each live conversation.
 
-    `nudged` is called when a message of another replica waits, `unattended` when others began or stopped watching a turn,
+    `on_inbox` is called when a message of another replica waits, `on_unwatched` when others began or stopped watching a turn,
     `branched` when another branch became active.
     """
 
@@ -44,10 +44,10 @@ class Relay:
         client: Redis,
         *,
         replica: str,
-        directory: Directory,
+        directory: ConversationRegistry,
         history: History,
-        nudged: Callable[[], None],
-        unattended: Callable[[Conversation], None],
+        on_inbox: Callable[[], None],
+        on_unwatched: Callable[[Conversation], None],
         branched: Callable[[Conversation], object],
         channels: ShardChannels | None = None,
     ) -> None:
@@ -56,11 +56,11 @@ class Relay:
         self._channel = channel_of(replica)
         self._directory = directory
         self._history = history
-        self._nudged = nudged
-        self._unattended = unattended
+        self._on_inbox = on_inbox
+        self._on_unwatched = on_unwatched
         self._branched = branched
-        self._behind: list[Conversation] = []
-        self._news = asyncio.Event()
+        self._stale: list[Conversation] = []
+        self._wake = asyncio.Event()
 
     async def listen(self) -> None:
         """Take messages until cancelled."""
@@ -87,30 +87,30 @@ class Relay:
         if self._channels is None:
             return
         while True:
-            heard = await self._channels.heard.get()
-            if heard.message is not None:
-                self._try_to_take(heard.message)
-            elif (conversation := self._directory.by_key(heard.key)) is None:
-                self._nudged()
+            messages = await self._channels.messages.get()
+            if messages.message is not None:
+                self._try_to_take(messages.message)
+            elif (conversation := self._directory.by_key(messages.key)) is None:
+                self._on_inbox()
             elif conversation.published.followed and conversation.live is None:
                 self.catch_up(conversation)
 
     def _begin(self) -> None:
         """Handle a subscription of the channel. It may be a repeated one: the client reconnects by itself, and loses messages."""
-        self._nudged()
+        self._on_inbox()
         for conversation in self._directory.followed():
             self.catch_up(conversation)
 
     async def fill(self) -> None:
         """Read missed events from the journal, until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._behind:
-                conversation = self._behind.pop()
+            await self._wake.wait()
+            self._wake.clear()
+            while self._stale:
+                conversation = self._stale.pop()
                 try:
                     if (meta := await self._history.load(conversation.keys)) is not None:
-                        await follow_up_to(self._history, conversation, meta.epoch, meta.seq)
+                        await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
                 except StoreFault:
                     continue  # logged there; the conversation's next event is another reason to look
                 except StoreDown:
@@ -119,7 +119,7 @@ class Relay:
                 except Exception:  # noqa: BLE001 - as above
                     _log.exception("conversation not followed")
                 finally:
-                    self._directory.let_go(conversation)
+                    self._directory.release(conversation)
 
     def _try_to_take(self, message: bytes) -> None:
         try:
@@ -130,21 +130,21 @@ class Relay:
     def _take(self, message: bytes) -> None:
         kind, _, rest = message.partition(b" ")
         if kind == b"mail":
-            self._nudged()
+            self._on_inbox()
             return
         size, _, rest = rest.partition(b" ")
         conversation = self._directory.by_key(rest[: int(size)].decode())
         if conversation is None:
             return
-        said = rest[int(size) :]
+        body = rest[int(size) :]
         if kind == b"event":
-            self.tell(conversation, [decode_journalled(said)])
+            self.tell(conversation, [decode_journalled(body)])
         elif kind == b"watchers":
-            self._watchers(conversation, said.decode().split())
+            self._watchers(conversation, body.decode().split())
         elif kind == b"branch":
             self._branched(conversation)
         elif kind == b"deleted":
-            conversation.publish_deleted(said.decode())
+            conversation.publish_deleted(body.decode())
 
     def tell(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
         """Send attached connections an event that no turn of this replica journalled.
@@ -152,9 +152,9 @@ class Relay:
         If there is a gap before it, or the store lost it after it was published, the store is read.
         """
         conversation.forget()
-        conversation.others.hear(events[-1].seq)
+        conversation.others.note_announced(events[-1].seq)
         if (live := conversation.live) is not None and live.waits and events[-1].seq > conversation.known.seq:
-            live.exchange.lose()
+            live.tool_round.lose()
         if conversation.live is not None or not conversation.published.followed:
             return
         if events[0].seq <= conversation.published.seq + 1 <= events[-1].seq:
@@ -162,7 +162,7 @@ class Relay:
         else:
             self.catch_up(conversation)
 
-    def tell_of(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
+    def publish_turn(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
         """Like `tell`, for a conversation that may not be live here."""
         conversation = self._directory.get(turn.owner, turn.conversation_id)
         if conversation is not None:
@@ -170,12 +170,12 @@ class Relay:
 
     def catch_up(self, conversation: Conversation) -> None:
         """Request a read of the store for events that attached connections missed."""
-        if conversation not in self._behind:
+        if conversation not in self._stale:
             self._directory.hold(conversation)
-            self._behind.append(conversation)
-        self._news.set()
+            self._stale.append(conversation)
+        self._wake.set()
 
     def _watchers(self, conversation: Conversation, names: list[str]) -> None:
         others = [name for name in names if channel_of(name) != self._channel]
         conversation.others.tell(watched=bool(others))
-        self._unattended(conversation)
+        self._on_unwatched(conversation)

@@ -23,48 +23,48 @@ from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import COLLECT, POST, run_script
-from sessions.turn.calls import CallAnswer
-from sessions.turn.cancelling import Cancel
-from sessions.turn.sends import Generation, Send
-from sessions.turn.turn import Names
+from sessions.turn.cancel import Cancel
+from sessions.turn.message_request import GenerationConfig, MessageRequest
+from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.turn_state import TurnMessageIds
 
 
-class AskSend(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
+class SendRequest(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
     """Accept a message. `names`: the ids of its turn; `cancelled`: by its sender, on its way; `crowds`: is of a crowd."""
 
-    send: Send
-    generation: Generation
-    names: Names
+    send: MessageRequest
+    generation: GenerationConfig
+    names: TurnMessageIds
     cancelled: bool
     crowds: bool = False
 
 
-class AskDelete(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
+class DeleteRequest(msgspec.Struct, frozen=True, kw_only=True, tag="delete"):
     """Remove the conversation."""
 
 
-class AskAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
+class CallAnswerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="answer_call"):
     """Take a call's result or decision."""
 
     answer: CallAnswer
 
 
-class AskGrow(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
+class GrowRequest(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
     """Take more of a source."""
 
     growth: Growth
 
 
-class AskAbove(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
+class PeerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
     """A question of the floor above to its peers, about no conversation."""
 
     body: str
 
 
-Ask = AskSend | Cancel | AskDelete | AskAnswer | AskGrow | AskAbove
+RequestBody = SendRequest | Cancel | DeleteRequest | CallAnswerRequest | GrowRequest | PeerRequest
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
+class RpcRequest(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_defaults=True):
     """A request of another replica, which waits for the answer. `at_ms`: when it was posted, by the store's clock.
 
     `trace`: the ids of the client's request, for logs and spans.
@@ -74,7 +74,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_default
     sender: str
     owner: Owner
     conversation_id: str
-    ask: Ask
+    ask: RequestBody
     at_ms: int = 0
     trace: Trace = NOBODYS
 
@@ -93,7 +93,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return cls(refused.code, str(refused), refused.retryable, refused.retry_after_ms)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+class RpcResponse(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """The outcome of an order. `turn_id`, `already`: what a cancel found, or that a message was a duplicate. `state`: a call's; `grown`: a source's; `body`: the answer of the floor above."""
 
     number: str
@@ -116,7 +116,7 @@ class RefusedElsewhere(Refused):
 
 
 encode_message = msgspec.json.Encoder().encode
-decode_message = msgspec.json.Decoder(Order | Answer).decode
+decode_message = msgspec.json.Decoder(RpcRequest | RpcResponse).decode
 
 
 LOOK_S = 1.0
@@ -130,7 +130,7 @@ REMEMBERED = 1024
 _log = structlog.get_logger("midstream.rpc")
 
 
-class OwnerGone(Exception):
+class ReplicaGone(Exception):
     """The other replica is dead; its turns may be closed."""
 
 
@@ -140,28 +140,28 @@ class Rpc:
     def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client
         self._ownership = ownership
-        self._asked: dict[str, asyncio.Future[Answer]] = {}
+        self._pending: dict[str, asyncio.Future[RpcResponse]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
         self._read: list[bytes] = []  # they are still in the inbox
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Note that a message may be waiting."""
-        self._news.set()
+        self._wake.set()
 
-    async def run(self, take: Callable[[Order], None]) -> None:
+    async def run(self, take: Callable[[RpcRequest], None]) -> None:
         """Take messages until cancelled. `take` is given each order once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await self._news.wait()
-            self._news.clear()
+                    await self._wake.wait()
+            self._wake.clear()
             with suppress(StoreDown):  # the next read finds them
                 await self._empty(take)
 
-    async def ask(self, replica: str, owner: Owner, conversation_id: str, ask: Ask) -> Answer:
-        """Ask a replica and wait for its answer. Raises OwnerGone, or StoreDown if it does not answer."""
-        order = Order(
+    async def ask(self, replica: str, owner: Owner, conversation_id: str, ask: RequestBody) -> RpcResponse:
+        """Ask a replica and wait for its answer. Raises ReplicaGone, or StoreDown if it does not answer."""
+        order = RpcRequest(
             number=secrets.token_hex(8),
             sender=self._ownership.replica,
             owner=owner,
@@ -169,7 +169,7 @@ class Rpc:
             ask=ask,
             trace=current.get(),
         )
-        answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
+        answer = self._pending[order.number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._post(replica, order)
@@ -177,26 +177,26 @@ class Rpc:
         except TimeoutError:
             raise StoreDown("The server that writes this conversation does not answer.") from None
         finally:
-            del self._asked[order.number]
+            del self._pending[order.number]
 
-    async def answer(self, order: Order, answer: Answer) -> None:
+    async def answer(self, order: RpcRequest, answer: RpcResponse) -> None:
         """Answer an order. Raises StoreDown."""
         await self._post(order.sender, answer)
 
-    async def _answered(self, answer: asyncio.Future[Answer], replica: str) -> Answer:
+    async def _answered(self, answer: asyncio.Future[RpcResponse], replica: str) -> RpcResponse:
         while not answer.done():
             await asyncio.wait([answer], timeout=LOOK_S)
-            if not answer.done() and not await self._ownership.lives(replica):
-                raise OwnerGone(replica)
+            if not answer.done() and not await self._ownership.is_alive(replica):
+                raise ReplicaGone(replica)
         return answer.result()
 
-    async def _post(self, replica: str, message: Order | Answer) -> None:
+    async def _post(self, replica: str, message: RpcRequest | RpcResponse) -> None:
         written: list[str | bytes | int] = [replica, encode_message(message), KEPT_MS]
-        await run_script(self._client, POST, [box_of(replica)], written)
+        await run_script(self._client, POST, [inbox_key(replica)], written)
 
-    async def _empty(self, take: Callable[[Order], None]) -> None:
+    async def _empty(self, take: Callable[[RpcRequest], None]) -> None:
         """Read all messages. Each call removes those of the call before, so a lost answer is read again."""
-        box = [box_of(self._ownership.replica)]
+        box = [inbox_key(self._ownership.replica)]
         while True:
             read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
             now_ms, self._read = await run_script(self._client, COLLECT, box, read)
@@ -205,16 +205,16 @@ class Rpc:
             if not self._read:
                 return
 
-    def _open(self, message: bytes, now_ms: int, take: Callable[[Order], None]) -> None:
+    def _open(self, message: bytes, now_ms: int, take: Callable[[RpcRequest], None]) -> None:
         try:
             read = decode_message(message)
         except msgspec.DecodeError:  # sent by another version
             _log.warning("message not understood")
             return
-        if isinstance(read, Answer):
-            asked = self._asked.get(read.number)
-            if asked is not None and not asked.done():
-                asked.set_result(read)
+        if isinstance(read, RpcResponse):
+            pending = self._pending.get(read.number)
+            if pending is not None and not pending.done():
+                pending.set_result(read)
         elif read.number not in self._seen:  # a store that stalled may take a message twice
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
@@ -226,6 +226,6 @@ def _sha1(messages: list[bytes]) -> str:
     return hashlib.sha1(messages[-1], usedforsecurity=False).hexdigest() if messages else ""
 
 
-def box_of(replica: str) -> str:
+def inbox_key(replica: str) -> str:
     """Return the key of a replica's inbox."""
     return f"ms:mail:{replica}"

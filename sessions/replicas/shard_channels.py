@@ -30,7 +30,7 @@ WAITING = 1024
 _log = structlog.get_logger("midstream.relay")
 
 
-class Heard(msgspec.Struct, frozen=True):
+class ShardMessage(msgspec.Struct, frozen=True):
     """A message about a key; None: the channel is established now, and earlier messages may be lost."""
 
     key: str
@@ -45,11 +45,11 @@ class ShardChannels:
         self._suffix = f":to:{replica}"
         self._wanted: dict[str, asyncio.Event] = {}
         self._node_of: dict[str, str] = {}
-        self._doubted: set[str] = set()
+        self._suspect: set[str] = set()
         self._nodes: dict[str, PubSub] = {}
         self._changed = asyncio.Event()
         self._tasks: asyncio.TaskGroup
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue(WAITING)
+        self.messages: asyncio.Queue[ShardMessage] = asyncio.Queue(WAITING)
 
     def follow(self, key: str) -> None:
         """Subscribe to a key's channel. Synchronous; it is established later."""
@@ -101,9 +101,9 @@ class ShardChannels:
 
     async def _subscribe(self, channel: str) -> None:
         with store_errors():
-            if channel in self._doubted:
+            if channel in self._suspect:
                 await self._cluster.exists(channel)  # a slot that moved is found by any command
-                self._doubted.discard(channel)
+                self._suspect.discard(channel)
             node = self._cluster.get_node_from_key(channel)
             if node is None:
                 raise StoreDown("No node has the slot of a channel.")
@@ -154,17 +154,17 @@ class ShardChannels:
     async def _take(self, node: str, kind: str, channel: str, message: bytes) -> None:
         key = channel.removesuffix(self._suffix)
         if kind == "smessage":
-            await self.heard.put(Heard(key, message))
+            await self.messages.put(ShardMessage(key, message))
         elif kind == "ssubscribe" and channel in self._wanted:
             self._wanted[channel].set()
-            await self.heard.put(Heard(key, None))
+            await self.messages.put(ShardMessage(key, None))
         elif kind == "sunsubscribe" and self._node_of.get(channel) == node:  # its slot moves to another node
             self._forget(channel)
 
     def _forget(self, channel: str) -> None:
         """Note a lost channel; it is subscribed anew if it is still wanted."""
         self._node_of.pop(channel, None)
-        self._doubted.add(channel)
+        self._suspect.add(channel)
         if channel in self._wanted:
             self._wanted[channel].clear()
         self._changed.set()

@@ -6,17 +6,17 @@ Decided before the store or the engine is asked, so that a shed turn costs almos
 from __future__ import annotations
 
 from sessions.errors import Draining, Overloaded
-from sessions.shares import Shares, Subject
+from sessions.fair_share import FairShare, Subject
 
-COMING = 256
+MAX_ACCEPTING = 256
 """Concurrent messages that are being accepted: each calls the store several times, and its connections are few."""
-PLACE_CHARS = 4096
+SLOT_CHARS = 4096
 """A longer message takes more of these places: it is in memory several times until it is accepted."""
-MOST_PLACES = 16
+MAX_SLOTS = 16
 """That one message takes: long bodies are few at once, and all of them leave places for others."""
 IMAGE_BYTES = 256 * 1024 * 1024
 """Bytes of images that turns hold in memory, from their request to their end."""
-IMAGE_PLACE_BYTES = 1024 * 1024
+IMAGE_SLOT_BYTES = 1024 * 1024
 """So many bytes of a turn's images take one of those places."""
 AGAIN_MS = 1000
 
@@ -30,8 +30,8 @@ class Admitted:
     """One admitted turn: being accepted, then queued or running, and between that waiting for its calls."""
 
     __slots__ = (
+        "_accepting",
         "_calling",
-        "_coming",
         "_held",
         "_image_places",
         "_images",
@@ -44,32 +44,32 @@ class Admitted:
         self,
         subject: Subject,
         *,
-        coming: Shares | None,
-        held: Shares,
-        running: Shares,
-        calling: Shares,
-        images: Shares,
+        accepting: FairShare | None,
+        held: FairShare,
+        running: FairShare,
+        calling: FairShare,
+        images: FairShare,
         weight: int = 1,
         image_places: int = 0,
     ) -> None:
         self._subject = subject
         self._images = images
         self._image_places = image_places
-        self._coming = coming
-        self._held: Shares | None = held
+        self._accepting = accepting
+        self._held: FairShare | None = held
         self._running = running
         self._calling = calling
         self._weight = weight
-        if coming is not None:
-            coming.take(subject, weight)
+        if accepting is not None:
+            accepting.take(subject, weight)
         held.take(subject)
         images.take(subject, image_places)
 
-    def arrived(self) -> None:
+    def end_acceptance(self) -> None:
         """Note that it was accepted or refused: it needs the store no longer."""
-        if self._coming is not None:
-            self._coming.give_back(self._subject, self._weight)
-            self._coming = None
+        if self._accepting is not None:
+            self._accepting.give_back(self._subject, self._weight)
+            self._accepting = None
 
     def begin(self) -> None:
         """Start it. There is room: what was accepted is run."""
@@ -81,7 +81,7 @@ class Admitted:
 
     def hold(self, image_bytes: int) -> None:
         """It is to hold so much of images, with those that were shown before. Raises Overloaded."""
-        more = _places(image_bytes) - self._image_places
+        more = _slots(image_bytes) - self._image_places
         if more > 0 and not self._images.has_room_for(self._subject, more):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
         self.show(image_bytes)
@@ -90,10 +90,10 @@ class Admitted:
         """Change the bytes of images that it holds. It is always admitted: what was accepted is run."""
         if self._held is not None:
             self._images.give_back(self._subject, self._image_places)
-            self._image_places = _places(image_bytes)
+            self._image_places = _slots(image_bytes)
             self._images.take(self._subject, self._image_places)
 
-    def _move(self, to: Shares) -> None:
+    def _move(self, to: FairShare) -> None:
         if self._held is not None and self._held is not to:
             self._held.give_back(self._subject)
             self._held = to
@@ -101,7 +101,7 @@ class Admitted:
 
     def leave(self) -> None:
         """Stop counting it."""
-        self.arrived()
+        self.end_acceptance()
         if self._held is not None:
             self._held.give_back(self._subject)
             self._images.give_back(self._subject, self._image_places)
@@ -115,11 +115,11 @@ class Admission:
     """
 
     def __init__(self, *, at_most: int) -> None:
-        self._coming = Shares(COMING)
-        self._running = Shares(at_most)
-        self._waiting = Shares(at_most)
-        self._calling = Shares(at_most)
-        self._images = Shares(IMAGE_BYTES // IMAGE_PLACE_BYTES)
+        self._accepting = FairShare(MAX_ACCEPTING)
+        self._running = FairShare(at_most)
+        self._waiting = FairShare(at_most)
+        self._calling = FairShare(at_most)
+        self._images = FairShare(IMAGE_BYTES // IMAGE_SLOT_BYTES)
         self.draining = False
 
     def __len__(self) -> int:
@@ -146,8 +146,8 @@ class Admission:
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
-        weight, image_places = min(1 + chars // PLACE_CHARS, MOST_PLACES), _places(image_bytes)
-        if not self._coming.has_room_for(subject, weight):
+        weight, image_places = min(1 + chars // SLOT_CHARS, MAX_SLOTS), _slots(image_bytes)
+        if not self._accepting.has_room_for(subject, weight):
             raise Overloaded(_BUSY, retry_after_ms=AGAIN_MS)
         if not held.has_room_for(subject):
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
@@ -155,24 +155,26 @@ class Admission:
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
         if image_places and not self._images.has_room_for(subject, image_places):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
-        return self._admitted(subject, held, coming=self._coming, weight=weight, image_places=image_places)
+        return self._admitted(
+            subject, held, accepting=self._accepting, weight=weight, image_places=image_places
+        )
 
     def take_over(self, subject: Subject) -> Admitted:
         """Count a turn that waits for calls and was admitted elsewhere: it continues, even without room."""
-        return self._admitted(subject, self._calling, coming=None)
+        return self._admitted(subject, self._calling, accepting=None)
 
     def _admitted(
         self,
         subject: Subject,
-        held: Shares,
+        held: FairShare,
         *,
-        coming: Shares | None,
+        accepting: FairShare | None,
         weight: int = 1,
         image_places: int = 0,
     ) -> Admitted:
         return Admitted(
             subject,
-            coming=coming,
+            accepting=accepting,
             held=held,
             running=self._running,
             calling=self._calling,
@@ -182,5 +184,5 @@ class Admission:
         )
 
 
-def _places(image_bytes: int) -> int:
-    return -(-image_bytes // IMAGE_PLACE_BYTES)
+def _slots(image_bytes: int) -> int:
+    return -(-image_bytes // IMAGE_SLOT_BYTES)

@@ -14,39 +14,39 @@ from time import monotonic
 import msgspec
 import structlog
 
-from engine.door import Engine
+from engine.api import Engine
 from engine.messages import Message, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
-from sessions.conversation.guarding import Tasks
-from sessions.conversation.requests import asked_of_the_engine, asker
+from sessions.conversation.engine_requests import client_key, engine_request
+from sessions.conversation.tasks import BackgroundTasks
 from sessions.errors import ContextOverflow
 from sessions.events import Cause, Reason
+from sessions.fair_share import Subject
 from sessions.observer import Observer
-from sessions.records import Client, Owner, signed
+from sessions.records import Client, Owner, with_model
 from sessions.running.admission import Admission, Admitted
-from sessions.running.ending import note_end, sender_of
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.listed import ListedTurn
-from sessions.running.pace import Pace
-from sessions.running.replies import Replies
-from sessions.shares import Subject
+from sessions.running.replies import ReplySet
+from sessions.running.token_latency import TokenLatency
+from sessions.running.turn_end import client_of, report_end
+from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
-from sessions.turn.choosing import ModelChoice
 from sessions.turn.engine_wait import CONFIRM_S
-from sessions.turn.generating import Generator
+from sessions.turn.generator import Generator
+from sessions.turn.model_choice import ModelChoice
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompt import as_refusals, refuse_endless, refuse_unserved
-from sessions.turn.turn import Names, Turn, TurnIds
+from sessions.turn.prompt import as_refusals, refuse_oversized, refuse_unsupported
+from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
 MAX_SEED = 2**63 - 1
-ALIKE_CHARS = 4096
+AFFINITY_CHARS = 4096
 """What tells chats apart is looked for in so many characters of each message: the event loop waits for it."""
 
 _log = structlog.get_logger("midstream.turn")
 
 
-class Ask(msgspec.Struct, frozen=True):
+class EphemeralRequest(msgspec.Struct, frozen=True):
     """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
     `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
@@ -75,7 +75,7 @@ class Ask(msgspec.Struct, frozen=True):
         return sum(len(image.data) for message in self.messages for image in message.images)
 
 
-class _Prepared(msgspec.Struct, frozen=True):
+class _PreparedRequest(msgspec.Struct, frozen=True):
     """A request to the engine, before the turn has an id. `requested`: the requested model; `ignored`: ignored fields."""
 
     request: Request
@@ -84,7 +84,7 @@ class _Prepared(msgspec.Struct, frozen=True):
     prompt_tokens: int
 
 
-class _Live(msgspec.Struct, frozen=True):
+class _RunningReply(msgspec.Struct, frozen=True):
     """The caller of a turn, and its place."""
 
     owner: Owner
@@ -95,7 +95,13 @@ class EphemeralTurns:
     """The turns without a conversation that run here."""
 
     def __init__(
-        self, *, engine: Engine, policy: Policy, admission: Admission, observer: Observer, tasks: Tasks
+        self,
+        *,
+        engine: Engine,
+        policy: Policy,
+        admission: Admission,
+        observer: Observer,
+        tasks: BackgroundTasks,
     ) -> None:
         self._choice = ModelChoice(engine)
         self._policy = policy
@@ -103,17 +109,17 @@ class EphemeralTurns:
         self._generator = Generator(engine, policy.filters, shortens=False)
         self._admission = admission
         self._observer = observer
-        self._live: dict[EphemeralReply, _Live] = {}
+        self._live: dict[EphemeralReply, _RunningReply] = {}
         self._emptied = asyncio.Event()
         self._tasks = tasks
 
-    async def answer(self, owner: Owner, ask: Ask) -> EphemeralReply:
+    async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
         """Begin a turn; its reader cancels it when it leaves. Raises Refused."""
         return (await self.answers(owner, [ask])).first
 
-    async def answers(self, owner: Owner, asks: Sequence[Ask]) -> Replies:
+    async def answers(self, owner: Owner, asks: Sequence[EphemeralRequest]) -> ReplySet:
         """Begin the turns of all requests, in order; if one is refused, all are. Raises Refused."""
-        replies = Replies()
+        replies = ReplySet()
         try:
             for ask in asks:
                 for _ in range(ask.replies):
@@ -126,7 +132,7 @@ class EphemeralTurns:
         unbegun = iter(replies.all)
         for ask, one in zip(asks, prepared, strict=True):
             for number in range(ask.replies):
-                self._begin(next(unbegun), one, number, sender_of(owner, ask.client_id))
+                self._begin(next(unbegun), one, number, client_of(owner, ask.client_id))
         return replies
 
     @contextmanager
@@ -138,7 +144,7 @@ class EphemeralTurns:
         finally:
             admitted.leave()
 
-    async def count(self, owner: Owner, ask: Ask) -> int:
+    async def count(self, owner: Owner, ask: EphemeralRequest) -> int:
         """Return the number of tokens of the prompt; the work counts as a turn meanwhile. Raises Refused."""
         admitted = self._enter(owner, ask)
         try:
@@ -183,23 +189,23 @@ class EphemeralTurns:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _open(self, owner: Owner, ask: Ask, news: asyncio.Event) -> EphemeralReply:
+    def _open(self, owner: Owner, ask: EphemeralRequest, news: asyncio.Event) -> EphemeralReply:
         """Return an admitted turn. Raises Draining, Overloaded."""
         admitted = self._enter(owner, ask)
-        names = Names.new()
-        turn = Turn(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
-        reply = EphemeralReply(turn, Pace(self._observer, turn), news, streams=ask.streams)
-        self._live[reply] = _Live(owner, admitted)
+        names = TurnMessageIds.new()
+        turn = TurnState(TurnIds(conversation_id="", turn_id=names.turn_id, reply_id=names.reply_id))
+        reply = EphemeralReply(turn, TokenLatency(self._observer, turn), news, streams=ask.streams)
+        self._live[reply] = _RunningReply(owner, admitted)
         return reply
 
-    def _enter(self, owner: Owner, ask: Ask) -> Admitted:
+    def _enter(self, owner: Owner, ask: EphemeralRequest) -> Admitted:
         return self._admission.enter(Subject(str(owner), ask.group), image_bytes=ask.image_bytes)
 
-    def _begin(self, reply: EphemeralReply, prepared: _Prepared, number: int, client: Client) -> None:
+    def _begin(self, reply: EphemeralReply, prepared: _PreparedRequest, number: int, client: Client) -> None:
         """`number`: among the replies to one prompt."""
         reply.requested, reply.ignored = prepared.requested, prepared.ignored
         reply.model = prepared.request.model
-        self._live[reply].admitted.arrived()
+        self._live[reply].admitted.end_acceptance()
         reply.turn.accept(now=monotonic())
         request = _numbered(prepared.request, reply.turn_id, number)
         self._tasks.begin(self._run(reply, request, client))
@@ -209,7 +215,7 @@ class EphemeralTurns:
         if not self._live:
             self._emptied.set()
 
-    async def _prepared(self, owner: Owner, ask: Ask) -> _Prepared:
+    async def _prepared(self, owner: Owner, ask: EphemeralRequest) -> _PreparedRequest:
         """Return the request to the engine. Raises Refused."""
         requested = self._choice.asked(ask.model)
         await self._filters.check(ask.messages, ask.spec)
@@ -218,24 +224,24 @@ class EphemeralTurns:
         system = SystemPrompt(named, "" if ask.spec.raw else self._policy.system_prompt)
         if system.is_shared:
             messages = (Message("system", system.operators), *messages)
-        model, spec, tokens = await self._model_for(messages, ask, requested, asker(owner, ask.group))
-        request = asked_of_the_engine(
+        model, spec, tokens = await self._model_for(messages, ask, requested, client_key(owner, ask.group))
+        request = engine_request(
             "",
             messages,
             ask.params,
             spec=spec,
             owner=owner,
             group=ask.group,
-            conversation_id=_resemblance(ask.affinity, messages),
+            conversation_id=_affinity_key(ask.affinity, messages),
             system=system,
             answering=self._choice.answering(requested, model),
             user=ask.user,
         )
         ignored = ("tools",) if spec.shown_tools != ask.spec.shown_tools else ()
-        return _Prepared(request, requested, (*ignored, *ask.ignored), tokens)
+        return _PreparedRequest(request, requested, (*ignored, *ask.ignored), tokens)
 
     async def _model_for(
-        self, messages: Sequence[Message], ask: Ask, requested: str, client: str
+        self, messages: Sequence[Message], ask: EphemeralRequest, requested: str, client: str
     ) -> tuple[str, ReplySpec, int]:
         """Return the model, the spec that it follows, and the prompt's tokens. The client's messages are never shortened.
 
@@ -247,9 +253,9 @@ class EphemeralTurns:
             with as_refusals():
                 facts = await model.engine.ready()
                 spec = self._policy.followed(asked, facts)
-                refuse_unserved(ask.params, facts, spec, messages)
+                refuse_unsupported(ask.params, facts, spec, messages)
                 window = facts.context_tokens
-                refuse_endless(messages, facts, spec)
+                refuse_oversized(messages, facts, spec)
                 tokens = await model.engine.count_tokens(messages, client=client, spec=spec)
             if tokens >= window:
                 raise ContextOverflow(tokens=tokens, limit=window - 1)
@@ -262,9 +268,9 @@ class EphemeralTurns:
             self._observer.began(reply.turn_id, request.model, reply.turn.accepted_at or monotonic())
             outcome = await self._generator.outcome(reply, request)
             end = reply.turn.end(outcome.reason, seq=0, now=monotonic(), error=outcome.error)
-            done = signed(end, reply.requested, reply.fallback)
+            done = with_model(end, reply.requested, reply.fallback)
             reply.finish(done, stop=outcome.stop if done.reason is Reason.STOP else None)
-            note_end(self._observer, done, client)
+            report_end(self._observer, done, client)
         except Exception:  # noqa: BLE001 - a task's boundary: nobody else notices
             _log.exception("turn not ended", turn_id=reply.turn_id)
         finally:
@@ -279,14 +285,14 @@ def _numbered(request: Request, turn_id: str, number: int) -> Request:
     return msgspec.structs.replace(request, request_id=turn_id, params=params)
 
 
-def _resemblance(affinity: str, messages: Sequence[Message]) -> str:
+def _affinity_key(affinity: str, messages: Sequence[Message]) -> str:
     """Return what the turns of one chat have in common, so that one of several engines gets them all and reuses its cache."""
     if affinity:
         return f"\x00{hashlib.sha256(affinity.encode(errors='surrogatepass')).hexdigest()}"
     first_user = next((place for place, one in enumerate(messages) if one.role == "user"), len(messages))
     beginning = msgspec.json.encode(
         [
-            msgspec.structs.replace(message.without_data(), content=message.content[:ALIKE_CHARS])
+            msgspec.structs.replace(message.without_data(), content=message.content[:AFFINITY_CHARS])
             for message in messages[: first_user + 1]
         ]
     )

@@ -7,13 +7,13 @@ import secrets
 from collections.abc import Callable
 from time import monotonic
 
-from engine.messages import Called, Prefilling, Queued, Retried, Started, ToolCall
+from engine.messages import Prefilling, Queued, Retried, Started, ToolCall, ToolCallOutput
 from sessions.events import Cause, Done
-from sessions.filters.filtered_reply import Released
-from sessions.running.pace import Pace
-from sessions.running.waiting_pieces import Piece, WaitingPieces
+from sessions.filters.filtered_reply import ReleasedText
+from sessions.running.reply_buffer import Piece, ReplyBuffer
+from sessions.running.token_latency import TokenLatency
 from sessions.turn.engine_wait import EngineWait
-from sessions.turn.turn import Turn
+from sessions.turn.turn_state import TurnState
 
 MAX_WAITING_BYTES = 1024 * 1024
 """The same bound as on a socket."""
@@ -33,7 +33,7 @@ class EphemeralReply:
     """
 
     def __init__(
-        self, turn: Turn, pace: Pace, news: asyncio.Event | None = None, *, streams: bool = False
+        self, turn: TurnState, pace: TokenLatency, news: asyncio.Event | None = None, *, streams: bool = False
     ) -> None:
         self.turn = turn
         self.engine = EngineWait()
@@ -42,9 +42,9 @@ class EphemeralReply:
         self.model = ""
         self.ignored: tuple[str, ...] = ()
         self.stop: str | None = None
-        self.cut_off: Callable[[], None] = _nobody
+        self.cut_off: Callable[[], None] = _never_late
         self._pace = pace
-        self._waiting = WaitingPieces()
+        self._waiting = ReplyBuffer()
         self._news = news or asyncio.Event()
         self._seq = 0
         self._streams = streams
@@ -73,7 +73,7 @@ class EphemeralReply:
 
     def cancel(self, cause: Cause = Cause.DISCONNECT) -> None:
         """Decide the end, unless it was decided, and ask the engine to stop. Synchronous."""
-        cut = self.turn.cancel(cause, handed=self.turn.off, seen_off=None, now=monotonic())
+        cut = self.turn.cancel(cause, sent_off=self.turn.off, seen_off=None, now=monotonic())
         if cut is not None:
             self.engine.stop()
 
@@ -92,22 +92,22 @@ class EphemeralReply:
         """The fallback that answers, or empty."""
         return "" if self.model == self.requested else self.model
 
-    async def hear(self, released: Released) -> None:
+    async def add_text(self, released: ReleasedText) -> None:
         """Hand text to the reader, unless the end is decided."""
         if await self._has_room():
             seq, now = self._next()
             self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=now)
-            self._waiting.hear(released)
+            self._waiting.add_text(released)
 
-    async def think(self, released: Released) -> None:
-        """Hand on reasoning, as `hear` does text."""
+    async def add_reasoning(self, released: ReleasedText) -> None:
+        """Hand on reasoning, as `add_text` does text."""
         if await self._has_room():
             seq, now = self._next()
-            self.turn.think(tokens=released.tokens, seq=seq, now=now)
-            self._waiting.think(released)
+            self.turn.add_reasoning(tokens=released.tokens, seq=seq, now=now)
+            self._waiting.add_reasoning(released)
 
-    async def call(self, called: Called) -> None:
-        """Hand on a call, as `hear` does text."""
+    async def call(self, called: ToolCallOutput) -> None:
+        """Hand on a call, as `add_text` does text."""
         if await self._has_room():
             seq, now = self._next()
             self.turn.called(tokens=called.tokens, seq=seq, now=now)
@@ -162,5 +162,5 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def _nobody() -> None:
+def _never_late() -> None:
     """A reader that takes all at once is never late."""

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.waiting_pieces import Piece
+from sessions.running.reply_buffer import Piece
 
-MOST_REPLIES = 4
+MAX_REPLIES = 4
 """The replies of one request."""
 
 
-class Replies:
+class ReplySet:
     """Iterate it for pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Replies:
         """The first reply, whose turn names the request."""
         return self._replies[0]
 
-    def when_late(self, cut_off: Callable[[], None]) -> None:
+    def on_overflow(self, cut_off: Callable[[], None]) -> None:
         """Set what is called if the reader is too late for one of them."""
         for reply in self._replies:
             reply.cut_off = cut_off
@@ -67,7 +67,7 @@ class Replies:
                 return number, piece
         return None
 
-    def __aiter__(self) -> Replies:
+    def __aiter__(self) -> ReplySet:
         return self
 
     async def __anext__(self) -> tuple[int, Piece | None]:

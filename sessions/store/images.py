@@ -21,11 +21,11 @@ from redis.asyncio.client import Pipeline
 from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
 from engine.messages import Message
 from sessions.errors import NotFound
+from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.shares import Subject
 from sessions.store.history.keys import Keys
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import KEEP_IMAGE, piped, queue_script, run_script, store_errors
+from sessions.store.redis.client import KEEP_IMAGE, pipelined, queue_script, run_script, store_errors
 
 UNSENT_S = 3600
 """How long an image is kept that no message shows. Uploading it again prolongs that once half of it is over."""
@@ -97,7 +97,7 @@ class Images:
                     written = _written({digest: one}, renewed=True, group=group)
                     queue_script(pipe, KEEP_IMAGE, [place.key(digest)], written)
 
-            for noted in await piped(self._client, queue):
+            for noted in await pipelined(self._client, queue):
                 self._ledger.recharge(str(owner), noted)
 
     async def _list(self, owner: Owner, digests: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """Counts the bytes that are stored for each owner, and for all owners of a key or an address, and refuses what is too much.
 
-Owners and groups may hold a part of what is free in the store, as `sessions.shares` has it: the fuller the store, the smaller is each
+Owners and groups may hold a part of what is free in the store, as `sessions.fair_share` has it: the fuller the store, the smaller is each
 share, so a few can't take all of it. Redis holds the counts, by the time at which the bytes expire (`ledger.lua`):
 
 - What a message, an upload or an image will write is counted before it is written, in a round trip that is made anyway. The count
@@ -25,8 +25,8 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
 from sessions.errors import Refused, StoreDown, StoreFault
-from sessions.shares import Subject, most_of_group, most_of_owner
-from sessions.store.redis.client import ADMIT, CHARGE, piped, queue_script, store_errors
+from sessions.fair_share import Subject, group_limit, owner_limit
+from sessions.store.redis.client import ADMIT, CHARGE, pipelined, queue_script, store_errors
 from sessions.store.redis.memory import Memory
 
 JOURNAL_S = 900.0
@@ -83,7 +83,7 @@ class Ledger:
     def __init__(self, client: Redis, memory: Memory | None = None) -> None:
         self._client = client
         self._apart = isinstance(cast("object", client), RedisCluster)
-        self._owed: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._pending: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._wake = asyncio.Event()
         self.memory = memory or Memory(client)
 
@@ -95,7 +95,7 @@ class Ledger:
             for admission in admissions:
                 admission.queue(pipe)
 
-        self.check(admissions, await piped(self._client, queue))
+        self.check(admissions, await pipelined(self._client, queue))
 
     def check(self, admissions: Sequence[Admission], answers: Sequence[Any]) -> None:
         """Check the store's answers to admissions. Raises StoreFull; then their bytes are not written, and take no room."""
@@ -115,7 +115,7 @@ class Ledger:
             raise StoreFull(_LINE)
         self.memory.grew(size if lifetime_s else 0)
         ledgers = tuple(_ledgers(subject))
-        mosts = (most_of_owner(free), most_of_group(subject.group, free * len(self.memory.servers)))
+        mosts = (owner_limit(free), group_limit(subject.group, free * len(self.memory.servers)))
         args = (size, int(lifetime_s * 1000))
         if not self._apart:
             return [Admission(ledgers, (*args, *mosts[: len(ledgers)]))]
@@ -125,7 +125,7 @@ class Ledger:
         """Count bytes of a journal."""
         self.memory.grew(size)
         for ledger in _ledgers(subject):
-            self._owed[ledger][int(JOURNAL_S * 1000)] += size
+            self._pending[ledger][int(JOURNAL_S * 1000)] += size
         self._wake.set()
 
     def recharge(self, owner: str, notes: Sequence[bytes]) -> None:
@@ -140,7 +140,7 @@ class Ledger:
             return
         field, size, group = note.decode().split(" ", 2)
         for ledger in _ledgers(Subject(owner, group)):
-            self._owed[ledger][int(field)] += times * int(size)
+            self._pending[ledger][int(field)] += times * int(size)
 
     async def deleted(self, owner: str, notes: Sequence[bytes]) -> None:
         """Stop counting what was deleted, at once if the store answers. `notes`: what was counted."""
@@ -151,7 +151,7 @@ class Ledger:
     async def forget(self, owner: str) -> None:
         """Delete an owner's ledger: nothing of the owner is left."""
         ledger = f"{_OWNERS}{{{owner}}}"
-        self._owed.pop(ledger, None)
+        self._pending.pop(ledger, None)
         with store_errors():
             await self._client.unlink(ledger)
 
@@ -165,17 +165,19 @@ class Ledger:
 
     async def settle(self) -> None:
         """Write the differences so far."""
-        owed, self._owed = self._owed, defaultdict(Counter)
+        pending, self._pending = self._pending, defaultdict(Counter)
         self._wake.clear()
-        left = list(owed)
+        left = list(pending)
         try:
             while ledgers := left[:BATCH]:
                 with suppress(StoreFault):  # logged there; these are counted again when they are weighed
-                    await piped(self._client, partial(_queue, {ledger: owed[ledger] for ledger in ledgers}))
+                    await pipelined(
+                        self._client, partial(_queue, {ledger: pending[ledger] for ledger in ledgers})
+                    )
                 del left[: len(ledgers)]
         finally:
             for ledger in left:
-                self._owed[ledger].update(owed[ledger])
+                self._pending[ledger].update(pending[ledger])
                 self._wake.set()
 
 
@@ -189,8 +191,8 @@ def _ledgers(subject: Subject) -> Iterator[str]:
         yield f"{_GROUPS}{{{subject.group}}}"
 
 
-def _queue(owed: dict[str, Counter[int]], pipe: Pipeline) -> None:
-    for ledger, changes in owed.items():
+def _queue(pending: dict[str, Counter[int]], pipe: Pipeline) -> None:
+    for ledger, changes in pending.items():
         if args := [part for field, size in changes.items() if size for part in (field, size)]:
             queue_script(pipe, CHARGE, [ledger], args)
 

@@ -20,7 +20,7 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.redis.client import ENROLL, PUT, piped, run_script, store_errors
+from sessions.store.redis.client import ENROLL, PUT, pipelined, run_script, store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5
@@ -33,10 +33,7 @@ LOOK_AGAIN_S = 2 * RENEW_S
 """Looks that are further apart may have missed an outage in which leases expired."""
 FORMAT = 3
 """Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies. A lower version can't read what a higher one writes."""
-OLD_LOOK_S = 30.0
-"""How often the shared hash of replicas of 0.1.0 is read."""
 _RUNNERS = "ms:runners"
-_OLD = "ms:running"
 
 _log = structlog.get_logger("midstream.reaper")
 
@@ -56,15 +53,14 @@ _decode = msgspec.json.Decoder(RunningTurn).decode
 class Ownership:
     """The lease of this replica, and its turns. Methods raise StoreDown."""
 
-    def __init__(self, client: Redis, *, replica: str, lane: Redis | None = None) -> None:
-        """`lane`: a separate client of the store for what must not wait behind requests: the lease and ends."""
+    def __init__(self, client: Redis, *, replica: str, priority_client: Redis | None = None) -> None:
+        """`priority_client`: a separate client of the store for what must not wait behind requests: the lease and ends."""
         self._client = client
-        self._lane = lane or client
+        self._priority_client = priority_client or client
         self.replica = replica
         self._own: dict[str, RunningTurn] = {}
         self._held_until = 0.0
-        self._looked_at, self._settles_at = inf, -inf
-        self._old_look_at = 0.0
+        self._checked_at, self._settles_at = inf, -inf
         self._unread: set[bytes] = set()
         self.taken = 0
         """How often the lease was taken. More than once means that it expired, and others may have taken turns over."""
@@ -84,19 +80,19 @@ class Ownership:
         asked_at = monotonic()
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
-            if not await self._lane.pexpire(_lease(self.replica), lease_ms):
+            if not await self._priority_client.pexpire(_lease(self.replica), lease_ms):
                 await self._enroll()  # before the lease, so that older versions can be recognized
-                await run_script(self._lane, PUT, [_lease(self.replica)], [FORMAT, lease_ms])
+                await run_script(self._priority_client, PUT, [_lease(self.replica)], [FORMAT, lease_ms])
                 self.taken += 1
-                self._look(lost=True)
-            if not await self._lane.sismember(_RUNNERS, self.replica):
+                self._note_check(lost=True)
+            if not await self._priority_client.sismember(_RUNNERS, self.replica):
                 await self._enroll()
         self._held_until = asked_at + LEASE_S
 
     async def _enroll(self) -> None:
-        await run_script(self._lane, ENROLL, [_RUNNERS], [self.replica])
+        await run_script(self._priority_client, ENROLL, [_RUNNERS], [self.replica])
 
-    async def lives(self, replica: str) -> bool:
+    async def is_alive(self, replica: str) -> bool:
         """Return whether a replica's lease holds, or may have expired only because the store was down."""
         return await self.holds_lease(replica) or not self._is_settled
 
@@ -108,7 +104,7 @@ class Ownership:
     @property
     def _is_settled(self) -> bool:
         """Whether living replicas have had the time to renew their leases, since this one started or saw the store fail."""
-        return self._settles_at <= monotonic() <= self._looked_at + LOOK_AGAIN_S
+        return self._settles_at <= monotonic() <= self._checked_at + LOOK_AGAIN_S
 
     async def others(self) -> list[str]:
         """Return the other living replicas."""
@@ -117,7 +113,7 @@ class Ownership:
             dead = set(await self._dead(names))
         return [name for name in names if name not in dead]
 
-    async def give_up(self) -> None:
+    async def release_lease(self) -> None:
         """End the lease: others may close this replica's turns at once."""
         with store_errors():
             await self._client.delete(_lease(self.replica))
@@ -144,10 +140,10 @@ class Ownership:
             pipe.hset(_turns(self.replica), turn.turn_id, row)
             beside(pipe)
 
-        _, *answers = await piped(self._client, queue)
+        _, *answers = await pipelined(self._client, queue)
         return answers
 
-    def list_again(self, turns: Iterable[RunningTurn]) -> bool:
+    def relist(self, turns: Iterable[RunningTurn]) -> bool:
         """List turns that the store has as running, and nobody runs, for the reaper; return whether one was not listed.
 
         Their rows may be lost: an answer from a master that was just replaced makes a replica drop one too early.
@@ -162,7 +158,7 @@ class Ownership:
             return self._own[turn_id]
         with store_errors():
             pipe = self._client.pipeline(transaction=False)
-            for key in (_OLD, *map(_turns, await self._runners())):
+            for key in map(_turns, await self._runners()):
                 pipe.hget(key, turn_id)
             row = next(filter(None, await pipe.execute()), None)
         return _decode(row) if row else None
@@ -171,9 +167,7 @@ class Ownership:
         """Remove a turn that has ended, or was never accepted. `replica`: its replica, if not this one."""
         whose = replica or self.replica
         with store_errors():
-            await self._lane.hdel(_turns(whose), turn_id)
-            if whose != self.replica:
-                await self._client.hdel(_OLD, turn_id)
+            await self._priority_client.hdel(_turns(whose), turn_id)
         self._own.pop(turn_id, None)
 
     async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
@@ -184,7 +178,7 @@ class Ownership:
         try:
             return await self._orphans(runs)
         except BaseException:  # the store failed, or took too long
-            self._looked_at = -inf
+            self._checked_at = -inf
             raise
 
     async def _orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
@@ -196,23 +190,22 @@ class Ownership:
         for turn in left:
             if turn.replica not in (self.replica, *dead):  # it has come back, and runs its turns itself
                 del self._own[turn.turn_id]
-        self._look(lost=self.replica in dead)
+        self._note_check(lost=self.replica in dead)
         if not self._is_settled:
             return [turn for turn in left if turn.replica == self.replica]
         left = [turn for turn in left if turn.turn_id in self._own]
         for replica in dead - {self.replica}:
-            left += await self._left_by(replica)
-        with store_errors():
-            return left + await self._old_orphans()
+            left += await self._turns_of(replica)
+        return left
 
-    def _look(self, *, lost: bool) -> None:
+    def _note_check(self, *, lost: bool) -> None:
         """Note a look at a store that works. `lost`: this replica's lease is gone, so those of living ones may be."""
         now = monotonic()
-        if lost or now > self._looked_at + LOOK_AGAIN_S:
+        if lost or now > self._checked_at + LOOK_AGAIN_S:
             self._settles_at = now + SETTLE_S
-        self._looked_at = now
+        self._checked_at = now
 
-    async def _left_by(self, replica: str) -> list[RunningTurn]:
+    async def _turns_of(self, replica: str) -> list[RunningTurn]:
         """Return a dead replica's turns; none if its hash is unreadable, so that those of others can still be closed."""
         try:
             with store_errors():
@@ -265,22 +258,9 @@ class Ownership:
                 _log.warning("running turn not understood", turn_id=turn_id.decode())
             return None
 
-    async def _old_orphans(self) -> list[RunningTurn]:
-        """Return the turns in the shared hash of 0.1.0, whose replicas still run during an upgrade, or have died."""
-        if monotonic() < self._old_look_at:
-            return []
-        turns = await self._rows(_OLD)
-        dead = await self._dead({turn.replica for turn in turns})
-        left = [turn for turn in turns if turn.replica in dead]
-        self._old_look_at = 0.0 if left else monotonic() + OLD_LOOK_S
-        return left
-
 
 async def older_replicas(client: Redis) -> list[str]:
-    """Return the living replicas that can't read what this version writes, by their leases.
-
-    Replicas of version 0.1.0 are not in the set. Raises StoreDown.
-    """
+    """Return the living replicas that can't read what this version writes, by their leases. Raises StoreDown."""
     with store_errors():
         leases = [key async for key in client.scan_iter(match=_lease("*"))]
         names = [key.decode().removeprefix(_lease("")) for key in leases]

@@ -7,15 +7,14 @@ from typing import Self
 import msgspec
 from redis.asyncio import Redis
 
-from sessions.store.adoption import Adoption
-from sessions.store.belongings import Belongings
-from sessions.store.history.compacting import Compaction
+from sessions.store.history.compaction import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
 from sessions.store.history.notes import Notes
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger
+from sessions.store.owner_data import OwnerData
 from sessions.store.ownership import Ownership
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.memory import Memory
@@ -32,10 +31,9 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     images: Images
     search: Search
     sharing: Sharing
-    belongings: Belongings
+    belongings: OwnerData
     journal: Journal
     ownership: Ownership
-    adoption: Adoption
     compaction: Compaction
     ledger: Ledger
     unsettled: set[str]
@@ -48,18 +46,18 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         replica: str,
         ttl_s: float,
         durability: Durability = Durability.MEMORY,
-        lane: Redis | None = None,
+        priority_client: Redis | None = None,
         most_bytes: int | None = None,
     ) -> Self:
         """`ttl_s`: seconds for which a conversation is kept after its last turn.
 
         `most_bytes`: how much each of the store's servers may hold; None: its own limit.
 
-        `lane`: a separate client for the lease and for ends of turns, so that they do not wait behind requests.
+        `priority_client`: a separate client for the lease and for ends of turns, so that they do not wait behind requests.
         """
         index = Index(client, ttl_s=ttl_s)
         ledger = Ledger(client, Memory(client, most_bytes=most_bytes))
-        ownership = Ownership(client, replica=replica, lane=lane)
+        ownership = Ownership(client, replica=replica, priority_client=priority_client)
         history = History(client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=ledger)
         images = Images(client, ledger=ledger)
         return cls(
@@ -69,21 +67,22 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             images=images,
             search=Search(client),
             sharing=Sharing(client, history=history, ttl_s=ttl_s),
-            belongings=Belongings(client, history=history, images=images),
+            belongings=OwnerData(client, history=history, images=images),
             journal=Journal(client, replica=replica),
             ownership=ownership,
-            adoption=Adoption(client, index=index, ledger=ledger, ownership=ownership, ttl_s=ttl_s),
             compaction=Compaction(client, ttl_s=ttl_s),
             ledger=ledger,
             unsettled=set(),
         )
 
-    def over(self, lane: Redis, *, ttl_s: float, durability: Durability) -> Self:
+    def over(self, priority_client: Redis, *, ttl_s: float, durability: Durability) -> Self:
         """Return the same, with a separate client for the writes of running turns."""
         replica = self.ownership.replica
         return msgspec.structs.replace(
             self,
-            history=History(lane, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger),
-            journal=Journal(lane, replica=replica),
-            compaction=Compaction(lane, ttl_s=ttl_s),
+            history=History(
+                priority_client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger
+            ),
+            journal=Journal(priority_client, replica=replica),
+            compaction=Compaction(priority_client, ttl_s=ttl_s),
         )

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from sessions.tools.live_call import LiveCall
-from sessions.tools.patience import Patience
-from sessions.tools.places import Places
+from sessions.tools.pausable_timeout import PausableTimeout
 from sessions.tools.result_text import REASON_BYTES, RESULT_BYTES, cut_to
 from sessions.tools.server_tool import CallContext, ToolFailed, ToolLost
+from sessions.tools.slots import Slots
 
 GOODBYE_S = 1.0
 """How long running calls have to end when their source ends."""
@@ -25,8 +25,8 @@ Work = Callable[[LiveCall], Awaitable[str]]
 class Calls:
     """The calls of one source. `result_bytes`: of a result; a longer one is cut."""
 
-    def __init__(self, places: Places, *, result_bytes: int = RESULT_BYTES) -> None:
-        self._places = places
+    def __init__(self, places: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
+        self._slots = places
         self._result_bytes = result_bytes
         self._tasks: set[asyncio.Task[str]] = set()
 
@@ -39,11 +39,11 @@ class Calls:
 
         Raises ToolFailed, and ToolLost if the time is up while it runs. A cancelled caller does not wait for its end.
         """
-        patience = Patience(limit_s)
+        time_limit = PausableTimeout(limit_s)
         begun: list[asyncio.Task[str]] = []
         try:
-            async with patience.lasting():
-                call = LiveCall(context, place=await self._places.take(context.owner), patience=patience)
+            async with time_limit.lasting():
+                call = LiveCall(context, place=await self._slots.take(context.owner), time_limit=time_limit)
                 begun.append(self._begin(tool, work, call))
                 try:
                     await asyncio.wait(begun)
@@ -65,7 +65,7 @@ class Calls:
         task = asyncio.ensure_future(_worked(tool, work, call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: call.place.let_go())
+        task.add_done_callback(lambda _: call.place.release())
         task.add_done_callback(lambda done: _note(tool, done))
         return task
 

@@ -21,7 +21,7 @@ ANSWER_CHARS = 16_384
 """Characters of one text in an answer, if the form allows that many."""
 
 
-class FormRefused(ValueError):
+class UnsupportedForm(ValueError):
     """A form that is not supported. The message is for the author of the tool."""
 
 
@@ -73,19 +73,19 @@ class Form(msgspec.Struct, frozen=True):
 
 
 def form_of(schema: str) -> Form:
-    """Read a form's schema. Raises FormRefused."""
+    """Read a form's schema. Raises UnsupportedForm."""
     if len(schema.encode("utf-8", "replace")) > FORM_BYTES:
-        raise FormRefused(f"A form's schema has {FORM_BYTES} bytes at most.")
+        raise UnsupportedForm(f"A form's schema has {FORM_BYTES} bytes at most.")
     try:
         form = msgspec.json.decode(schema.encode(), type=Form)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise FormRefused(f"A form is a flat object of plain fields: {error}.") from None
+        raise UnsupportedForm(f"A form is a flat object of plain fields: {error}.") from None
     if unknown := set(form.required) - form.properties.keys():
-        raise FormRefused(f"A form requires {min(unknown)!r}, which is not one of its fields.")
+        raise UnsupportedForm(f"A form requires {min(unknown)!r}, which is not one of its fields.")
     return form
 
 
-def misfit(form: Form, content: dict[str, Any]) -> str | None:
+def validation_error(form: Form, content: dict[str, Any]) -> str | None:
     """Return why an answer does not fit the form; None if it does."""
     return next(_misfits(form, content), None)
 

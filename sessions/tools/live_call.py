@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from sessions.tools.forms import MESSAGE_CHARS, FormRefused, form_of, misfit
-from sessions.tools.patience import Patience
-from sessions.tools.places import Place
+from sessions.tools.forms import MESSAGE_CHARS, UnsupportedForm, form_of, validation_error
+from sessions.tools.pausable_timeout import PausableTimeout
 from sessions.tools.progress_feed import ProgressFeed
 from sessions.tools.server_tool import Accepted, Answer, CallContext, Dismissed, Elicitation, ToolFailed
+from sessions.tools.slots import Slot
 
 MOST_QUESTIONS = 8
 """Questions that one call may ask its user."""
@@ -20,14 +20,14 @@ MOST_QUESTIONS = 8
 class LiveCall:
     """A call whose tool runs. Once it is over, its tool reaches nobody."""
 
-    def __init__(self, context: CallContext, *, place: Place, patience: Patience) -> None:
+    def __init__(self, context: CallContext, *, place: Slot, time_limit: PausableTimeout) -> None:
         self.place = place
         self.over = asyncio.Event()
-        self._given = context
-        self._patience = patience
+        self._context = context
+        self._time_limit = time_limit
         self._feed = ProgressFeed(context.progress)
         self._questions = 0
-        self._asking: set[asyncio.Future[Answer]] = set()
+        self._open_questions: set[asyncio.Future[Answer]] = set()
         self.context: CallContext = msgspec.structs.replace(
             context, elicit=self._elicit, progress=self._feed.tell
         )
@@ -37,8 +37,8 @@ class LiveCall:
         """End the call, since nobody waits for it: open questions are dismissed, and progress is ignored."""
         self.over.set()
         self._feed.close()
-        for asking in self._asking:
-            asking.cancel()
+        for question in self._open_questions:
+            question.cancel()
 
     async def _elicit(self, elicitation: Elicitation) -> Answer:
         """Ask the user, and stop the call's clock meanwhile.
@@ -50,11 +50,11 @@ class LiveCall:
             raise ToolFailed(f"A call may ask {MOST_QUESTIONS} questions at most.")
         try:
             form = form_of(elicitation.schema)
-        except FormRefused as refusal:
+        except UnsupportedForm as refusal:
             raise ToolFailed(str(refusal)) from None
         message = elicitation.message.encode("utf-8", "replace").decode()[:MESSAGE_CHARS]
         answer = await self._answer(Elicitation(message=message, schema=elicitation.schema))
-        if isinstance(answer, Accepted) and (wrong := misfit(form, answer.content)) is not None:
+        if isinstance(answer, Accepted) and (wrong := validation_error(form, answer.content)) is not None:
             raise ToolFailed(f"The user's answer does not fit the form: {wrong}.")
         return answer
 
@@ -62,12 +62,12 @@ class LiveCall:
         """Wait for an answer. The end of the call dismisses the question, whichever task asks it."""
         if self.over.is_set():
             return Dismissed()
-        asking: asyncio.Future[Any] = asyncio.ensure_future(self._given.elicit(elicitation))
-        self._asking.add(asking)
+        question: asyncio.Future[Any] = asyncio.ensure_future(self._context.elicit(elicitation))
+        self._open_questions.add(question)
         try:
-            with self._patience.paused():
-                await asyncio.wait({asking})
+            with self._time_limit.paused():
+                await asyncio.wait({question})
         finally:
-            asking.cancel()
-            self._asking.discard(asking)
-        return Dismissed() if asking.cancelled() else asking.result()
+            question.cancel()
+            self._open_questions.discard(question)
+        return Dismissed() if question.cancelled() else question.result()

@@ -26,8 +26,8 @@ def plain(progress: Progress) -> Progress | None:
 class ProgressFeed:
     """Takes reports from any thread, and passes the newest on in the event loop. Create it in the loop."""
 
-    def __init__(self, heard: Callable[[Progress], None], *, interval_s: float = INTERVAL_S) -> None:
-        self._heard = heard
+    def __init__(self, on_progress: Callable[[Progress], None], *, interval_s: float = INTERVAL_S) -> None:
+        self._on_progress = on_progress
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
         self._lock = Lock()
@@ -55,11 +55,11 @@ class ProgressFeed:
 
     def _arm(self) -> None:
         if not self._closed:
-            self._timer = self._loop.call_at(max(self._due, self._loop.time()), self._hand_on)
+            self._timer = self._loop.call_at(max(self._due, self._loop.time()), self._flush)
 
-    def _hand_on(self) -> None:
+    def _flush(self) -> None:
         with self._lock:
             newest, self._waiting = self._newest, False
         self._due = self._loop.time() + self._interval_s
         if newest is not None and (shown := plain(newest)) is not None:
-            self._heard(shown)
+            self._on_progress(shown)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from engine.door import Stream
+from engine.api import OutputStream
 
 CONFIRM_S = 2.0
 """Seconds for the engine to confirm that it stopped."""
@@ -23,7 +23,7 @@ class EngineWait:
     __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
 
     def __init__(self) -> None:
-        self.stream: Stream | None = None
+        self.stream: OutputStream | None = None
         self.stopping = asyncio.Event()
         self.paced = False
         self._until: float | None = None

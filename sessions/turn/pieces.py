@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from engine.text.characters import floor_boundary
-from sessions.cuts import Kept
 from sessions.events import Delta, Reasoning, Text
+from sessions.truncation import KeptLength
 
 Kind = Literal["", "text", "thought", "call"]
 
 
-class Mark(NamedTuple):
+class PieceMark(NamedTuple):
     """A reply's state after one piece: its seq and kind, and the lengths so far.
 
     `src_off`: how much of a source had been read for it, if it is a translation.
@@ -24,12 +24,12 @@ class Mark(NamedTuple):
     seq: int
     kind: Kind
     chars: int
-    thought: int
+    reasoning_off: int
     tokens: int
     src_off: int | None = None
 
 
-class Pieces:
+class ReplyPieces:
     """A reply's pieces in the order of their seqs."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Pieces:
         self._turn_id = turn_id
         self._text = [text]
         self._thoughts = [reasoning]
-        self._marks = [Mark(0, "", len(text), len(reasoning), 0)]
+        self._marks = [PieceMark(0, "", len(text), len(reasoning), 0)]
         self.calls = 0
         self.reasoning_tokens = 0
         self.reasoning_s = 0.0
@@ -67,54 +67,56 @@ class Pieces:
         return "".join(self._thoughts)
 
     @property
-    def end(self) -> Mark:
+    def end(self) -> PieceMark:
         """Its current state."""
         return self._marks[-1]
 
-    def come_to(self, now: float) -> None:
+    def begin_piece(self, now: float) -> None:
         """Begin a piece. If the last one was reasoning, the model reasoned until now."""
         if self.end.kind == "thought":
             self.reasoning_s += now - self._thought_at
         self._thought_at = now
 
     @property
-    def base(self) -> Kept:
+    def base(self) -> KeptLength:
         """The state before the first piece."""
-        return Kept(self._marks[0].chars, self._marks[0].thought)
+        return KeptLength(self._marks[0].chars, self._marks[0].reasoning_off)
 
     def extend(self, text: str, *, tokens: int, seq: int, src_off: int | None = None) -> Delta:
         """Add text."""
-        _, _, chars, thought, total, _ = self.end
+        _, _, chars, reasoning_off, total, _ = self.end
         self._text.append(text)
-        self._marks.append(Mark(seq, "text", chars + len(text), thought, total + tokens, src_off))
+        self._marks.append(PieceMark(seq, "text", chars + len(text), reasoning_off, total + tokens, src_off))
         return self._delta(text, tokens=tokens, seq=seq, off=chars, src_off=src_off)
 
-    def think(self, text: str, *, tokens: int, seq: int) -> Reasoning:
+    def add_reasoning(self, text: str, *, tokens: int, seq: int) -> Reasoning:
         """Add reasoning."""
-        _, _, chars, thought, total, _ = self.end
+        _, _, chars, reasoning_off, total, _ = self.end
         self._thoughts.append(text)
         self.reasoning_tokens += tokens
-        self._marks.append(Mark(seq, "thought", chars, thought + len(text), total + tokens))
-        return self._reasoning(text, tokens=tokens, seq=seq, off=thought)
+        self._marks.append(PieceMark(seq, "thought", chars, reasoning_off + len(text), total + tokens))
+        return self._reasoning(text, tokens=tokens, seq=seq, off=reasoning_off)
 
     def call(self, *, tokens: int, seq: int) -> None:
         """Add a call."""
-        _, _, chars, thought, total, _ = self.end
+        _, _, chars, reasoning_off, total, _ = self.end
         self.calls += 1
-        self._marks.append(Mark(seq, "call", chars, thought, total + tokens))
+        self._marks.append(PieceMark(seq, "call", chars, reasoning_off, total + tokens))
 
     def first_seq(self, kind: Kind) -> int | None:
         """Return the seq of the first piece of a kind; None if there is none."""
         return next((mark.seq for mark in self._marks if mark.kind == kind), None)
 
-    def kept(self, *, seen: int, thought: int) -> Kept:
+    def kept(self, *, seen: int, reasoning_off: int) -> KeptLength:
         """Return what a cut keeps: whole characters of the seen text, and the reasoning before it, or what was seen of that.
 
         It is never less than there was before.
         """
         chars = max(self.base.chars, floor_boundary(self.text, min(seen, self.end.chars)))
         before = self._thought_before(chars)
-        return Kept(chars, max(before, floor_boundary(self.reasoning, min(thought, self.end.thought))))
+        return KeptLength(
+            chars, max(before, floor_boundary(self.reasoning, min(reasoning_off, self.end.reasoning_off)))
+        )
 
     def _thought_before(self, chars: int) -> int:
         """Return the length of the reasoning before the last text or call within `chars`."""
@@ -122,42 +124,42 @@ class Pieces:
         last = bisect_right(self._marks, chars, key=lambda mark: mark.chars) - 1
         while self._marks[last].kind == "thought":
             last -= 1
-        return max(self._marks[text].thought if chars else 0, self._marks[last].thought)
+        return max(self._marks[text].reasoning_off if chars else 0, self._marks[last].reasoning_off)
 
-    def tokens_of(self, kept: Kept) -> int:
+    def tokens_of(self, kept: KeptLength) -> int:
         """Return the tokens of the pieces that are kept whole."""
 
-        def is_beyond(mark: Mark) -> bool:
-            return mark.chars > kept.chars or mark.thought > kept.reasoning
+        def is_beyond(mark: PieceMark) -> bool:
+            return mark.chars > kept.chars or mark.reasoning_off > kept.reasoning
 
         return self._marks[bisect_left(self._marks, True, key=is_beyond) - 1].tokens
 
     def tokens_until(self, seq: int) -> int:
         """Return the tokens of the pieces up to a seq."""
-        return self._marks[self._behind(seq) - 1].tokens
+        return self._marks[self._after(seq) - 1].tokens
 
-    def told_behind(self, seq: int, *, until: int) -> list[Text]:
+    def merged_after(self, seq: int, *, until: int) -> list[Text]:
         """Return text and reasoning with seqs after `seq`, up to `until`; neighbours of a kind are merged."""
-        first, last = self._behind(seq), self._behind(until)
+        first, last = self._after(seq), self._after(until)
         runs = groupby(range(first, last), key=lambda place: self._marks[place].kind)
-        return [told for kind, places in runs if (told := self._run(kind, list(places))) is not None]
+        return [merged for kind, places in runs if (merged := self._run(kind, list(places))) is not None]
 
-    def _behind(self, seq: int) -> int:
+    def _after(self, seq: int) -> int:
         return bisect_right(self._marks, seq, key=lambda mark: mark.seq)
 
     def _run(self, kind: Kind, places: list[int]) -> Text | None:
         before, end = self._marks[places[0] - 1], self._marks[places[-1]]
         tokens = end.tokens - before.tokens
-        told: Text
+        merged: Text
         if kind == "text":
             text = self.text[before.chars : end.chars]
-            told = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars, src_off=end.src_off)
+            merged = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars, src_off=end.src_off)
         elif kind == "thought":
-            text = self.reasoning[before.thought : end.thought]
-            told = self._reasoning(text, tokens=tokens, seq=end.seq, off=before.thought)
+            text = self.reasoning[before.reasoning_off : end.reasoning_off]
+            merged = self._reasoning(text, tokens=tokens, seq=end.seq, off=before.reasoning_off)
         else:
             return None
-        return msgspec.structs.replace(told, first_seq=self._marks[places[0]].seq)
+        return msgspec.structs.replace(merged, first_seq=self._marks[places[0]].seq)
 
     def _delta(self, text: str, *, tokens: int, seq: int, off: int, src_off: int | None) -> Delta:
         return Delta(

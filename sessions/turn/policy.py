@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.door import has_feature
+from engine.api import has_feature
 from engine.messages import Message, ModelFacts
 from engine.reply_spec import ReplySpec
 from sessions.errors import BadParams

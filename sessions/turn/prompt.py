@@ -9,7 +9,7 @@ from math import ceil
 
 import msgspec
 
-from engine.door import Engine, has_feature, messages_not_served, not_served, spec_not_served
+from engine.api import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.images.image import NOT_SEEN, Seen, joined
 from engine.messages import REPLY_TOKENS, Message, ModelFacts, Params, Request
@@ -20,22 +20,22 @@ from sessions.records import MessageRecord, Meta
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.images import Images
-from sessions.turn.calls import as_written, read_as
-from sessions.turn.choosing import ModelChoice
+from sessions.turn.message_request import GenerationConfig
+from sessions.turn.model_choice import ModelChoice
 from sessions.turn.policy import SystemPrompt
-from sessions.turn.sends import Generation
+from sessions.turn.tool_calls import as_written, result_text
 
 Count = Callable[[Sequence[Message]], Awaitable[int]]
 
 
-class Room(msgspec.Struct, frozen=True):
+class ContextBudget(msgspec.Struct, frozen=True):
     """The window in tokens, and how many of them a prompt with history leaves to the reply."""
 
     window: int
     reply: int
 
     @classmethod
-    def of(cls, window: int, max_new_tokens: int) -> Room:
+    def of(cls, window: int, max_new_tokens: int) -> ContextBudget:
         """At most a quarter of the window is reserved: a longer reply may end with `length`."""
         return cls(window, min(max_new_tokens, window // 4))
 
@@ -58,23 +58,23 @@ def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
     return groups
 
 
-class Knows(msgspec.Struct, frozen=True):
+class ModelInputs(msgspec.Struct, frozen=True):
     """What a model can read beside text. What it can't is left out; a note replaces an image."""
 
     tools: bool = True
     images: bool = True
 
     @classmethod
-    def of(cls, facts: ModelFacts) -> Knows:
+    def of(cls, facts: ModelFacts) -> ModelInputs:
         """Return what this model can read."""
         return cls(has_feature(facts, "tools", "auto"), "images" in facts.features)
 
 
-ALL = Knows()
+ALL_INPUTS = ModelInputs()
 
 
 def prompt_messages(
-    system: str, records: Sequence[MessageRecord], *, knows: Knows = ALL
+    system: str, records: Sequence[MessageRecord], *, inputs: ModelInputs = ALL_INPUTS
 ) -> tuple[Message, ...]:
     """Return a branch for the model, without empty replies. The engine makes it valid for the model's template.
 
@@ -83,33 +83,38 @@ def prompt_messages(
     messages = [Message("system", system)] if system else []
     for record in records:
         if record.role == "user":
-            content, images = _seen(record, knows)
+            content, images = _user_message(record, inputs)
             messages.append(Message("user", content, images=images))
-        elif record.calls and knows.tools:
+        elif record.calls and inputs.tools:
             messages += _with_results(record)
         elif record.content or (record is records[-1] and record.reasoning and not record.calls):
-            messages.append(Message(record.role, record.content) if record.calls else _said(record))
+            messages.append(Message(record.role, record.content) if record.calls else _reply_message(record))
     return tuple(messages)
 
 
-def _seen(record: MessageRecord, knows: Knows) -> Seen:
-    if knows.images or not record.images:
+def _user_message(record: MessageRecord, inputs: ModelInputs) -> Seen:
+    if inputs.images or not record.images:
         return record.content, record.images
     return joined([*((NOT_SEEN, ()) for _ in record.images), (record.content, ())])
 
 
-def _said(record: MessageRecord) -> Message:
+def _reply_message(record: MessageRecord) -> Message:
     return Message(record.role, record.content, reasoning=record.reasoning, written=record.written)
 
 
 def _with_results(record: MessageRecord) -> list[Message]:
     """Return a reply that calls, and the outcome of each call."""
-    called = msgspec.structs.replace(_said(record), calls=tuple(map(as_written, record.calls)))
-    return [called, *(Message("tool", read_as(call), call_id=call.call_id) for call in record.calls)]
+    called = msgspec.structs.replace(_reply_message(record), calls=tuple(map(as_written, record.calls)))
+    return [called, *(Message("tool", result_text(call), call_id=call.call_id) for call in record.calls)]
 
 
 async def fit(
-    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
+    system: str,
+    records: Sequence[MessageRecord],
+    *,
+    room: ContextBudget,
+    count: Count,
+    inputs: ModelInputs = ALL_INPUTS,
 ) -> Prompt:
     """Return the newest exchanges of a branch that fit; the new user message, or the results of calls, come last.
 
@@ -118,26 +123,33 @@ async def fit(
     groups = exchanges(records)
 
     def without(dropped: int) -> tuple[Message, ...]:
-        return prompt_messages(system, _flat(groups[dropped:]), knows=knows)
+        return prompt_messages(system, _flat(groups[dropped:]), inputs=inputs)
 
     async def tokens_without(dropped: int) -> int:
         return await count(without(dropped))
 
-    dropped = await _left_out(tokens_without, len(groups) - 1, room)
+    dropped = await _dropped_count(tokens_without, len(groups) - 1, room)
     return Prompt(without(dropped), groups[dropped][0].message_id)
 
 
-async def whole(
-    system: str, records: Sequence[MessageRecord], *, room: Room, count: Count, knows: Knows = ALL
+async def fit_all(
+    system: str,
+    records: Sequence[MessageRecord],
+    *,
+    room: ContextBudget,
+    count: Count,
+    inputs: ModelInputs = ALL_INPUTS,
 ) -> Prompt:
     """Return all of a branch. Raises ContextOverflow if it does not fit the window."""
-    messages = prompt_messages(system, records, knows=knows)
+    messages = prompt_messages(system, records, inputs=inputs)
     if (tokens := await count(messages)) >= room.window:
         raise ContextOverflow(tokens=tokens, limit=room.window - 1)
     return Prompt(messages, records[0].message_id)
 
 
-async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) -> tuple[Message, ...]:
+async def shortened(
+    messages: tuple[Message, ...], *, room: ContextBudget, count: Count
+) -> tuple[Message, ...]:
     """Shorten a prompt that was made for another window. Raises ContextOverflow as `fit` does."""
     system = messages[:1] if messages[0].role == "system" else ()
     begins = [place for place, message in enumerate(messages) if message.role == "user"][1:]
@@ -148,10 +160,12 @@ async def shortened(messages: tuple[Message, ...], *, room: Room, count: Count) 
     async def tokens_without(dropped: int) -> int:
         return await count(without(dropped))
 
-    return without(await _left_out(tokens_without, len(begins), room))
+    return without(await _dropped_count(tokens_without, len(begins), room))
 
 
-async def _left_out(tokens_without: Callable[[int], Awaitable[int]], most: int, room: Room) -> int:
+async def _dropped_count(
+    tokens_without: Callable[[int], Awaitable[int]], most: int, room: ContextBudget
+) -> int:
     """Return how many of the oldest exchanges have to go. Raises ContextOverflow if the rest does not fit either."""
     limit = room.window - room.reply
     if await tokens_without(0) <= limit:
@@ -181,14 +195,14 @@ def _flat(groups: Sequence[Sequence[MessageRecord]]) -> list[MessageRecord]:
 NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
 NO_CALLS = "This model can't read tool calls and their results: leave these messages out, or name a model that calls tools."
-_UNSERVED = {"images": NO_IMAGES, "target": NO_TARGET, "tool_calls": NO_CALLS, "role": NO_CALLS}
+_UNSUPPORTED = {"images": NO_IMAGES, "target": NO_TARGET, "tool_calls": NO_CALLS, "role": NO_CALLS}
 UNKNOWN_TOKEN_BYTES = 256
 """Bytes of the longest token, if the engine does not know it: twice what large models' vocabularies have."""
 MOST_BYTES = 16 * 1024 * 1024
 """Of a branch that is to be read whole: no window holds more."""
 
 
-class Prompts:
+class HistoryPromptBuilder:
     """Reads messages from the history, and counts them with the model's tokenizer. `operators`: the operator's system prompt.
 
     `requested`: the requested model; the prompt is for it or for a fallback.
@@ -200,7 +214,7 @@ class Prompts:
         self._images = images
         self._operators = operators
 
-    def system(self, meta: Meta, generation: Generation) -> SystemPrompt:
+    def system(self, meta: Meta, generation: GenerationConfig) -> SystemPrompt:
         """Return the system prompt of a conversation's next turn."""
         named = meta.system if generation.system is None else generation.system
         return SystemPrompt(named, self._operators)
@@ -209,7 +223,7 @@ class Prompts:
         self,
         keys: Keys,
         message: MessageRecord,
-        generation: Generation,
+        generation: GenerationConfig,
         meta: Meta,
         *,
         requested: str,
@@ -231,7 +245,13 @@ class Prompts:
         return msgspec.structs.replace(prompt, messages=await self._images.shown(keys, prompt.messages))
 
     async def check(
-        self, asked: list[MessageRecord], generation: Generation, meta: Meta, *, requested: str, client: str
+        self,
+        asked: list[MessageRecord],
+        generation: GenerationConfig,
+        meta: Meta,
+        *,
+        requested: str,
+        client: str,
     ) -> None:
         """Raise ContextOverflow if a message, with the reply to continue, is too long alone; BadParams, EngineDown."""
         await self._fit(asked, generation, meta, requested=requested, client=client)
@@ -239,7 +259,7 @@ class Prompts:
     async def _fit(
         self,
         records: list[MessageRecord],
-        generation: Generation,
+        generation: GenerationConfig,
         meta: Meta,
         *,
         requested: str,
@@ -252,16 +272,16 @@ class Prompts:
         async def fitted(model: ServedModel) -> Prompt:
             with as_refusals():
                 facts = await model.engine.ready()
-                refuse_unserved(params, facts, spec)
+                refuse_unsupported(params, facts, spec)
                 if records[-1].images and "images" not in facts.features:
                     raise BadParams(NO_IMAGES, field="attachments")
-                refuse_endless(prompt_messages("", records[-1:]), facts, spec)
-                room = Room.of(facts.context_tokens, new_tokens(params, facts))
+                refuse_oversized(prompt_messages("", records[-1:]), facts, spec)
+                room = ContextBudget.of(facts.context_tokens, new_tokens(params, facts))
                 if is_cut:
                     raise ContextOverflow(tokens=None, limit=room.window - 1)
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
-                fitting = whole if generation.keeps_all else fit
-                prompt = await fitting(system, records, room=room, count=count, knows=Knows.of(facts))
+                fitting = fit_all if generation.keeps_all else fit
+                prompt = await fitting(system, records, room=room, count=count, inputs=ModelInputs.of(facts))
             return msgspec.structs.replace(prompt, model=model.name)
 
         try:
@@ -277,7 +297,7 @@ def new_tokens(params: Params, facts: ModelFacts) -> int:
     return params.max_new_tokens or facts.defaults.max_new_tokens or REPLY_TOKENS
 
 
-async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
+async def fallback_request(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
     """Return the request for the next model that serves now and can follow it; None if there is none.
 
     `shortens`: older exchanges may be left out if that model's window is smaller.
@@ -295,8 +315,8 @@ async def stand_in(choice: ModelChoice, request: Request, *, shortens: bool) -> 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
     """Return the messages in a form that this model can answer. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
-    refuse_unserved(request.params, facts, request.spec, request.messages)
-    room = Room.of(facts.context_tokens, new_tokens(request.params, facts))
+    refuse_unsupported(request.params, facts, request.spec, request.messages)
+    room = ContextBudget.of(facts.context_tokens, new_tokens(request.params, facts))
     count = partial(engine.count_tokens, client=request.client, spec=request.spec)
     if shortens:
         return await shortened(request.messages, room=room, count=count)
@@ -316,7 +336,7 @@ def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
     return texts
 
 
-def refuse_endless(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
+def refuse_oversized(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """Refuse a prompt that can't fit by its bytes, before tokenizing it, which takes long. Raises ContextOverflow.
 
     Templates may strip white space: it counts only beyond the length of all else. Reasoning, which they may drop, does not count.
@@ -336,14 +356,14 @@ def _length(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def refuse_unserved(
+def refuse_unsupported(
     params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN, messages: Sequence[Message] = ()
 ) -> None:
     """Refuse, by its field's name, what this model would ignore or can't do. Raises BadParams."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
     if field is not None:
         other = f"`{field}` can't be followed by the engine behind this server."
-        raise BadParams(_UNSERVED.get(field, other), field=field)
+        raise BadParams(_UNSUPPORTED.get(field, other), field=field)
 
 
 @contextmanager

@@ -1,305 +1,423 @@
-"""The state machine of a turn: pure, without a clock, with exactly one end.
-
-    CLAIMED ──accept──► ACCEPTED ──extend──► STREAMING ──end──► ENDED
-       │                   │                     │                ▲
-       └──────cancel───────┴───────cancel────────┴──► ENDING ──end┘
-
-A claimed turn that is cancelled is still accepted before it ends, since its message is in the history.
-"""
+"""A turn as it runs on this replica, and the connections that follow it."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from enum import StrEnum
-from typing import Self
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import msgspec
 
-from sessions.cuts import Kept
-from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Reasoning, Timing, Usage
-from sessions.turn.pieces import Pieces
+from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.interpreting.interpretation import Interpretation
+from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
+from sessions.turn.engine_wait import EngineWait
+from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
+from sessions.turn.tool_calls import ToolCalls
+from sessions.turn.turn_journal import TurnJournal
+from sessions.turn.turn_state import TurnIds, TurnState
 
 
-class TurnState(StrEnum):
-    """The state of a turn."""
-
-    CLAIMED = "claimed"
-    ACCEPTED = "accepted"
-    STREAMING = "streaming"
-    ENDING = "ending"
-    ENDED = "ended"
-
-
-# Used for every delta: looking up an enum's members is slow.
-_STREAMING = TurnState.STREAMING
-_SPEAKS = (TurnState.STREAMING, TurnState.ACCEPTED)
-_OVER = (TurnState.ENDING, TurnState.ENDED)
-
-
-class IllegalTransition(Exception):
-    """The turn's state does not allow this transition: a defect of the caller."""
-
-
-class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The ids of a turn and of its reply."""
-
-    conversation_id: str
-    turn_id: str
-    reply_id: str
-
-
-class Names(msgspec.Struct, frozen=True):
-    """The ids of a new turn and its two messages."""
-
-    turn_id: str
-    message_id: str
-    reply_id: str
-
-    @classmethod
-    def new(cls) -> Self:
-        """Return random ids."""
-        return cls(*(f"{kind}_{secrets.token_urlsafe(12)}" for kind in ("turn", "msg", "msg")))
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """The decision of a cancel: who, when, how much of the reply is kept, and how much had been sent."""
-
-    cause: Cause
-    at: float
-    kept: Kept
-    handed: Kept
+class Subscriber(Protocol):
+    """An attached connection, as conversations see it. No method waits."""
 
     @property
-    def chars(self) -> int:
-        """How much of its text is kept."""
-        return self.kept.chars
+    def closed(self) -> bool:
+        """Whether it has left for good."""
+        ...
 
-    @property
-    def is_rollback(self) -> bool:
-        """Whether the exchange is removed from the history."""
-        return self.cause is Cause.ROLLBACK
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Deliver an event; one that it does not `understand` is left out, and the next one covers its seqs.
+
+        `made_at`: for text, when the engine made it, if that is known.
+        """
+        ...
+
+    def understands(self, event: Event) -> bool:
+        """Return whether it understands such events."""
+        ...
+
+    def sent_off(self, turn_id: str) -> int:
+        """Return the furthest offset of the turn's text that was handed to the transport."""
+        ...
+
+    def reasoning_off(self, turn_id: str) -> int:
+        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
+        ...
+
+    def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
+        """Withdraw what waits of the turn beyond `chars` of its text and `reasoning_off` of its reasoning."""
+        ...
 
 
-class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's counts of a turn; None if it died or did not confirm.
+class NullSubscriber:
+    """A sender that is not here: nothing is delivered to it."""
 
-    `dropped_tokens`: generated tokens of hypotheses that were not published.
+    closed = True
+
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Drop it."""
+
+    def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
+        """Nothing."""
+        return False
+
+    def sent_off(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
+        """Nothing."""
+        return 0
+
+    def reasoning_off(self, turn_id: str) -> int:  # noqa: ARG002 - as above
+        """Nothing."""
+        return 0
+
+    def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
+        """Nothing waits here."""
+
+
+class DeliveryState:
+    """How far a turn's events were delivered. `sent_off`: to connections that left; `unsaved`: they were told that its text is not journalled.
+
+    `followers`: the connections that have all of it; `status`: the last published one; `fallback`: the answering model that the
+    store knows of; `settled`: up to where the store has matching source and target of an interpretation. `end`: how it ends,
+    before that is published. `reasoning_off` and `published_reasoning_off`: like `sent_off` and `published_off`, for its reasoning.
+    `playback`: who speaks it, if anybody does.
     """
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int | None = None
-    steps_after: int | None = None
-    dropped_tokens: int = 0
+    __slots__ = (
+        "end",
+        "fallback",
+        "followers",
+        "playback",
+        "published_off",
+        "published_reasoning_off",
+        "reasoning_off",
+        "sent_off",
+        "settled",
+        "status",
+        "unsaved",
+    )
+
+    def __init__(self, playback: Playback | None = None) -> None:
+        self.playback = playback
+        self.followers: set[Subscriber] = set()
+        self.sent_off = self.reasoning_off = 0
+        self.published_off = self.published_reasoning_off = 0
+        self.end: Done | None = None
+        self.status: Status | None = None
+        self.unsaved = False
+        self.fallback = ""
+        self.settled = 0
+
+
+class TurnMilestones:
+    """Events that others wait for. `ready`: messages can be accepted behind it; `released`: its end is saved, too.
+
+    `accepted`: whether it was; `ended`: its end was published, or it was never accepted.
+    """
+
+    __slots__ = ("accepted", "ended", "ready", "released")
+
+    def __init__(self) -> None:
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.released = asyncio.Event()
+
+
+class AcceptanceState:
+    """How it arrived. `was_attached`: whether its sender was attached before; `forwarded`: the replica that it was forwarded to.
+
+    `revoked`: its conversation was deleted before it was accepted. `hold`: counts the bytes of the images that it is to show.
+    """
+
+    __slots__ = ("forwarded", "hold", "revoked", "was_attached")
+
+    def __init__(self) -> None:
+        self.was_attached = False
+        self.forwarded: str | None = None
+        self.revoked = False
+        self.hold: Callable[[int], None] = _no_count
+
+
+def _no_count(_: int) -> None:
+    """Of turns that were counted elsewhere."""
+
+
+class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that waits for the calls of a reply, as stored for the replica that continues it.
+
+    `follows`: the turn that called; `message_id`: its reply, and `parent_id` the parent of that. `round`: the number of earlier
+    turns of the exchange that called; `model`: the requested one. `then`: how to generate its reply, if a result specified it.
+    """
+
+    turn_id: str
+    reply_id: str
+    follows: str
+    message_id: str
+    parent_id: str
+    round: int
+    model: str
+    digest: str
+    send: MessageRequest
+    generation: GenerationConfig
+    then: GenerationConfig | None = None
+
+    def encoded(self) -> bytes:
+        """Return the stored form: the reply comes first, for scripts."""
+        return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
+
+    @classmethod
+    def decoded(cls, kept: bytes) -> WaitingTurn:
+        """Read the stored form."""
+        return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=WaitingTurn)
+
+    def record(self) -> TurnRecord:
+        """Return the turn, which is not accepted yet."""
+        return TurnRecord(
+            turn_id=self.turn_id,
+            client_msg_id=self.send.client_msg_id,
+            digest=self.digest,
+            message_id=self.message_id,
+            reply_id=self.reply_id,
+            parent_id=self.parent_id,
+            accepted_seq=0,
+            model=self.model,
+            follows=self.follows,
+        )
+
+
+class ToolRound:
+    """A turn's place among the turns that answer one message.
+
+    `calls`: those of its reply so far, and `has_more`: there are more than are carried out; `awaited`: the calls of the turn
+    that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
+    changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
+    once it has ended. `idle`: no server tool runs here for it.
+    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
+    translates, if it does.
+    """
+
+    __slots__ = (
+        "_running_tools",
+        "awaited",
+        "base",
+        "calls",
+        "following",
+        "generation",
+        "has_more",
+        "idle",
+        "interpretation",
+        "is_lost",
+        "news",
+        "round",
+        "then",
+    )
+
+    def __init__(
+        self, generation: GenerationConfig, *, awaited: ToolCalls | None = None, rounds: int = 0
+    ) -> None:
+        self.generation = generation
+        self.then: GenerationConfig | None = None
+        self.calls = ToolCalls()
+        self.has_more = False
+        self.awaited = awaited
+        self.base: MessageRecord | None = None
+        self.interpretation: Interpretation | None = None
+        self.round = rounds
+        self.news = asyncio.Event()
+        self.following: Turn | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running_tools = 0
+        self.is_lost = False
+
+    def lose(self) -> None:
+        """Note that another replica continues it, and wake up what waits here."""
+        self.is_lost = True
+        self.news.set()
+
+    @contextmanager
+    def running_tool(self) -> Iterator[None]:
+        """Note that a server tool runs while the context lasts."""
+        self._running_tools += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._running_tools -= 1
+            if not self._running_tools:
+                self.idle.set()
+
+    def has(self, call_id: str) -> bool:
+        """Return whether a call belongs to its reply, or to those that it waits for."""
+        return self.of(call_id) is not None
+
+    def of(self, call_id: str) -> ToolCalls | None:
+        """Return the group of calls that a call belongs to."""
+        several = (self.calls, self.awaited)
+        return next((calls for calls in several if calls is not None and calls.get(call_id)), None)
 
 
 class Turn:
-    """One user message and its reply. Times are seconds of any monotonic clock."""
+    """A turn as it runs here.
+
+    `record.done`: how it ended, once published. `failure`: why it can't run; `engine`: its wait for the engine; `grace`: the
+    timer that cancels it if nobody comes back.
+    """
 
     __slots__ = (
-        "_acked_tokens",
-        "_first_at",
-        "_started_at",
-        "accepted_at",
-        "count",
-        "cut",
-        "ids",
-        "pieces",
-        "state",
+        "acceptance",
+        "delivery",
+        "engine",
+        "failure",
+        "grace",
+        "journal",
+        "milestones",
+        "record",
+        "send",
+        "sender",
+        "tool_round",
+        "turn",
     )
 
-    def __init__(self, ids: TurnIds) -> None:
-        self.ids = ids
-        self.state = TurnState.CLAIMED
-        self.pieces = Pieces(conversation_id=ids.conversation_id, turn_id=ids.turn_id)
-        self.cut: Cut | None = None
-        self.count = EngineCount()
-        self._acked_tokens: int | None = None
-        self.accepted_at: float | None = None
-        self._started_at: float | None = None
-        self._first_at: float | None = None
+    def __init__(
+        self,
+        turn: TurnState,
+        record: TurnRecord,
+        send: MessageRequest,
+        sender: Subscriber,
+        *,
+        tool_round: ToolRound | None = None,
+        playback: Playback | None = None,
+    ) -> None:
+        self.turn = turn
+        self.tool_round = tool_round or ToolRound(GenerationConfig())
+        self.record = record
+        self.send = send
+        self.sender = sender
+        self.acceptance = AcceptanceState()
+        self.milestones = TurnMilestones()
+        self.delivery = DeliveryState(playback)
+        self.engine = EngineWait()
+        self.journal: TurnJournal | None = None
+        self.failure: Failure | None = None
+        self.grace: asyncio.TimerHandle | None = None
 
-    @property
-    def text(self) -> str:
-        """The reply so far; once cancelled, the part that is kept."""
-        return self.pieces.text if self.cut is None else self.pieces.text[: self.cut.kept.chars]
-
-    @property
-    def reasoning(self) -> str:
-        """The reasoning so far; once cancelled, the part that is kept."""
-        return self.pieces.reasoning if self.cut is None else self.pieces.reasoning[: self.cut.kept.reasoning]
-
-    @property
-    def off(self) -> int:
-        """Length of its text."""
-        return self.pieces.end.chars
-
-    @property
-    def calls(self) -> int:
-        """The number of its calls."""
-        return self.pieces.calls
-
-    @property
-    def text_seq(self) -> int | None:
-        """The seq of its first delta."""
-        return self.pieces.first_seq("text")
-
-    @property
-    def reasoning_seq(self) -> int | None:
-        """The seq of its first reasoning."""
-        return self.pieces.first_seq("thought")
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the reply has begun: with text, reasoning or a call."""
-        return self._first_at is not None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its end is decided."""
-        return self.state in _OVER
-
-    def go_on_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
-        """Continue a reply of this length, which no cancel shortens. Call it before the first piece."""
-        if self.has_begun:
-            raise IllegalTransition(f"another beginning in {self.state}")
-        ids = self.ids = msgspec.structs.replace(self.ids, reply_id=reply_id)
-        self.pieces = Pieces(
-            conversation_id=ids.conversation_id, turn_id=ids.turn_id, text=text, reasoning=reasoning
+    @classmethod
+    def waiting(cls, following: WaitingTurn, calls: ToolCalls, sender: Subscriber) -> Turn:
+        """Make a turn that waits for calls; it has its place already."""
+        ids = TurnIds(
+            conversation_id=following.send.conversation_id,
+            turn_id=following.turn_id,
+            reply_id=following.reply_id,
         )
-        if self.cut is not None:
-            self.cut = msgspec.structs.replace(self.cut, kept=self.pieces.base, handed=self.pieces.base)
+        tool_round = ToolRound(following.generation, awaited=calls, rounds=following.round)
+        tool_round.then = following.then
+        live = cls(TurnState(ids), following.record(), following.send, sender, tool_round=tool_round)
+        live.milestones.accepted.set_result(True)
+        return live
 
-    def accept(self, *, now: float) -> None:
-        """Accept: the user's message is in the history."""
-        if self.accepted_at is not None:
-            raise IllegalTransition(f"accept in {self.state}")
-        self.accepted_at = now
-        if self.state is TurnState.CLAIMED:
-            self.state = TurnState.ACCEPTED
-
-    def start(self, *, prompt_tokens: int, cached_tokens: int, now: float) -> None:
-        """Start: the engine took the request out of its queue. After a retry or a preemption a turn starts again."""
-        if (
-            self._first_at is not None
-        ):  # preempted after its first text: its waiting and prefill times were counted
-            return
-        self._started_at = now
-        self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
-
-    def extend(self, text: str, *, tokens: int, seq: int, now: float, src_off: int | None = None) -> Delta:
-        """Add text. Raises IllegalTransition once the end is decided."""
-        self._speak(now)
-        return self.pieces.extend(text, tokens=tokens, seq=seq, src_off=src_off)
-
-    def think(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
-        """Add reasoning. Raises IllegalTransition once the end is decided."""
-        self._speak(now)
-        return self.pieces.think(text, tokens=tokens, seq=seq)
-
-    def called(self, *, tokens: int, seq: int, now: float) -> None:
-        """Add a call. Raises IllegalTransition once the end is decided."""
-        self._speak(now)
-        self.pieces.call(tokens=tokens, seq=seq)
-
-    def _speak(self, now: float) -> None:
-        """Begin a piece of the reply."""
-        if self.state not in _SPEAKS:
-            raise IllegalTransition(f"a piece in {self.state}")
-        self.state = _STREAMING
-        self.pieces.come_to(now)
-        if self._first_at is None:
-            self._first_at = now
-
-    def ack(self, seq: int) -> None:
-        """Note that a reader has all text up to a seq; the furthest reader counts."""
-        self._acked_tokens = max(self._acked_tokens or 0, self.pieces.tokens_until(seq))
-
-    def cancel(
-        self, cause: Cause, *, handed: int, seen_off: int | None, now: float, thought: int = 0
-    ) -> Cut | None:
-        """Decide the cut, once: at what was handed to a transport, or seen if that is less. None: too late.
-
-        `thought`: how much of its reasoning was handed.
-        """
-        if self.is_over:
-            return None
-        base = self.pieces.base
-        seen = handed if seen_off is None else min(handed, seen_off)
-        kept = base if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, thought=thought)
-        left = Kept(max(base.chars, min(handed, self.off)), max(thought, kept.reasoning))
-        self.cut = Cut(cause, now, kept, left)
-        self.state = TurnState.ENDING
-        return self.cut
-
-    def shorten(self, seen: int) -> None:
-        """Less of the text was seen than the cut says, which is decided and not told so far."""
-        if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
-            kept = self.pieces.kept(seen=seen, thought=self.cut.kept.reasoning)
-            self.cut = msgspec.structs.replace(self.cut, kept=kept)
-
-    def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
-        """End the turn. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
-        if self.state is TurnState.ENDED or self.accepted_at is None:
-            raise IllegalTransition(f"end in {self.state}")
-        self.state = TurnState.ENDED
-        cut, text = self.cut, self.text
-        if cut is not None:
-            reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
-            error = None
-        elif reason is Reason.STOP and self.calls:
-            reason = Reason.TOOLS
-        return Done(
-            conversation_id=self.ids.conversation_id,
-            turn_id=self.ids.turn_id,
-            message_id=self.ids.reply_id,
-            seq=seq,
-            reason=reason,
-            chars=len(text),
-            usage=self._usage(reason),
-            timing=self._timing(self.accepted_at, now),
-            text_sha256=hashlib.sha256(text.encode()).hexdigest(),
-            saved=True,
-            removed=cut is not None and cut.is_rollback and self.pieces.base == Kept(0),
-            cancel=None if cut is None else self._cancel_facts(cut, now),
-            error=error,
-            reasoning_chars=len(self.reasoning),
+    def following(self) -> WaitingTurn:
+        """Return this waiting turn as it is stored."""
+        return WaitingTurn(
+            turn_id=self.record.turn_id,
+            reply_id=self.record.reply_id,
+            follows=self.record.follows,
+            message_id=self.record.message_id,
+            parent_id=self.record.parent_id or "",
+            round=self.tool_round.round,
+            model=self.record.model,
+            digest=self.record.digest,
+            send=self.send,
+            generation=self.tool_round.generation,
+            then=self.tool_round.then,
         )
 
-    def _usage(self, reason: Reason) -> Usage:
-        made = self.pieces.end.tokens
-        generated = made if self.count.generated_tokens is None else self.count.generated_tokens
-        whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
-        kept = (
-            generated - self.count.dropped_tokens
-            if whole
-            else made
-            if self.cut is None
-            else self.pieces.tokens_of(self.cut.kept)
+    def begin_reply(self) -> None:
+        """Note that its calls are settled: its reply is generated as their last result asked, if it did."""
+        if (then := self.tool_round.then) is not None:
+            self.tool_round.generation = then
+            self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
+
+    def seen(self, seen_off: int | None) -> int | None:
+        """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""
+        if (playback := self.delivery.playback) is None:
+            return seen_off
+        return playback.heard if seen_off is None else min(seen_off, playback.heard)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the calls of the turn before it."""
+        return self.tool_round.awaited is not None and self.turn.accepted_at is None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it is in the history: it was accepted, or follows one that was."""
+        return self.tool_round.awaited is not None or self.turn.accepted_at is not None
+
+    def continue_from(self, reply: MessageRecord) -> None:
+        """Continue a reply that was cut; attached connections have it."""
+        self.tool_round.base = reply
+        self.turn.continue_from(reply.message_id, text=reply.content, reasoning=reply.reasoning)
+        self.delivery.published_off, self.delivery.published_reasoning_off = (
+            len(reply.content),
+            len(reply.reasoning),
         )
-        sent = made if self.cut is None else self.pieces.tokens_of(self.cut.handed)
-        return Usage(
-            prompt_tokens=self.count.prompt_tokens,
-            cached_tokens=self.count.cached_tokens,
-            generated_tokens=generated,
-            sent_tokens=sent,
-            acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
-            wasted_tokens=max(0, generated - kept),
-            reasoning_tokens=self.pieces.reasoning_tokens,
-            reasoning_ms=round(self.pieces.reasoning_s * 1000, 3) if self.pieces.reasoning_tokens else None,
+        self.record = msgspec.structs.replace(
+            self.record, reply_id=reply.message_id, continues=ContinuedReply.of(reply)
         )
 
-    def _timing(self, accepted_at: float, now: float) -> Timing:
-        def since(at: float | None) -> float | None:
-            return None if at is None else round((at - accepted_at) * 1000, 3)
+    def call_events(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
+        """Return the events of its calls, and of awaited ones, with seqs after `after` up to `until`."""
+        place, told = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
+        for call in self.tool_round.calls.records:
+            told += (
+                call.told(conversation_id=place, turn_id=self.record.turn_id),
+                call.moved(conversation_id=place, turn_id=self.record.turn_id),
+            )
+        for call in self.tool_round.awaited.records if self.tool_round.awaited is not None else ():
+            told.append(call.moved(conversation_id=place, turn_id=self.record.follows))
+        return [event for event in told if event is not None and after < event.seq <= until]
 
-        return Timing(
-            queued_ms=since(self._started_at),
-            first_token_ms=since(self._first_at),
-            total_ms=round((now - accepted_at) * 1000, 3),
+    def choose(self, model: str) -> TurnRecord:
+        """Note the answering model, the requested one or a fallback; return the record."""
+        fallback = "" if model == self.record.model else model
+        self.record = msgspec.structs.replace(self.record, fallback=fallback)
+        return self.record
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether text or an end was published that the store is not known to have."""
+        return self.delivery.unsaved or (
+            self.milestones.ended.is_set() and not self.milestones.released.is_set()
         )
 
-    def _cancel_facts(self, cut: Cut, now: float) -> CancelFacts:
-        latency_ms = round((now - cut.at) * 1000, 3)
-        return CancelFacts(cause=cut.cause, latency_ms=latency_ms, steps_after=self.count.steps_after)
+    @property
+    def made_at(self) -> float | None:
+        """When the engine made the current text; None if unknown, or if it is delayed on purpose."""
+        stream = self.engine.stream
+        return None if stream is None or self.engine.paced else stream.made_at
+
+    @property
+    def published_text(self) -> str:
+        """The part of the reply that was published."""
+        return self.turn.text[: self.delivery.published_off]
+
+    @property
+    def shown_calls(self) -> tuple[CallRecord, ...]:
+        """The published calls of its reply; for a waiting turn, the awaited ones."""
+        if self.waits and self.tool_round.awaited is not None:
+            return self.tool_round.awaited.records
+        return self.tool_round.calls.records
+
+    @property
+    def published_reasoning(self) -> str:
+        """The part of its reasoning that was published."""
+        return self.turn.reasoning[: self.delivery.published_reasoning_off]
+
+    @property
+    def wait(self) -> Status | None:
+        """The last published status, while there is no text."""
+        has_text = self.delivery.published_off > self.turn.pieces.base.chars
+        return None if has_text or self.turn.is_over else self.delivery.status

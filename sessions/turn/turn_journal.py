@@ -115,7 +115,7 @@ class TurnJournal:
         if self._writing is None:
             self._sent = len(self._unwritten)
             self._writing = self._journal.put_nowait(
-                self._keys, self._turn_id, list(self._unwritten), told=self._wake
+                self._keys, self._turn_id, list(self._unwritten), on_written=self._wake
             )
 
     async def _settled(self, within_s: float | None) -> None:

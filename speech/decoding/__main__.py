@@ -9,11 +9,12 @@ from math import ceil
 
 import av
 import av.error
+from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
 from speech.decoding.messages import Decode, Decoded, FromDecoder, Undecodable
 from speech.errors import BadSound, TooMuchSound
-from speech.process.line import Line
+from speech.process.channel import Channel
 from speech.sound.wav import LOWEST_RATE, Coding, Recording, header
 
 RATE = 16_000
@@ -34,7 +35,7 @@ _DAMAGED = "The file is damaged, or is not the kind of sound that its first byte
 
 def main() -> None:
     """Decode the recording."""
-    line = Line(int(sys.argv[1]), Decode)
+    line = Channel(int(sys.argv[1]), Decode)
     request = line.wait()
     assert isinstance(request, Decode)  # noqa: S101 - the gateway sends nothing else
     decoded(header(RATE) + bytes(RATE), "wav", longest_s=1)  # PyAV imports modules at their first use
@@ -65,9 +66,12 @@ def decoded(file: bytes, container: str, *, longest_s: int) -> bytes:
         if not source.streams.audio:
             raise BadSound("The file has no sound in it.")
         track = source.streams.audio[0]
-        if track.codec_context.name not in _CODECS:
-            raise BadSound(f"The file's codec, {track.codec_context.name}, is not supported.")
-        track.codec_context.thread_count = 1
+        codec: AudioCodecContext | None = track.codec_context  # None if the track's head is damaged
+        if codec is None:
+            raise BadSound(_DAMAGED)
+        if codec.name not in _CODECS:
+            raise BadSound(f"The file's codec, {codec.name}, is not supported.")
+        codec.thread_count = 1
         resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
         pcm = bytearray()
         for packet in source.demux(track):

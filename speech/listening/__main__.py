@@ -6,18 +6,18 @@ import sys
 
 from speech.listening.messages import ToListener
 from speech.listening.stream import Utterance
-from speech.listening.work import ListenWork
-from speech.process.line import Line
-from speech.recognition.decoding import Listener
+from speech.listening.worker import ListenWorker
+from speech.process.channel import Channel
 from speech.recognition.messages import ENGLISH
+from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
 
 
 def main() -> None:
     """Load the model, and work."""
     descriptor, *grammar = sys.argv[1:]
-    line = Line(int(descriptor), ToListener)
-    listener = Listener(grammar[0] if grammar else None)
-    ListenWork(line, ENGLISH, lambda samples, _: Utterance(*listener.heard(samples))).run()
+    channel = Channel(int(descriptor), ToListener)
+    listener = PocketSphinxDecoder(grammar[0] if grammar else None)
+    ListenWorker(channel, ENGLISH, lambda samples, _: Utterance(*listener.recognize(samples))).run()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from speech.contract import Heard, Listening
+from speech.interfaces import Heard, Listening
 from speech.process.messages import Cancel, Failed, Refused, Working
 from speech.recognition.messages import Ready
 
@@ -36,7 +36,7 @@ class Clear(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class Recognized(msgspec.Struct, frozen=True, tag=True):
     """An event for a speaker."""
 
     number: int
@@ -49,7 +49,7 @@ class Cleared(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class Taken(msgspec.Struct, frozen=True, tag=True):
+class Processed(msgspec.Struct, frozen=True, tag=True):
     """So many more bytes of sound need not be processed any more: they were understood, or were not speech."""
 
     number: int
@@ -57,4 +57,4 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 
 
 ToListener = Listen | Sound | Commit | Clear | Cancel
-FromListener = Ready | Told | Cleared | Taken | Working | Failed | Refused
+FromListener = Ready | Recognized | Cleared | Processed | Working | Failed | Refused

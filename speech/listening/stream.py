@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from pocketsphinx import Vad
 
-from speech.activity.turns import LONGEST_MS, WINDOW_MS, Kind, Moment, TurnDetector
+from speech.activity.endpointing import LONGEST_MS, WINDOW_MS, EndpointDetector, SpeechEvent, SpeechEventKind
 from speech.activity.voicing import has_voice
-from speech.contract import Heard, Listening, Partly, Paused, Resumed, Started, Stopped, word_count
+from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped, word_count
 from speech.sound.pauses import quietest
 from speech.sound.samples import Resampler, Samples, linear
 
@@ -61,16 +61,16 @@ class Utterance(msgspec.Struct, frozen=True):
 
 _NOTHING = Utterance("")
 
-Understand = Callable[[Samples], Utterance]
+Recognize = Callable[[Samples], Utterance]
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _PendingEvent(msgspec.Struct, frozen=True):
     """A moment to report. `end`: the number of frames until then; `since`: the time of the first moment in it.
 
     `is_committed`: the speaker's client ended the utterance.
     """
 
-    moment: Moment
+    moment: SpeechEvent
     end: int
     since: int
     is_committed: bool = False
@@ -80,15 +80,15 @@ class SpeechStream:
     """One speaker. `feed` is quick; `step` does the work, a moment at a time."""
 
     def __init__(
-        self, listening: Listening, understand: Understand, *, clock: Callable[[], float] = monotonic
+        self, listening: Listening, recognize: Recognize, *, clock: Callable[[], float] = monotonic
     ) -> None:
-        """`understand`: from samples to words, which takes time. `clock`: in seconds."""
+        """`recognize`: from samples to words, which takes time. `clock`: in seconds."""
         self._coding, self._detects = listening.coding, listening.detects
-        self._understand = understand
+        self._recognize_samples = recognize
         self._clock = clock
         self._resampler = None if listening.rate == RATE else Resampler(listening.rate, RATE)
         self._vad: Any = Vad(mode=_STRICTNESS, sample_rate=RATE, frame_length=FRAME_MS / 1000)
-        self._turns = TurnDetector(
+        self._turns = EndpointDetector(
             frame_ms=FRAME_MS,
             pause_ms=listening.pause_ms,
             silence_ms=listening.silence_ms,
@@ -98,7 +98,7 @@ class SpeechStream:
         )
         self._sound = _Sound(mute_s=max(listening.silence_ms, listening.unfinished_ms) / 1000 + MUTED_S)
         self._frames = _Frames()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingEvent] = deque()
         self._words = _Words()
 
     @property
@@ -129,7 +129,7 @@ class SpeechStream:
     def commit(self) -> None:
         """End the utterance."""
         end = self._frames.end
-        self._waiting.append(_Waiting(self._turns.end(), end, end, is_committed=True))
+        self._waiting.append(_PendingEvent(self._turns.end(), end, end, is_committed=True))
 
     def expire(self) -> None:
         """End the utterance if its sound stopped coming for too long."""
@@ -147,9 +147,12 @@ class SpeechStream:
             self._words = _Words()
 
     @property
-    def is_pressing(self) -> bool:
+    def is_urgent(self) -> bool:
         """Whether a silence waits for its words."""
-        return any(waiting.moment.kind in (Kind.PAUSED, Kind.STOPPED) for waiting in self._waiting)
+        return any(
+            waiting.moment.kind in (SpeechEventKind.PAUSED, SpeechEventKind.STOPPED)
+            for waiting in self._waiting
+        )
 
     def step(self, *, is_hurried: bool = False, speakers: int = 1) -> Heard | None:
         """Do the next piece of work; return the event, or None if that needs more work.
@@ -162,24 +165,26 @@ class SpeechStream:
             self._settle()
             return None
         self._waiting.popleft()
-        return self._tell(waiting, needs_words=needs_words, speakers=speakers)
+        return self._event(waiting, needs_words=needs_words, speakers=speakers)
 
-    def _tell(self, waiting: _Waiting, *, needs_words: bool, speakers: int) -> Heard:
+    def _event(self, waiting: _PendingEvent, *, needs_words: bool, speakers: int) -> Heard:
         moment = waiting.moment
         match moment.kind:
-            case Kind.STARTED:
+            case SpeechEventKind.STARTED:
                 self._words = _Words(again_at=waiting.end, started_ms=moment.started_ms)
                 return Started(moment.started_ms)
-            case Kind.GOING:
+            case SpeechEventKind.GOING:
                 if needs_words:
                     self._try(waiting.end, speakers=speakers)
-                return Partly(moment.at_ms, self._words.last.text, needs_words, self._words.last.is_confident)
-            case Kind.PAUSED:
+                return Partial(
+                    moment.at_ms, self._words.last.text, needs_words, self._words.last.is_confident
+                )
+            case SpeechEventKind.PAUSED:
                 return self._pause(waiting)
-            case Kind.RESUMED:
+            case SpeechEventKind.RESUMED:
                 self._words.paused = _NOTHING
                 return Resumed(moment.at_ms)
-            case Kind.STOPPED:
+            case SpeechEventKind.STOPPED:
                 return self._stop(waiting)
 
     def _frame(self, frame: bytes) -> None:
@@ -194,22 +199,22 @@ class SpeechStream:
         elif not self._turns.is_speaking and not self._waiting:
             self._frames.forget(self._frames.end - _LEAD_FRAMES)
 
-    def _wait_for(self, moment: Moment) -> None:
+    def _wait_for(self, moment: SpeechEvent) -> None:
         """Note a moment to report. Of continuing speech only the newest moment is reported."""
         since = end = self._frames.end
-        if self._waiting and moment.kind is self._waiting[-1].moment.kind is Kind.GOING:
+        if self._waiting and moment.kind is self._waiting[-1].moment.kind is SpeechEventKind.GOING:
             since = self._waiting.pop().since
-        self._waiting.append(_Waiting(moment, end, since))
+        self._waiting.append(_PendingEvent(moment, end, since))
 
-    def _needs_words(self, waiting: _Waiting, *, is_hurried: bool) -> bool:
+    def _needs_words(self, waiting: _PendingEvent, *, is_hurried: bool) -> bool:
         match waiting.moment.kind:
-            case Kind.GOING:
+            case SpeechEventKind.GOING:
                 is_newest, can_wait = len(self._waiting) == 1, is_hurried and bool(self._words.last.text)
                 return is_newest and not can_wait and waiting.end >= self._words.again_at
-            case Kind.STOPPED:
+            case SpeechEventKind.STOPPED:
                 return not self._words.paused.text
             case kind:
-                return kind is Kind.PAUSED
+                return kind is SpeechEventKind.PAUSED
 
     def _settle(self) -> None:
         """Recognize the beginning of the utterance, for good."""
@@ -220,14 +225,14 @@ class SpeechStream:
         self._words.settle(self._recognize(piece[: cut * frame]))
         self._frames.forget(self._frames.first + cut)
 
-    def _pause(self, waiting: _Waiting) -> Heard:
+    def _pause(self, waiting: _PendingEvent) -> Heard:
         words = self._understood(waiting.end)
         # More silence may leave nothing of a sentence that is not complete.
         self._words.paused = paused = words if words.text else self._words.paused
         self._judge(waiting, is_whole=words.is_whole)
         return Paused(waiting.moment.at_ms, paused.text, words.is_whole is not False, paused.is_confident)
 
-    def _judge(self, pause: _Waiting, *, is_whole: bool | None) -> None:
+    def _judge(self, pause: _PendingEvent, *, is_whole: bool | None) -> None:
         """End the utterance if the pause was long enough for it, also where speech began again before this was known."""
         if not self._waiting:
             if (ended := self._turns.judge(is_whole=is_whole)) is not None:
@@ -235,15 +240,17 @@ class SpeechStream:
             return
         resumed = self._waiting[0]
         at_ms = resumed.moment.at_ms
-        if resumed.moment.kind is Kind.RESUMED and self._turns.would_end(
+        if resumed.moment.kind is SpeechEventKind.RESUMED and self._turns.would_end(
             pause.moment, resumed.moment, is_whole=is_whole
         ):
             end = max(pause.end, resumed.end - _LEAD_FRAMES)
-            stopped = msgspec.structs.replace(pause.moment, kind=Kind.STOPPED)
-            self._waiting[0] = _Waiting(Moment(Kind.STARTED, at_ms, at_ms), resumed.end, resumed.since)
-            self._waiting.appendleft(_Waiting(stopped, end, resumed.since))
+            stopped = msgspec.structs.replace(pause.moment, kind=SpeechEventKind.STOPPED)
+            self._waiting[0] = _PendingEvent(
+                SpeechEvent(SpeechEventKind.STARTED, at_ms, at_ms), resumed.end, resumed.since
+            )
+            self._waiting.appendleft(_PendingEvent(stopped, end, resumed.since))
 
-    def _stop(self, waiting: _Waiting) -> Heard:
+    def _stop(self, waiting: _PendingEvent) -> Heard:
         words = self._words
         # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
         last = words.paused if words.paused.text else self._understood(waiting.end)
@@ -270,7 +277,7 @@ class SpeechStream:
 
     def _recognize(self, samples: Samples) -> Utterance:
         """Return the words of some sound, of which few count without a voice."""
-        words = self._understand(samples)
+        words = self._recognize_samples(samples)
         if self._detects and (words.text or words.beginning) and not has_voice(samples, RATE):
             is_whispered = word_count(words.text) >= _WHISPERED_WORDS
             words = Utterance(words.text, words.is_whole, is_confident=False) if is_whispered else _NOTHING

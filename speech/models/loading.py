@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
 
 
 def quiet() -> None:
@@ -22,35 +22,35 @@ def quiet() -> None:
     untyped.disable_progress_bar()
 
 
-def device_of(asked: str) -> torch.device:
-    """Return a device; "auto" is the best available one. Raises ModelUnusable if it is not available."""
-    if asked == "auto":
+def device_of(requested: str) -> torch.device:
+    """Return a device; "auto" is the best available one. Raises ModelLoadError if it is not available."""
+    if requested == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        device = torch.device(asked)
+        device = torch.device(requested)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelUnusable(f"The device {asked!r} is not available.") from error
+        raise ModelLoadError(f"The device {requested!r} is not available.") from error
     return device
 
 
-def dtype_of(asked: str, device: torch.device) -> torch.dtype:
+def dtype_of(requested: str, device: torch.device) -> torch.dtype:
     """Return the type of the weights: by default float16 on CUDA, else float32."""
-    if asked == "auto":
+    if requested == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
-    dtype = getattr(torch, asked)
+    dtype = getattr(torch, requested)
     assert isinstance(dtype, torch.dtype)  # noqa: S101 - the settings have a list of them
     return dtype
 
 
 def read_config(model: str) -> Mapping[str, Any]:
-    """Return the content of config.json, from a folder or the hub. Raises ModelUnusable."""
+    """Return the content of config.json, from a folder or the hub. Raises ModelLoadError."""
     try:
         config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
-        raise ModelUnusable(
+        raise ModelLoadError(
             f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not know it."
         ) from error
     return config
@@ -61,10 +61,10 @@ def read_weights(
 ) -> Any:
     """Return a model of a transformers class, in evaluation mode. `pickled`: its weights need not be safetensors.
 
-    Raises ModelUnusable.
+    Raises ModelLoadError.
     """
     _refuse_pickled(model, allowed=pickled)
-    with told(f"The weights of {model!r}"):
+    with load_errors(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
             model,
             dtype=dtype,
@@ -74,37 +74,37 @@ def read_weights(
         )
     missing = sorted(report["missing_keys"])
     if missing:
-        raise ModelUnusable(
+        raise ModelLoadError(
             f"The checkpoint of {model!r} lacks {len(missing)} of the weights, such as {missing[0]}."
         )
-    with told(f"The model {model!r} on {device}"):
+    with load_errors(f"The model {model!r} on {device}"):
         return module.to(device).eval()
 
 
 def _refuse_pickled(model: str, *, allowed: bool) -> None:
-    """Raise ModelUnusable for weights in a folder whose reading may run code."""
+    """Raise ModelLoadError for weights in a folder whose reading may run code."""
     folder = Path(model)
     if not allowed and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
-        raise ModelUnusable(
+        raise ModelLoadError(
             f"The weights of {model!r} are not safetensors: convert them with transformers' save_pretrained, or if you "
             "trust their author, set MIDSTREAM_PICKLED_WEIGHTS (--pickled-weights)."
         )
 
 
 def read_part(kind: Any, model: str, what: str, **options: Any) -> Any:
-    """Return a tokenizer or a feature extractor. `what`: its name for people. Raises ModelUnusable."""
-    with told(f"The {what} of {model!r}"):
+    """Return a tokenizer or a feature extractor. `what`: its name for people. Raises ModelLoadError."""
+    with load_errors(f"The {what} of {model!r}"):
         return kind.from_pretrained(model, trust_remote_code=False, **options)
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Turn exceptions in the block into ModelUnusable, with a sentence."""
+def load_errors(what: str) -> Iterator[None]:
+    """Turn exceptions in the block into ModelLoadError, with a sentence."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise ModelUnusable(f"{what} can't be used: {reason or type(error).__name__}.") from error
+        raise ModelLoadError(f"{what} can't be used: {reason or type(error).__name__}.") from error
 
 
 def place(model: str) -> str:

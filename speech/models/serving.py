@@ -8,22 +8,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
 from speech.models.families import Options
-from speech.process.line import Line
+from speech.process.channel import Channel
 from speech.process.messages import Refused
-from speech.process.work import Work
+from speech.process.worker import Worker
 
 M = TypeVar("M")
 
 
-def serve(kinds: Any, load: Callable[[Options], M], work: Callable[[Line, M], Work[Any]]) -> None:
+def serve(kinds: Any, load: Callable[[Options], M], work: Callable[[Channel, M], Worker[Any]]) -> None:
     """Serve with the arguments DESCRIPTOR and OPTIONS until the gateway has ended. `kinds`: of its requests."""
-    descriptor, told = sys.argv[1:]
-    line = Line(int(descriptor), kinds)
+    descriptor, options = sys.argv[1:]
+    line = Channel(int(descriptor), kinds)
     try:
-        model = load(msgspec.json.decode(told, type=Options))
-    except ModelUnusable as error:
+        model = load(msgspec.json.decode(options, type=Options))
+    except ModelLoadError as error:
         line.send(Refused(str(error)))
         sys.exit(1)
     work(line, model).run()

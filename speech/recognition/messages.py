@@ -55,7 +55,7 @@ ENGLISH = Ready(languages={"en": "english"}, language="en")
 """PocketSphinx's facts."""
 
 
-class Heard(msgspec.Struct, frozen=True, tag=True):
+class SegmentRecognized(msgspec.Struct, frozen=True, tag=True):
     """A segment of a recording, in order."""
 
     number: int
@@ -69,4 +69,4 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 
 
 ToRecognizer = Transcribe | Cancel
-FromRecognizer = Ready | Working | Heard | Finished | Failed | Refused
+FromRecognizer = Ready | Working | SegmentRecognized | Finished | Failed | Refused

@@ -9,15 +9,23 @@ import msgspec
 
 from speech.errors import RecognizerLost
 from speech.models.families import Options
-from speech.process.keeper import STALL_S, Keeper, Trade
-from speech.recognition.messages import ENGLISH, Finished, FromRecognizer, Heard, Ready, Segment, Transcribe
+from speech.process.supervisor import STALL_S, ProcessSupervisor, WorkerSpec
+from speech.recognition.messages import (
+    ENGLISH,
+    Finished,
+    FromRecognizer,
+    Ready,
+    Segment,
+    SegmentRecognized,
+    Transcribe,
+)
 from speech.sound.wav import Recording
 
 POCKETSPHINX = "pocketsphinx"
 
 
 class Recognizer:
-    """One process, for which owners take turns. `running` keeps it; `hear` asks it."""
+    """One process, for which owners take turns. `running` keeps it; `transcribe` asks it."""
 
     def __init__(
         self,
@@ -30,8 +38,8 @@ class Recognizer:
     ) -> None:
         """`name`: for clients. `module`, `arguments`: of its process. `known`: its facts, if it starts lazily."""
         self.name = name
-        self._keeper = Keeper(
-            Trade(
+        self._supervisor = ProcessSupervisor(
+            WorkerSpec(
                 who="recognizer",
                 module=module,
                 arguments=arguments,
@@ -46,24 +54,24 @@ class Recognizer:
     @property
     def facts(self) -> Ready:
         """Its facts; only within `running`."""
-        return self._keeper.hello
+        return self._supervisor.hello
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep the process while the context lasts. Raises RecognizerLost and ModelUnusable at the start."""
-        return self._keeper.running()
+        """Keep the process while the context lasts. Raises RecognizerLost and ModelLoadError at the start."""
+        return self._supervisor.running()
 
-    async def hear(
+    async def transcribe(
         self, recording: Recording, *, owner: str, language: str | None = None, wants_words: bool = True
     ) -> AsyncGenerator[Segment]:
         """Yield the segments as they are recognized; closing the iterator ends the work. Raises RecognizerLost."""
         lost = "The recognizer ended while it listened. Send the request again."
-        asking = self._keeper.asking(
+        request = self._supervisor.request(
             lambda number: Transcribe(number, owner, recording, language, wants_words), lost=lost
         )
-        async with asking as asked:
-            while not isinstance(told := await asked.next(), Finished):
-                assert isinstance(told, Heard)  # noqa: S101 - a recognizer sends nothing else about a recording
-                yield told.segment
+        async with request as pending:
+            while not isinstance(answer := await pending.next(), Finished):
+                assert isinstance(answer, SegmentRecognized)  # noqa: S101 - a recognizer sends nothing else about a recording
+                yield answer.segment
 
 
 def pocketsphinx(
@@ -73,12 +81,12 @@ def pocketsphinx(
 
     `is_lazy`: it is started at its first use, which waits for it.
     """
-    told = () if grammar is None else (grammar,)
+    answer = () if grammar is None else (grammar,)
     known = ENGLISH if is_lazy else None
-    return Recognizer(POCKETSPHINX, str(__package__), told, stall_s=stall_s, known=known)
+    return Recognizer(POCKETSPHINX, str(__package__), answer, stall_s=stall_s, known=known)
 
 
 def model_recognizer(name: str, options: Options, *, stall_s: float = STALL_S) -> Recognizer:
     """Return a recognizer with a model of transformers."""
-    told = msgspec.json.encode(options).decode()
-    return Recognizer(name, f"{__package__}.models", (told,), stall_s=stall_s)
+    answer = msgspec.json.encode(options).decode()
+    return Recognizer(name, f"{__package__}.models", (answer,), stall_s=stall_s)

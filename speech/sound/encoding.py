@@ -46,15 +46,18 @@ class Encoder:
         self._stream = stream
         self._stream.bit_rate = _BIT_RATE
 
-    def part(self, pcm: bytes, *, is_last: bool = False) -> bytes:
+    def part(self, pcm: bytes) -> bytes:
         """Return the bytes that are ready after these whole samples."""
         if pcm:
             frame = av.AudioFrame.from_ndarray(np.frombuffer(pcm, "<i2")[None], format="s16", layout="mono")
             frame.sample_rate = self._rate
             self._container.mux(self._stream.encode(frame))
-        if is_last:
-            self._container.mux(self._stream.encode(None))
-            self._container.close()
+        return self._output.take()
+
+    def last_part(self) -> bytes:
+        """Return the bytes that are ready after all samples."""
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
         return self._output.take()
 
 

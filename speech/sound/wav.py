@@ -82,14 +82,14 @@ def header(rate: int) -> bytes:
 def _wav(file: bytes) -> Recording:
     if file[:4] != b"RIFF" or file[8:12] != b"WAVE":
         raise BadSound(f"The file is not a kind of sound that this server takes. {OTHER_FORMATS}")
-    told: tuple[Coding, int, int] | None = None
+    sample_format: tuple[Coding, int, int] | None = None
     for name, start, end in _chunks(file):
         if name == b"fmt ":
-            told = _format(file[start:end])
+            sample_format = _format(file[start:end])
         if name == b"data":
-            if told is None:
+            if sample_format is None:
                 break
-            coding, rate, channels = told
+            coding, rate, channels = sample_format
             width = channels * (2 if coding is Coding.PCM16 else 1)
             return Recording(coding, rate, channels, _whole(file[start:end], width))
     raise BadSound("The WAV file is damaged: it has no samples where its header says.")

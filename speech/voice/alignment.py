@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from speech.contract import Mark
+from speech.interfaces import Mark
 
 Samples = npt.NDArray[np.int16]
 BITS = 3

@@ -52,7 +52,7 @@ def voices() -> tuple[str, ...]:
     return tuple(sorted(set(_named(listed.stdout))))
 
 
-class Speaking:
+class EspeakStream:
     """A text that is being spoken: 16-bit PCM with one channel, `rate` samples per second."""
 
     def __init__(self, output: asyncio.StreamReader, rate: int) -> None:
@@ -71,7 +71,7 @@ class Speaking:
 @asynccontextmanager
 async def speaking(
     text: str, *, voice: str, speed: float, has_commands: bool = False
-) -> AsyncIterator[Speaking]:
+) -> AsyncIterator[EspeakStream]:
     """Speak a text with one of the voices; the program ends with the context. Raises VoiceFailed.
 
     `has_commands`: its control characters are commands that the caller inserted.
@@ -80,7 +80,7 @@ async def speaking(
         feeding = asyncio.create_task(_feed(pipe, text if has_commands else plain(text)))
         try:
             head = await _patient(_head(output))
-            yield Speaking(output, struct.unpack("<I", head[_RATE])[0])
+            yield EspeakStream(output, struct.unpack("<I", head[_RATE])[0])
             if await _patient(_exit_code(process)) != 0:
                 raise VoiceFailed("The voice ended before it had spoken everything.")
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from speech.contract import SpokenClause
+from speech.interfaces import SpokenClause
 from speech.process.messages import Cancel, Failed, Refused, Working
 
 

@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 
-from speech.contract import SpokenClause
 from speech.errors import VoiceFailed
+from speech.interfaces import SpokenClause
 from speech.models.families import Options
-from speech.process.keeper import STALL_S, Keeper, Trade
+from speech.process.supervisor import STALL_S, ProcessSupervisor, WorkerSpec
 from speech.voice.clauses import Clauses
 from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
 
@@ -26,8 +26,8 @@ class ModelVoice:
     def __init__(self, name: str, options: Options, *, stall_s: float = STALL_S) -> None:
         """`name`: for clients."""
         self.name = name
-        self._keeper = Keeper(
-            Trade(
+        self._supervisor = ProcessSupervisor(
+            WorkerSpec(
                 who="voice",
                 module=MODULE,
                 arguments=(msgspec.json.encode(options).decode(),),
@@ -39,13 +39,13 @@ class ModelVoice:
         )
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep the process while the context lasts. Raises VoiceFailed and ModelUnusable at the start."""
-        return self._keeper.running()
+        """Keep the process while the context lasts. Raises VoiceFailed and ModelLoadError at the start."""
+        return self._supervisor.running()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the voices, the default first."""
-        return self._keeper.hello.names
+        return self._supervisor.hello.names
 
     @property
     def voices(self) -> Sequence[str]:
@@ -61,28 +61,32 @@ class ModelVoice:
     @property
     def speeds(self) -> tuple[float, float]:
         """The slowest and the fastest speed, as multiples of the usual one."""
-        return self._keeper.hello.slowest, self._keeper.hello.fastest
+        return self._supervisor.hello.slowest, self._supervisor.hello.fastest
 
     async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> SpokenClause:
         """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
-        asking = self._keeper.asking(
+        request = self._supervisor.request(
             lambda number: Speak(number, owner, clause, voice, speed),
             lost="The voice ended while it spoke. Send the request again.",
         )
-        async with asking as asked:
-            told = await asked.next()
-            assert isinstance(told, Spoken)  # noqa: S101 - a voice sends nothing else about a clause
-            return told.clause
+        async with request as pending:
+            answer = await pending.next()
+            assert isinstance(answer, Spoken)  # noqa: S101 - a voice sends nothing else about a clause
+            return answer.clause
 
     @asynccontextmanager
-    async def speaking(self, text: str, *, voice: str, speed: float, owner: str) -> AsyncIterator[_Speaking]:
+    async def speaking(
+        self, text: str, *, voice: str, speed: float, owner: str
+    ) -> AsyncIterator[_ModelAudioStream]:
         """Speak a text while the context lasts: a clause is made while the one before is sent."""
         cutter = Clauses()
         clauses = [clause.text for clause in (*cutter.feed(text), *cutter.finish())]
-        yield _Speaking(self, clauses, rate=self._keeper.hello.rate, voice=voice, speed=speed, owner=owner)
+        yield _ModelAudioStream(
+            self, clauses, rate=self._supervisor.hello.rate, voice=voice, speed=speed, owner=owner
+        )
 
 
-class _Speaking:
+class _ModelAudioStream:
     """A text that is being spoken."""
 
     def __init__(

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from speech.contract import SpokenClause
 from speech.errors import VoiceFailed
+from speech.interfaces import SpokenClause
 from speech.voice.espeak import plain, speaking
 
 if TYPE_CHECKING:
@@ -35,23 +35,26 @@ class TimedEspeak:
 
         words = words_of(clause)
         spans = [plain(clause[word.off : word.end]) for word in words]
+        failed: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
-                said = [
-                    tasks.create_task(_said(_commanded(spans, bit), voice)) for bit in (None, *range(BITS))
+                renderings_raw = [
+                    tasks.create_task(_spoken(_commanded(spans, bit), voice)) for bit in (None, *range(BITS))
                 ]
-        except* VoiceFailed as failed:
-            raise VoiceFailed(str(failed.exceptions[0])) from None
-        return await asyncio.to_thread(_aligned, words, [task.result() for task in said])
+        except* VoiceFailed as voices:
+            failed += voices.exceptions
+        if failed:
+            raise VoiceFailed(str(failed[0]))
+        return await asyncio.to_thread(_aligned, words, [task.result() for task in renderings_raw])
 
 
-def _aligned(words: Sequence[Word], said: Sequence[tuple[int, bytes]]) -> SpokenClause:
+def _aligned(words: Sequence[Word], renderings_raw: Sequence[tuple[int, bytes]]) -> SpokenClause:
     import numpy as np  # noqa: PLC0415 - as above
 
     from speech.voice.alignment import marks_of  # noqa: PLC0415 - as above
 
-    rate, pcm = said[0]
-    whole, *renderings = (np.frombuffer(one, "<i2") for _, one in said)
+    rate, pcm = renderings_raw[0]
+    whole, *renderings = (np.frombuffer(one, "<i2") for _, one in renderings_raw)
     return SpokenClause(rate, pcm, marks_of(words, rate, whole, renderings))
 
 
@@ -63,6 +66,6 @@ def _commanded(words: Sequence[str], bit: int | None) -> str:
     return " ".join(f"\x01{loud}A{word}" for loud, word in zip(loudness, words, strict=True))
 
 
-async def _said(text: str, voice: str) -> tuple[int, bytes]:
+async def _spoken(text: str, voice: str) -> tuple[int, bytes]:
     async with speaking(text, voice=voice, speed=1.0, has_commands=True) as voiced:
         return voiced.rate, b"".join([part async for part in voiced.parts()])

@@ -11,7 +11,7 @@ import structlog
 
 from app.operations import logs
 from connections.admin import audit
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service over a scripted engine that answers at once."""
     async with serving(tmp_path) as service:
         yield service

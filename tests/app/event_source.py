@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.app.in_process import Frame, Running
+from tests.app.in_process_service import Frame, InProcessService
 
 
 class EventSource:
@@ -67,8 +67,8 @@ def path_of(conversation_id: str = "default") -> str:
 
 
 @asynccontextmanager
-async def reading(
-    running: Running,
+async def open_event_source(
+    running: InProcessService,
     client_id: str | None,
     last_id: str | None = None,
     *,
@@ -90,7 +90,7 @@ async def reading(
         yield EventSource(answer)
 
 
-async def refusal(running: Running, path: str = path_of(), **more: Any) -> tuple[int, str]:
+async def error_response(running: InProcessService, path: str = path_of(), **more: Any) -> tuple[int, str]:
     """Return the status and the error code of an answer that is no stream; `more` goes to httpx."""
     async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         answer = await client.get(path, **more)

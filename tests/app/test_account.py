@@ -17,24 +17,23 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.operations import key_file
-from connections.account import acts
-from connections.account.acts import AT_ONCE
+from connections.account import owner_data
+from connections.account.owner_data import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted.engine import ScriptedEngine
-from sessions.commands import removing
+from sessions.commands import removal
 from sessions.records import Owner
 from sessions.store.history.index import list_name
-from tests.app.in_process import Frame, Running, serving
-from tests.app.test_frames import say
-from tests.sessions.old_store import lay_out
-from tests.signing import KEY, SECRET, token
+from tests.app.in_process_service import Frame, InProcessService, serving
+from tests.app.test_frames import send_and_wait
+from tests.jwt_signing import KEY, SECRET, token
 
 COUNTS = ("ms:limit:", "ms:charged:", "ms:seats:")
 """Numbers, which end by themselves."""
 
 
 @pytest.fixture
-async def guarded(keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+async def guarded(keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[InProcessService]:
     async with serving(
         tmp_path,
         api_keys=str(keys),
@@ -47,19 +46,19 @@ async def guarded(keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[R
         yield running
 
 
-def shown(name: str = "ann", **claims: Any) -> dict[str, str]:
+def bearer_headers(name: str = "ann", **claims: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {token(sub=name, **claims)}"}
 
 
-async def asked(
-    running: Running, method: str, path: str, headers: dict[str, str] | None = None
+async def call_api(
+    running: InProcessService, method: str, path: str, headers: dict[str, str] | None = None
 ) -> httpx.Response:
     async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
         return await client.request(method, path, headers=headers)
 
 
-async def exported(running: Running, name: str = "ann") -> list[Frame]:
-    answer = await asked(running, "GET", "/v1/export", shown(name))
+async def exported(running: InProcessService, name: str = "ann") -> list[Frame]:
+    answer = await call_api(running, "GET", "/v1/export", bearer_headers(name))
     assert answer.status_code == 200
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert lines[-1]["type"] == "end"
@@ -71,23 +70,23 @@ async def names_in(store: Redis, part: str) -> set[str]:
     return {name.decode() async for name in store.scan_iter() if part in name.decode()}
 
 
-async def live_a_little(running: Running, name: str) -> None:
+async def create_user_data(running: InProcessService, name: str) -> None:
     """A person's conversations: one with two branches, one that is shared, one with a title of their own."""
     async with running.socket({"token": token(sub=name)}) as socket:
-        first = (await say(socket, "What grows?", conversation_id="garden"))[0]
-        await say(socket, "And in winter?", conversation_id="garden")
-        await say(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
-        await say(socket, "A secret.", conversation_id="diary")
+        first = (await send_and_wait(socket, "What grows?", conversation_id="garden"))[0]
+        await send_and_wait(socket, "And in winter?", conversation_id="garden")
+        await send_and_wait(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
+        await send_and_wait(socket, "A secret.", conversation_id="diary")
         await socket.ask(type="share", conversation_id="diary")
-        await say(socket, "Hello.", conversation_id="named")
+        await send_and_wait(socket, "Hello.", conversation_id="named")
         await socket.ask(type="rename", conversation_id="named", title="My own")
 
 
 async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_alone(
-    guarded: Running,
+    guarded: InProcessService,
 ) -> None:
-    await live_a_little(guarded, "ann")
-    await live_a_little(guarded, "anna")
+    await create_user_data(guarded, "ann")
+    await create_user_data(guarded, "anna")
     lines = await exported(guarded)
     conversations = {line["conversation_id"]: line for line in lines if line["type"] == "conversation"}
     assert {name: one["title"] for name, one in conversations.items()} == {
@@ -105,13 +104,15 @@ async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_
     assert [line["created_at"] for line in garden] == sorted(line["created_at"] for line in garden)
 
 
-async def test_nothing_of_a_person_is_left_in_the_store_but_numbers(guarded: Running, store: Redis) -> None:
-    await live_a_little(guarded, "anna")
+async def test_nothing_of_a_person_is_left_in_the_store_but_numbers(
+    guarded: InProcessService, store: Redis
+) -> None:
+    await create_user_data(guarded, "anna")
     others = await names_in(store, "jwt:anna/")
     shares = await names_in(store, "ms:share:")
-    await live_a_little(guarded, "ann")
+    await create_user_data(guarded, "ann")
     assert len(await names_in(store, "jwt:ann/")) >= 7  # three hashes, three journals, the list
-    answer = await asked(guarded, "DELETE", "/v1/me", shown())
+    answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
     assert (answer.status_code, answer.json()) == (200, {"conversations": 3})
     left = await names_in(store, "ann") - await names_in(store, "anna")
     assert {name for name in left if not name.startswith(COUNTS)} == set()
@@ -121,24 +122,26 @@ async def test_nothing_of_a_person_is_left_in_the_store_but_numbers(guarded: Run
     assert len(await exported(guarded, "anna")) > 3
 
 
-async def test_what_left_the_list_is_exported_and_erased_too(guarded: Running, store: Redis) -> None:
-    await live_a_little(guarded, "ann")
+async def test_what_left_the_list_is_exported_and_erased_too(guarded: InProcessService, store: Redis) -> None:
+    await create_user_data(guarded, "ann")
     await store.zrem(list_name(Owner("jwt:ann", "")), "diary")
     assert "A secret." in [line.get("content") for line in await exported(guarded)]
-    await asked(guarded, "DELETE", "/v1/me", shown())
+    await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
     assert await names_in(store, "diary") == set()
 
 
-async def test_a_name_is_no_pattern(guarded: Running) -> None:
+async def test_a_name_is_no_pattern(guarded: InProcessService) -> None:
     """Whoever is called `a|*` by their issuer has what is theirs."""
-    await live_a_little(guarded, "a|[n]n@")
-    await live_a_little(guarded, "a|nn@")
-    assert (await asked(guarded, "DELETE", "/v1/me", shown("a|[n]n@"))).json() == {"conversations": 3}
+    await create_user_data(guarded, "a|[n]n@")
+    await create_user_data(guarded, "a|nn@")
+    assert (await call_api(guarded, "DELETE", "/v1/me", bearer_headers("a|[n]n@"))).json() == {
+        "conversations": 3
+    }
     assert len(await exported(guarded, "a|nn@")) > 3
 
 
 async def test_a_running_reply_ends_and_its_readers_are_told_though_another_replica_runs_it(
-    guarded: Running, tmp_path: Path, store_url: str
+    guarded: InProcessService, tmp_path: Path, store_url: str
 ) -> None:
     slow = ScriptedEngine(by_hand=True, reply="This takes long.")
     async with (
@@ -149,49 +152,51 @@ async def test_a_running_reply_ends_and_its_readers_are_told_though_another_repl
         await socket.next("accepted")
         slow.step()
         await socket.next("delta")
-        answer = await asked(guarded, "DELETE", "/v1/me", shown())
+        answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
         assert answer.json() == {"conversations": 1}
         assert (await socket.next("deleted"))["conversation_id"] == "default"
 
 
-async def test_an_applications_key_names_its_user(guarded: Running, keys: Path) -> None:
+async def test_an_applications_key_names_its_user(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "app", kind=Kind.APPLICATION)
     async with guarded.socket({"token": key, "client_id": "bob"}) as socket:
-        await say(socket, "I am Bob.")
+        await send_and_wait(socket, "I am Bob.")
     headers = {"Authorization": f"Bearer {key}"}
-    nobody = await asked(guarded, "GET", "/v1/export", headers)
+    nobody = await call_api(guarded, "GET", "/v1/export", headers)
     assert (nobody.status_code, nobody.json()["error"]["message"]) == (400, "client_id: is missing.")
-    assert "I am Bob." in (await asked(guarded, "GET", "/v1/export?client_id=bob", headers)).text
-    assert "I am Bob." not in (await asked(guarded, "GET", "/v1/export?client_id=ann", headers)).text
-    bad = await asked(guarded, "DELETE", "/v1/me?client_id=a%20b", headers)
+    assert "I am Bob." in (await call_api(guarded, "GET", "/v1/export?client_id=bob", headers)).text
+    assert "I am Bob." not in (await call_api(guarded, "GET", "/v1/export?client_id=ann", headers)).text
+    bad = await call_api(guarded, "DELETE", "/v1/me?client_id=a%20b", headers)
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "client_id")
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/export"), ("DELETE", "/v1/me")])
-async def test_strangers_and_foreign_pages_get_nothing(method: str, path: str, guarded: Running) -> None:
-    assert (await asked(guarded, method, path)).status_code == 401
-    assert (await asked(guarded, method, path, shown(exp=1))).status_code == 401
+async def test_strangers_and_foreign_pages_get_nothing(
+    method: str, path: str, guarded: InProcessService
+) -> None:
+    assert (await call_api(guarded, method, path)).status_code == 401
+    assert (await call_api(guarded, method, path, bearer_headers(exp=1))).status_code == 401
     foreign = {"Origin": "https://elsewhere.example"}
-    assert (await asked(guarded, method, path, shown() | foreign)).status_code == 403
-    assert (await asked(guarded, "OPTIONS", path, foreign)).status_code == 403
-    once = await asked(guarded, "POST", "/v1/tickets", shown())
-    by_ticket = await asked(guarded, method, path, {"Authorization": f"Bearer {once.json()['ticket']}"})
+    assert (await call_api(guarded, method, path, bearer_headers() | foreign)).status_code == 403
+    assert (await call_api(guarded, "OPTIONS", path, foreign)).status_code == 403
+    once = await call_api(guarded, "POST", "/v1/tickets", bearer_headers())
+    by_ticket = await call_api(guarded, method, path, {"Authorization": f"Bearer {once.json()['ticket']}"})
     assert (by_ticket.status_code, "ticket" in by_ticket.text) == (401, True)
 
 
 async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, read_rate=1) as running:
-        answers = [await asked(running, "GET", "/v1/export", shown()) for _ in range(2)]
+        answers = [await call_api(running, "GET", "/v1/export", bearer_headers()) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 429]
         assert answers[1].headers["retry-after"] == "5"
-        assert (await asked(running, "GET", "/v1/export", shown("bob"))).status_code == 200
+        assert (await call_api(running, "GET", "/v1/export", bearer_headers("bob"))).status_code == 200
 
 
 async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the_place_back(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader who takes nothing holds a place, and no more memory than a part of the answer; no longer than the key is good."""
-    monkeypatch.setattr(acts, "PART_S", acts.LONGEST_S)
+    monkeypatch.setattr(owner_data, "PART_S", owner_data.LONGEST_S)
     engine = ScriptedEngine(reply="much" * 60_000)
     key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
     known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET}
@@ -199,11 +204,11 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
         names = [key, *(token(sub=f"reader{number}") for number in range(1, AT_ONCE))]
         stuck = [await reads_nothing(running, name) for name in names]
         mine = {"Authorization": f"Bearer {names[1]}"}
-        assert (await asked(running, "GET", "/v1/export", mine)).status_code == 503
-        await answered(running, 503)
-        assert (await asked(running, "DELETE", "/v1/me", mine)).json() == {"conversations": 1}
+        assert (await call_api(running, "GET", "/v1/export", mine)).status_code == 503
+        await until_status(running, 503)
+        assert (await call_api(running, "DELETE", "/v1/me", mine)).json() == {"conversations": 1}
         key_file.revoke(keys, "ann")
-        await answered(running, 200)
+        await until_status(running, 200)
         for one in stuck:
             one.close()
 
@@ -211,7 +216,7 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
 async def test_an_export_that_is_read_too_slowly_is_cut_off_and_gives_its_place_back(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acts, "PART_S", 0.2)
+    monkeypatch.setattr(owner_data, "PART_S", 0.2)
     key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
     engine = ScriptedEngine(reply="much" * 60_000)
     async with serving(tmp_path, engine, api_keys=str(keys), message_rate=1000) as running:
@@ -226,74 +231,86 @@ async def test_an_export_that_is_read_too_slowly_is_cut_off_and_gives_its_place_
 
 
 async def reads_nothing(
-    running: Running, key: str, path: str = "/v1/export", exporter: str = ""
+    running: InProcessService, key: str, path: str = "/v1/export", exporter: str = ""
 ) -> socket.socket:
     """Somebody with much to read, or another one who reads that."""
     async with running.socket({"token": key}) as talk:
         for number in range(12):
-            await say(talk, f"{number}")
-    reader = await running.tight_socket()
+            await send_and_wait(talk, f"{number}")
+    reader = await running.small_buffer_socket()
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {exporter or key}\r\n\r\n"
     reader.send(head.encode())
     await asyncio.get_running_loop().sock_recv(reader, 1)
     return reader
 
 
-async def test_what_an_older_version_kept_for_a_device_is_exported_and_erased_too(
-    guarded: Running, store: Redis
+def make_personal(keys: Path) -> None:
+    """Change the key file as an operator does."""
+    keys.write_text(keys.read_text().replace(":app", ":personal"))
+
+
+async def test_a_key_that_became_personal_exports_and_erases_its_former_users_conversations(
+    guarded: InProcessService, keys: Path, store: Redis
 ) -> None:
-    await lay_out(store)
-    lines = [line for line in await exported(guarded) if line["type"] == "conversation"]
-    kept = {(line.get("client_id"), line["conversation_id"]) for line in lines}
-    laptop = {("laptop", name) for name in ("default", "trip", "cut")}
-    assert kept == laptop | {("phone", "default"), ("/openai/call", "call")}
-    answer = await asked(guarded, "DELETE", "/v1/me", shown())
-    assert (answer.status_code, answer.json()) == (200, {"conversations": 5})
-    left = {name for name in await names_in(store, "jwt:ann") if not name.startswith(COUNTS)}
-    assert left == set()
-    assert await names_in(store, "key:shop")
+    key = key_file.add(keys, "ann", kind=Kind.APPLICATION)
+    for client_id in ("laptop", "phone"):
+        async with guarded.socket({"client_id": client_id, "token": key}) as socket:
+            await send_and_wait(socket, "Hello?")
+    make_personal(keys)
+    headers = {"Authorization": f"Bearer {key}"}
+    lines = [
+        json.loads(line) for line in (await call_api(guarded, "GET", "/v1/export", headers)).text.splitlines()
+    ]
+    kept = {(line["client_id"], line["conversation_id"]) for line in lines if line["type"] == "conversation"}
+    assert kept == {("laptop", "default"), ("phone", "default")}
+    assert (await call_api(guarded, "DELETE", "/v1/me", headers)).json() == {"conversations": 2}
+    assert {name for name in await names_in(store, "key:ann/") if not name.startswith(COUNTS)} == set()
 
 
-async def test_the_names_of_the_store_are_looked_through_once(guarded: Running, store: Redis) -> None:
-    await live_a_little(guarded, "ann")
+async def test_the_names_of_the_store_are_looked_through_once(
+    guarded: InProcessService, store: Redis
+) -> None:
+    await create_user_data(guarded, "ann")
 
     async def looked() -> int:
         return int((await store.info("commandstats")).get("cmdstat_scan", {}).get("calls", 0))
 
     before = await looked()
-    await asked(guarded, "DELETE", "/v1/me", shown())
+    await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
     assert await looked() == before + 1
 
 
 async def test_an_erasure_that_new_conversations_outrun_is_no_success(
-    guarded: Running, monkeypatch: pytest.MonkeyPatch
+    guarded: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removing, "ROUNDS", 1)
-    await live_a_little(guarded, "ann")
+    monkeypatch.setattr(removal, "ROUNDS", 1)
+    await create_user_data(guarded, "ann")
     with capture_logs() as log:
-        answer = await asked(guarded, "DELETE", "/v1/me", shown())
+        answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
     (line,) = (line for line in log if line["event"] == "erased")
     assert (line["conversations"], line["cut_short"]) == (3, True)
 
 
 async def test_a_fault_is_told_with_its_number_before_the_answer_begins(
-    guarded: Running, store: Redis
+    guarded: InProcessService, store: Redis
 ) -> None:
-    await live_a_little(guarded, "ann")
+    await create_user_data(guarded, "ann")
     await store.hset("ms:{jwt:ann//named}", "updated_at", "no number")
-    answer = await asked(guarded, "GET", "/v1/export", shown())
+    answer = await call_api(guarded, "GET", "/v1/export", bearer_headers())
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     assert "number" in answer.json()["error"]["message"]
     await store.delete(list_name(Owner("jwt:ann", "")))
     await store.set(list_name(Owner("jwt:ann", "")), "no list")
-    assert (await asked(guarded, "GET", "/v1/export", shown())).status_code == 500
+    assert (await call_api(guarded, "GET", "/v1/export", bearer_headers())).status_code == 500
 
 
-async def answered(running: Running, status: int) -> None:
+async def until_status(running: InProcessService, status: int) -> None:
     """Asks as somebody else until that is the answer."""
     for number in range(50):
-        if (await asked(running, "GET", "/v1/export", shown(f"bob{number}"))).status_code == status:
+        if (
+            await call_api(running, "GET", "/v1/export", bearer_headers(f"bob{number}"))
+        ).status_code == status:
             return
     raise AssertionError(status)
 
@@ -316,7 +333,9 @@ async def respond(client: httpx.AsyncClient, key: str, **more: Any) -> Any:
         "not-needed-by-this-server",
     ],
 )
-async def test_nothing_is_kept_for_a_key_that_others_may_send_as_well(key: str, running: Running) -> None:
+async def test_nothing_is_kept_for_a_key_that_others_may_send_as_well(
+    key: str, running: InProcessService
+) -> None:
     """Without authentication."""
     known = {"Authorization": f"Bearer {key}"}
     name = f"/openai/{sha256(key.encode()).hexdigest()[:32]}"
@@ -335,7 +354,7 @@ async def test_nothing_is_kept_for_a_key_that_others_may_send_as_well(key: str, 
 
 
 async def test_what_is_kept_for_a_secret_key_is_reached_by_the_key_and_not_by_its_hash(
-    running: Running,
+    running: InProcessService,
 ) -> None:
     own = f"/openai/{sha256(KEY.encode()).hexdigest()[:32]}"
     known, other = {"Authorization": f"Bearer {KEY}"}, {"Authorization": f"Bearer {KEY[::-1]}"}

@@ -21,18 +21,18 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.operations import key_file, logs
-from connections.admin.acts import AdminActs
-from connections.admin.door import PATH
+from connections.admin.endpoint import PATH
+from connections.admin.operations import AdminOperations
 from connections.authentication.api_keys import Kind, digest_of
-from connections.authentication.terms import Terms, terms_of
+from connections.authentication.key_policy import KeyPolicy, parse_policy
 from engine.scripted.engine import ScriptedEngine
-from sessions.replicas import gathering
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.app.test_account import live_a_little, names_in, reads_nothing
-from tests.app.test_across_replicas import begin
-from tests.app.test_frames import say
+from sessions.replicas import scatter_gather
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.test_account import create_user_data, names_in, reads_nothing
+from tests.app.test_frames import send_and_wait
+from tests.app.test_replicas import begin
+from tests.jwt_signing import SECRET, token
 from tests.sessions.recorder import WAIT_S
-from tests.signing import SECRET, token
 
 Lines = list[dict[str, Any]]
 EVERY = [
@@ -53,7 +53,9 @@ def operator(keys: Path) -> str:
 
 
 @pytest.fixture
-async def home(keys: Path, operator: str, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+async def first_replica(
+    keys: Path, operator: str, tmp_path: Path, store_url: str
+) -> AsyncIterator[InProcessService]:
     """A replica whose engine the test steps."""
     engine = ScriptedEngine(by_hand=True)
     async with serving(
@@ -63,7 +65,9 @@ async def home(keys: Path, operator: str, tmp_path: Path, store_url: str) -> Asy
 
 
 @pytest.fixture
-async def abroad(home: Running, keys: Path, tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+async def second_replica(
+    first_replica: InProcessService, keys: Path, tmp_path: Path, store_url: str
+) -> AsyncIterator[InProcessService]:
     """Another replica on the same store."""
     engine = ScriptedEngine(by_hand=True)
     async with serving(
@@ -79,11 +83,13 @@ def audit() -> Iterator[Lines]:
         yield lines
 
 
-def acts(audit: Lines) -> Lines:
+def admin_entries(audit: Lines) -> Lines:
     return [line for line in audit if line["event"] == "admin"]
 
 
-async def ask(running: Running, key: str | None, method: str, path: str, **more: Any) -> tuple[int, Any]:
+async def call_api(
+    running: InProcessService, key: str | None, method: str, path: str, **more: Any
+) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
         answer = await client.request(method, f"{PATH}{path}", headers=headers | more)
@@ -100,38 +106,40 @@ def hello(name: str, **more: str) -> Frame:
 
 @pytest.mark.parametrize(("method", "path"), EVERY)
 async def test_only_an_operators_key_opens_it(  # noqa: PLR0917 - fixtures
-    method: str, path: str, home: Running, keys: Path, operator: str, audit: Lines
+    method: str, path: str, first_replica: InProcessService, keys: Path, operator: str, audit: Lines
 ) -> None:
     persons, applications = key_file.add(keys, "ann"), key_file.add(keys, "app", kind=Kind.APPLICATION)
-    old = key_file.add(keys, "old", kind=Kind.ADMIN, terms=Terms(expires_at=time.time() - 1))
+    old = key_file.add(keys, "old", kind=Kind.ADMIN, policy=KeyPolicy(expires_at=time.time() - 1))
     for shown in (None, persons, applications, old, token(sub="olga"), "msk_wrong", operator[:-1]):
-        status, body = await ask(home, shown, method, path)
+        status, body = await call_api(first_replica, shown, method, path)
         assert (status, body["error"]["code"]) == (401, "unauthenticated")
-    assert {(line["operator"], line["outcome"]) for line in acts(audit)} == {(None, "unauthenticated")}
+    assert {(line["operator"], line["outcome"]) for line in admin_entries(audit)} == {
+        (None, "unauthenticated")
+    }
     key_file.revoke(keys, "olga")
-    assert (await ask(home, operator, method, path))[0] == 401
-    told = json.dumps(audit)
-    assert not any(shown in told for shown in (persons, applications, operator))
+    assert (await call_api(first_replica, operator, method, path))[0] == 401
+    reported = json.dumps(audit)
+    assert not any(shown in reported for shown in (persons, applications, operator))
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY)
 async def test_it_is_shut_where_nobody_is_asked_who_they_are(
-    method: str, path: str, running: Running
+    method: str, path: str, running: InProcessService
 ) -> None:
     """Whatever else the settings say."""
-    assert (await ask(running, None, method, path))[0] == 401
-    assert (await ask(running, "msk_any", method, path))[0] == 401
+    assert (await call_api(running, None, method, path))[0] == 401
+    assert (await call_api(running, "msk_any", method, path))[0] == 401
 
 
-async def test_an_operators_key_opens_no_other_door(home: Running, operator: str) -> None:
+async def test_an_operators_key_opens_no_other_door(first_replica: InProcessService, operator: str) -> None:
     said = "This key is for the admin API only."
-    async with connect(home.ws_url) as opened:
+    async with connect(first_replica.ws_url) as opened:
         await Socket(opened).send(type="hello", token=operator)
         assert (await Socket(opened).next())["message"] == said
     headers = {"Authorization": f"Bearer {operator}"}
     with pytest.raises(InvalidStatus, match="401"):
-        await connect(home.ws_url.replace("/ws", "/realtime"), additional_headers=headers)
-    async with httpx.AsyncClient(base_url=home.url, headers=headers) as client:
+        await connect(first_replica.ws_url.replace("/ws", "/realtime"), additional_headers=headers)
+    async with httpx.AsyncClient(base_url=first_replica.url, headers=headers) as client:
         for method, path in [
             ("POST", "/v1/tickets"),
             ("GET", "/v1/models"),
@@ -146,14 +154,16 @@ async def test_pages_of_other_origins_can_not_ask(tmp_path: Path, keys: Path, op
         async with httpx.AsyncClient(base_url=running.url) as client:
             origin = {"Origin": "https://page.example"}
             may = await client.options(f"{PATH}/keys", headers=origin)
-            told = await client.get(f"{PATH}/keys", headers=origin | {"Authorization": f"Bearer {operator}"})
+            reported = await client.get(
+                f"{PATH}/keys", headers=origin | {"Authorization": f"Bearer {operator}"}
+            )
         assert may.status_code == 405
-        assert "access-control-allow-origin" not in {*may.headers, *told.headers}
+        assert "access-control-allow-origin" not in {*may.headers, *reported.headers}
 
 
 async def test_whoever_asks_too_often_is_told_to_wait(tmp_path: Path, keys: Path, operator: str) -> None:
     async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
-        answers = [(await ask(running, operator, "GET", "/keys"))[0] for _ in range(2)]
+        answers = [(await call_api(running, operator, "GET", "/keys"))[0] for _ in range(2)]
         assert answers == [200, 429]
 
 
@@ -161,32 +171,32 @@ async def test_who_is_no_operator_fills_no_log(
     tmp_path: Path, keys: Path, operator: str, audit: Lines
 ) -> None:
     async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
-        assert [(await ask(running, None, "GET", "/keys"))[0] for _ in range(3)] == [401] * 3
-        assert (await ask(running, operator, "GET", "/keys"))[0] == 200
-    assert [line["operator"] for line in acts(audit)] == [None, "olga"]
+        assert [(await call_api(running, None, "GET", "/keys"))[0] for _ in range(3)] == [401] * 3
+        assert (await call_api(running, operator, "GET", "/keys"))[0] == 200
+    assert [line["operator"] for line in admin_entries(audit)] == [None, "olga"]
 
 
 async def test_what_is_no_principal_is_refused_and_not_logged(
-    home: Running, operator: str, audit: Lines
+    first_replica: InProcessService, operator: str, audit: Lines
 ) -> None:
     for method, path in (("GET", "/turns"), ("GET", "/connections"), ("DELETE", "/connections")):
-        status, body = await ask(home, operator, method, f"{path}?principal={operator}")
+        status, body = await call_api(first_replica, operator, method, f"{path}?principal={operator}")
         assert (status, body["error"]["param"]) == (400, "principal")
-    assert operator not in json.dumps(acts(audit))
+    assert operator not in json.dumps(admin_entries(audit))
 
 
 # ---- connections
 
 
 async def test_connections_of_all_replicas_are_listed_in_pages(
-    home: Running, abroad: Running, operator: str, audit: Lines
+    first_replica: InProcessService, second_replica: InProcessService, operator: str, audit: Lines
 ) -> None:
     async with (
-        home.socket(hello("ann", client_id="laptop")),
-        abroad.socket(hello("ann", client_id="phone")),
-        abroad.socket(hello("bob", client_id="laptop")),
+        first_replica.socket(hello("ann", client_id="laptop")),
+        second_replica.socket(hello("ann", client_id="phone")),
+        second_replica.socket(hello("bob", client_id="laptop")),
     ):
-        status, whole = await ask(home, operator, "GET", "/connections")
+        status, whole = await call_api(first_replica, operator, "GET", "/connections")
         assert (status, whole["next"], whole["silent"]) == (200, None, [])
         rows = whole["connections"]
         assert {(row["principal"], row["client_id"], row["door"]) for row in rows} == {
@@ -198,14 +208,16 @@ async def test_connections_of_all_replicas_are_listed_in_pages(
         paged: Lines = []
         after = ""
         for _ in range(3):
-            _, page = await ask(abroad, operator, "GET", f"/connections?limit=1{after}")
+            _, page = await call_api(second_replica, operator, "GET", f"/connections?limit=1{after}")
             paged += page["connections"]
             after = f"&after={page['next']}"
         assert page["next"] is None
         assert [row["connection_id"] for row in paged] == [row["connection_id"] for row in rows]
-        _, anns = await ask(home, operator, "GET", "/connections?principal=jwt:ann&client_id=phone")
+        _, anns = await call_api(
+            first_replica, operator, "GET", "/connections?principal=jwt:ann&client_id=phone"
+        )
         assert [row["client_id"] for row in anns["connections"]] == ["phone"]
-    assert acts(audit)[0] | {"log_level": "info"} == {
+    assert admin_entries(audit)[0] | {"log_level": "info"} == {
         "event": "admin",
         "log_level": "info",
         "operator": "olga",
@@ -216,41 +228,43 @@ async def test_connections_of_all_replicas_are_listed_in_pages(
 
 
 async def test_somebody_is_disconnected_wherever_they_are(
-    home: Running, abroad: Running, operator: str, audit: Lines
+    first_replica: InProcessService, second_replica: InProcessService, operator: str, audit: Lines
 ) -> None:
     async with (
-        home.socket(hello("ann", client_id="laptop")) as laptop,
-        abroad.socket(hello("ann", client_id="phone")) as phone,
-        abroad.socket(hello("bob")) as others,
+        first_replica.socket(hello("ann", client_id="laptop")) as laptop,
+        second_replica.socket(hello("ann", client_id="phone")) as phone,
+        second_replica.socket(hello("bob")) as others,
     ):
-        status, told = await ask(home, operator, "DELETE", "/connections?principal=jwt:ann")
-        assert (status, told) == (200, {"connections": 2, "silent": []})
+        status, reported = await call_api(first_replica, operator, "DELETE", "/connections?principal=jwt:ann")
+        assert (status, reported) == (200, {"connections": 2, "silent": []})
         for socket in (laptop, phone):
             error = await socket.next("error")
             assert (error["code"], error["retryable"]) == ("forbidden", False)
             assert await socket.closed() == (4403, "The operator ended this connection.")
         assert (await others.ask(type="ping"))["type"] == "pong"
         theirs = others.ready["connection_id"]
-        assert (await ask(home, operator, "DELETE", f"/connections/{theirs}"))[0] == 200
+        assert (await call_api(first_replica, operator, "DELETE", f"/connections/{theirs}"))[0] == 200
         assert (await others.closed())[0] == 4403
-        assert (await ask(home, operator, "DELETE", f"/connections/{theirs}"))[0] == 404
-    told_of = [{key: line.get(key) for key in ("act", "principal", "outcome")} for line in acts(audit)]
+        assert (await call_api(first_replica, operator, "DELETE", f"/connections/{theirs}"))[0] == 404
+    told_of = [
+        {key: line.get(key) for key in ("act", "principal", "outcome")} for line in admin_entries(audit)
+    ]
     assert told_of[0] == {"act": "disconnect", "principal": "jwt:ann", "outcome": "done"}
     assert told_of[-1]["outcome"] == "not_found"
     assert told_of[-2]["principal"] == "jwt:bob"
 
 
 async def test_a_replica_that_does_not_answer_is_named(
-    home: Running, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
+    first_replica: InProcessService, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lives, and has a version without this request."""
-    monkeypatch.setattr(gathering, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(scatter_gather, "PATIENCE_S", 0.1)
     await store.sadd("ms:runners", "old", "dead")  # type: ignore[misc]
     await store.set("ms:replica:old", "3", px=8000)
-    async with home.socket(hello("ann")):
-        status, page = await ask(home, operator, "GET", "/connections")
+    async with first_replica.socket(hello("ann")):
+        status, page = await call_api(first_replica, operator, "GET", "/connections")
         assert (status, len(page["connections"]), page["silent"]) == (200, 1, ["old"])
-        status, refused = await ask(home, operator, "DELETE", "/connections/conn_none")
+        status, refused = await call_api(first_replica, operator, "DELETE", "/connections/conn_none")
         assert (status, refused["error"]["message"]) == (
             404,
             "There is no such connection. Replicas that did not answer: old.",
@@ -262,12 +276,12 @@ async def test_a_replica_that_does_not_answer_is_named(
 
 @pytest.mark.parametrize("asks", ["home", "abroad"])
 async def test_a_turn_is_listed_and_stopped_from_any_replica(
-    asks: str, home: Running, abroad: Running, operator: str, audit: Lines
+    asks: str, first_replica: InProcessService, second_replica: InProcessService, operator: str, audit: Lines
 ) -> None:
-    at = {"home": home, "abroad": abroad}[asks]
-    async with home.socket(hello("ann")) as socket:
-        turn_id = (await begin(socket, home))["turn_id"]
-        status, page = await ask(at, operator, "GET", "/turns?principal=jwt:ann")
+    at = {"home": first_replica, "abroad": second_replica}[asks]
+    async with first_replica.socket(hello("ann")) as socket:
+        turn_id = (await begin(socket, first_replica))["turn_id"]
+        status, page = await call_api(at, operator, "GET", "/turns?principal=jwt:ann")
         (row,) = page["turns"]
         assert status == 200
         assert row | {"replica": "", "chars": 0, "model": ""} == {
@@ -281,7 +295,7 @@ async def test_a_turn_is_listed_and_stopped_from_any_replica(
             "replica": "",
         }
         assert row["chars"] > 0
-        assert await ask(at, operator, "DELETE", f"/turns/{turn_id}") == (
+        assert await call_api(at, operator, "DELETE", f"/turns/{turn_id}") == (
             200,
             {"turn_id": turn_id, "already": False},
         )
@@ -290,45 +304,45 @@ async def test_a_turn_is_listed_and_stopped_from_any_replica(
         history = await socket.ask(type="history")
         assert history["messages"][-1]["status"] == "cancelled"
         assert len(history["messages"][-1]["content"]) == done["chars"] > 0  # history is what was seen
-        assert (await ask(at, operator, "DELETE", f"/turns/{turn_id}"))[0] == 404
-    line = next(line for line in acts(audit) if line["act"] == "stop turn")
+        assert (await call_api(at, operator, "DELETE", f"/turns/{turn_id}"))[0] == 404
+    line = next(line for line in admin_entries(audit) if line["act"] == "stop turn")
     assert (line["principal"], line["turn_id"], line["outcome"]) == ("jwt:ann", turn_id, "done")
     assert "Hello?" not in json.dumps(audit)
 
 
 async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_replica(
-    home: Running, abroad: Running, keys: Path, operator: str, audit: Lines
+    first_replica: InProcessService, second_replica: InProcessService, keys: Path, operator: str, audit: Lines
 ) -> None:
     shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     chat = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}], "stream": True}
     headers = {"Authorization": f"Bearer {shop}"}
     async with (
-        httpx.AsyncClient(base_url=home.url, headers=headers, timeout=30) as client,
+        httpx.AsyncClient(base_url=first_replica.url, headers=headers, timeout=30) as client,
         client.stream("POST", "/v1/chat/completions", json=chat) as reply,
     ):
-        _, page = await ask(abroad, operator, "GET", "/turns")
+        _, page = await call_api(second_replica, operator, "GET", "/turns")
         (row,) = page["turns"]
         assert (row["conversation_id"], row["principal"]) == (None, "key:shop")
-        stopped = await ask(abroad, operator, "DELETE", f"/turns/{row['turn_id']}")
+        stopped = await call_api(second_replica, operator, "DELETE", f"/turns/{row['turn_id']}")
         assert stopped == (200, {"turn_id": row["turn_id"], "already": False})
-        told = [line async for line in reply.aiter_lines() if line]
-    assert told  # it ends
-    assert "The operator ended this reply." in "".join(told)
-    line = next(line for line in acts(audit) if line["act"] == "stop turn")
+        reported = [line async for line in reply.aiter_lines() if line]
+    assert reported  # it ends
+    assert "The operator ended this reply." in "".join(reported)
+    line = next(line for line in admin_entries(audit) if line["act"] == "stop turn")
     assert (line["principal"], line["client_id"]) == ("key:shop", "/openai")
 
 
 async def test_what_an_applications_key_asked_by_other_doors_is_exported_and_erased(
-    home: Running, keys: Path, operator: str
+    first_replica: InProcessService, keys: Path, operator: str
 ) -> None:
     shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     for client_id in ("/openai", "/openai/ours", "/ai-sdk/chat1"):
         query = f"?principal=key:shop&client_id={client_id}"
-        assert (await ask(home, operator, "GET", f"/export{query}"))[0] == 200
-        assert (await ask(home, operator, "DELETE", f"/owner{query}"))[0] == 200
+        assert (await call_api(first_replica, operator, "GET", f"/export{query}"))[0] == 200
+        assert (await call_api(first_replica, operator, "DELETE", f"/owner{query}"))[0] == 200
         own = {"client_id": client_id}
         async with httpx.AsyncClient(
-            base_url=home.url, headers={"Authorization": f"Bearer {shop}"}
+            base_url=first_replica.url, headers={"Authorization": f"Bearer {shop}"}
         ) as client:
             assert (await client.get("/v1/export", params=own)).status_code == 200
             assert (await client.delete("/v1/me", params=own)).status_code == 200
@@ -343,19 +357,19 @@ async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR091
     async with serving(
         tmp_path, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
     ) as running:
-        await live_a_little(running, "ann")
-        await live_a_little(running, "anna")
-        status, lines = await ask(running, operator, "GET", "/export?principal=jwt:ann")
+        await create_user_data(running, "ann")
+        await create_user_data(running, "anna")
+        status, lines = await call_api(running, operator, "GET", "/export?principal=jwt:ann")
         async with httpx.AsyncClient(base_url=running.url) as client:
             own = await client.get("/v1/export", headers={"Authorization": f"Bearer {token(sub='ann')}"})
         assert (status, lines) == (200, [json.loads(line) for line in own.text.splitlines()])
-        erased = await ask(running, operator, "DELETE", "/owner?principal=jwt:ann")
+        erased = await call_api(running, operator, "DELETE", "/owner?principal=jwt:ann")
         assert erased == (200, {"conversations": 3})
         assert await names_in(store, "{jwt:ann/") == set()
         assert len(await names_in(store, "{jwt:anna/")) > 3
-    line = acts(audit)[-1]
+    line = admin_entries(audit)[-1]
     assert (line["act"], line["principal"], line["conversations"]) == ("erase", "jwt:ann", 3)
-    assert "garden" not in json.dumps(acts(audit))
+    assert "garden" not in json.dumps(admin_entries(audit))
 
 
 @pytest.mark.parametrize(
@@ -371,18 +385,20 @@ async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR091
     ],
 )
 async def test_an_owner_who_can_not_be_meant_is_told_so_and_nothing_is_erased(
-    query: str, param: str, home: Running, keys: Path, operator: str
+    query: str, param: str, first_replica: InProcessService, keys: Path, operator: str
 ) -> None:
     key_file.add(keys, "shop", kind=Kind.APPLICATION)
     for method, path in (("GET", "/export"), ("DELETE", "/owner")):
-        status, body = await ask(home, operator, method, f"{path}{query}")
+        status, body = await call_api(first_replica, operator, method, f"{path}{query}")
         assert (status, body["error"]["param"]) == (400, param), body
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "limit=", f"after={'a' * 5000}"])
-async def test_a_page_that_can_not_be_had_is_told_so(query: str, home: Running, operator: str) -> None:
+async def test_a_page_that_can_not_be_had_is_told_so(
+    query: str, first_replica: InProcessService, operator: str
+) -> None:
     for path in ("/connections", "/turns", "/keys"):
-        assert (await ask(home, operator, "GET", f"{path}?{query}"))[0] == 400
+        assert (await call_api(first_replica, operator, "GET", f"{path}?{query}"))[0] == 400
 
 
 # ---- keys
@@ -392,14 +408,14 @@ async def test_keys_are_listed_with_their_terms_and_their_use(
     keys: Path, operator: str, tmp_path: Path
 ) -> None:
     key = key_file.add(
-        keys, "ann", terms=terms_of(["messages_per_day=5", "expires=2100-01-01", "scopes=chat"])
+        keys, "ann", policy=parse_policy(["messages_per_day=5", "expires=2100-01-01", "scopes=chat"])
     )
     free = key_file.add(keys, "bob")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for shown, messages in ((key, 2), (free, 1)):
             async with running.socket({"token": shown}) as socket:
                 for number in range(messages):
-                    await say(socket, f"{number}")
+                    await send_and_wait(socket, f"{number}")
         rows = await used(running, operator, replies=2)
         assert [row["name"] for row in rows] == ["ann", "bob", "olga"]
         ann, bob, _ = rows
@@ -410,18 +426,18 @@ async def test_keys_are_listed_with_their_terms_and_their_use(
         )
         assert (ann["messages_today"], bob["messages_today"], bob["replies_today"]) == (2, None, 1)
         assert ann["tokens_today"] > bob["tokens_today"] > 0
-        _, page = await ask(running, operator, "GET", "/keys?limit=1&after=ann")
+        _, page = await call_api(running, operator, "GET", "/keys?limit=1&after=ann")
         assert ([row["name"] for row in page["keys"]], page["next"]) == (["bob"], "bob")
-        told = json.dumps(rows)
-        assert key not in told
-        assert not any(digest_of(shown) in told for shown in (key, free, operator))
+        reported = json.dumps(rows)
+        assert key not in reported
+        assert not any(digest_of(shown) in reported for shown in (key, free, operator))
 
 
-async def used(running: Running, operator: str, *, replies: int) -> Lines:
+async def used(running: InProcessService, operator: str, *, replies: int) -> Lines:
     """Return the keys once so many replies of the first one are counted: the store gets the counts after their ends."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            _, page = await ask(running, operator, "GET", "/keys")
+            _, page = await call_api(running, operator, "GET", "/keys")
             rows: Lines = page["keys"]
             if rows[0]["replies_today"] == replies and rows[1]["replies_today"]:
                 return rows
@@ -437,9 +453,9 @@ async def test_the_audit_is_logged_whatever_level_the_log_has(
 ) -> None:
     logs.set_up(style="json", level="error")
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        await ask(running, operator, "GET", "/keys")
-        os.kill(os.getpid(), signal.SIGHUP)  # "keys reread" is no audit
-        await ask(running, None, "GET", "/turns")
+        await call_api(running, operator, "GET", "/keys")
+        os.kill(os.getpid(), signal.SIGHUP)  # "keys reloaded" is no audit
+        await call_api(running, None, "GET", "/turns")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["act"], line["operator"], line["outcome"]) for line in lines] == [
         ("list keys", "olga", "done"),
@@ -451,11 +467,15 @@ async def test_the_audit_is_logged_whatever_level_the_log_has(
 # ---- what nothing takes, and what goes wrong
 
 
-async def test_who_looks_for_a_door_is_in_the_log(home: Running, operator: str, audit: Lines) -> None:
+async def test_who_looks_for_a_door_is_in_the_log(
+    first_replica: InProcessService, operator: str, audit: Lines
+) -> None:
     for key in (operator, None):
-        assert (await ask(home, key, "GET", "/users"))[0] == 404
-        assert (await ask(home, key, "POST", "/turns"))[0] == 405
-    noted = [(line["operator"], line["method"], line["path"], line["outcome"]) for line in acts(audit)]
+        assert (await call_api(first_replica, key, "GET", "/users"))[0] == 404
+        assert (await call_api(first_replica, key, "POST", "/turns"))[0] == 405
+    noted = [
+        (line["operator"], line["method"], line["path"], line["outcome"]) for line in admin_entries(audit)
+    ]
     assert noted == [
         (who, *what)
         for who in ("olga", None)
@@ -467,16 +487,16 @@ async def test_who_looks_for_a_door_is_in_the_log(home: Running, operator: str, 
 
 
 async def test_a_defect_is_answered_by_a_number_that_the_log_has(
-    home: Running, operator: str, audit: Lines, monkeypatch: pytest.MonkeyPatch
+    first_replica: InProcessService, operator: str, audit: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(AdminActs, "keys", fail)
-    status, body = await ask(home, operator, "GET", "/keys")
+    monkeypatch.setattr(AdminOperations, "keys", fail)
+    status, body = await call_api(first_replica, operator, "GET", "/keys")
     assert (status, body["error"]["code"]) == (500, "internal")
     (number,) = re.findall("[0-9a-f]{8}", body["error"]["message"])
-    assert [line["outcome"] for line in acts(audit)] == ["failed"]
+    assert [line["outcome"] for line in admin_entries(audit)] == ["failed"]
     assert [line["incident"] for line in audit if line["event"] == "request failed"] == [number]
 
 
@@ -490,10 +510,10 @@ async def test_an_export_ends_with_the_key_of_its_operator(
     async with serving(tmp_path, engine, api_keys=str(keys), read_rate=1000) as running:
         reader = await reads_nothing(running, persons, f"{PATH}/export?principal=key:ann", operator)
         key_file.revoke(keys, "olga")
-        while not acts(audit):
-            await ask(running, persons, "GET", "/keys")
+        while not admin_entries(audit):
+            await call_api(running, persons, "GET", "/keys")
             audit[:] = [line for line in audit if line.get("outcome") != "unauthenticated"]
         reader.close()
-    assert [(line["operator"], line["act"], line["outcome"]) for line in acts(audit)] == [
+    assert [(line["operator"], line["act"], line["outcome"]) for line in admin_entries(audit)] == [
         ("olga", "export", "cut off")
     ]

@@ -16,16 +16,16 @@ import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
-from app.administration.asking import AdminFailed, Service
+from app.administration.client import AdminClient, AdminRequestError
 from app.cli import main
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.app.test_account import live_a_little
-from tests.app.test_across_replicas import begin
-from tests.docs.papers import ROOT, snippets
-from tests.signing import SECRET, token
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.test_account import create_user_data
+from tests.app.test_replicas import begin
+from tests.docs.documents import ROOT, snippets
+from tests.jwt_signing import SECRET, token
 
 GUIDE = ROOT / "docs" / "admin.md"
 
@@ -43,7 +43,7 @@ def operator(keys: Path) -> str:
 
 
 @pytest.fixture
-async def guarded(keys: Path, operator: str, tmp_path: Path) -> AsyncIterator[Running]:
+async def guarded(keys: Path, operator: str, tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path, ScriptedEngine(), api_keys=str(keys), jwt_secret=SECRET) as running:
         await running.get("/readyz")
         yield running
@@ -78,10 +78,10 @@ async def test_connections_and_turns_are_shown_and_ended(tmp_path: Path, keys: P
 
 
 async def test_what_somebody_has_is_exported_and_erased(
-    guarded: Running, operator: str, tmp_path: Path
+    guarded: InProcessService, operator: str, tmp_path: Path
 ) -> None:
     url, file = ("--url", guarded.url.removeprefix("http://")), tmp_path / "ann.jsonl"
-    await live_a_little(guarded, "ann")
+    await create_user_data(guarded, "ann")
     written = await run(*url, "export", "jwt:ann", "--output", str(file), key=operator)
     assert (written.exit_code, "3 conversations" in written.stdout) == (0, True), written.output
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -116,7 +116,7 @@ async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-async def test_the_key_may_be_in_a_file(guarded: Running, operator: str, tmp_path: Path) -> None:
+async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str, tmp_path: Path) -> None:
     (tmp_path / "admin-key").write_text(f"{operator}\n")
     shown = await run("--url", guarded.url, "--key", f"@{tmp_path / 'admin-key'}", "keys", key=None)
     assert shown.exit_code == 0
@@ -133,7 +133,7 @@ async def test_the_key_may_be_in_a_file(guarded: Running, operator: str, tmp_pat
     ],
 )
 async def test_what_the_service_refuses_is_told_in_its_words(
-    words: tuple[str, ...], said: str, guarded: Running, operator: str
+    words: tuple[str, ...], said: str, guarded: InProcessService, operator: str
 ) -> None:
     told = await run("--url", guarded.url, *words, key=operator)
     assert (told.exit_code, told.stdout) == (1, "")
@@ -141,7 +141,7 @@ async def test_what_the_service_refuses_is_told_in_its_words(
     assert said in told.stderr
 
 
-async def test_another_key_is_refused_and_not_repeated(guarded: Running, keys: Path) -> None:
+async def test_another_key_is_refused_and_not_repeated(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "ann")
     told = await run("--url", guarded.url, "keys", key=key)
     assert (told.exit_code, told.stderr) == (1, "midstream: The admin API needs an admin key.\n")
@@ -199,11 +199,11 @@ def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as other:
         serving = Thread(target=other.serve_forever)
         serving.start()
-        service = Service(f"127.0.0.1:{other.server_port}", "key")
+        service = AdminClient(f"127.0.0.1:{other.server_port}", "key")
         try:
-            with pytest.raises(AdminFailed, match="is not a Midstream service"):
+            with pytest.raises(AdminRequestError, match="is not a Midstream service"):
                 list(service.rows("turns", {}))
-            with pytest.raises(AdminFailed, match="nothing was written"):
+            with pytest.raises(AdminRequestError, match="nothing was written"):
                 service.export({}, tmp_path / "export")
         finally:
             other.shutdown()
@@ -255,8 +255,8 @@ async def test_no_word_of_a_server_commands_the_terminal(words: list[str]) -> No
     ],
 )
 def test_an_admin_key_leaves_this_machine_by_tls_unless_said_otherwise(place: str, told: str) -> None:
-    with pytest.raises(AdminFailed, match=re.escape(f"{told} does not answer")):
-        Service(place, "key").ask("GET", "/turns")
+    with pytest.raises(AdminRequestError, match=re.escape(f"{told} does not answer")):
+        AdminClient(place, "key").request("GET", "/turns")
 
 
 async def test_the_guides_commands_do_what_it_says(guide: tuple[str, str], tmp_path: Path) -> None:

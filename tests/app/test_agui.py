@@ -10,15 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from connections.agui.threads import Threads
+from connections.agui.stored_threads import StoredThreads
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from sessions.errors import StoreDown
 from sessions.events import Deleted
-from sessions.tools.functions.declared import tool
-from tests.app.in_process import Running, serving
-from tests.sessions.chat import eventually
-from tests.signing import KEY
+from sessions.tools.functions.declaration import tool
+from tests.app.in_process_service import InProcessService, serving
+from tests.jwt_signing import KEY
+from tests.sessions.chat_driver import eventually
 
 RUN = "/v1/ag-ui"
 HELLO: dict[str, Any] = {
@@ -33,22 +33,22 @@ HELLO: dict[str, Any] = {
 }
 
 
-def client_of(running: Running) -> httpx.AsyncClient:
+def client_of(running: InProcessService) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=running.url)
 
 
 @pytest.fixture
-async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
+async def client(running: InProcessService) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(running) as made:
         yield made
 
 
-async def test_a_run_is_told_as_events(client: httpx.AsyncClient, running: Running) -> None:
+async def test_a_run_is_told_as_events(client: httpx.AsyncClient, running: InProcessService) -> None:
     running.engine.script([Thought("Hm."), "Let me", " look.", Call("look", '{"at":1}', "c_1")])
     answer = await client.post(RUN, json=HELLO | {"tools": [{"name": "look", "description": "Looks."}]})
-    told = [json.loads(one.removeprefix("data: ")) for one in answer.text.split("\n\n") if one]
+    reported = [json.loads(one.removeprefix("data: ")) for one in answer.text.split("\n\n") if one]
     assert answer.headers["content-type"].startswith("text/event-stream")
-    assert [one["type"] for one in told if "delta" not in one] == [
+    assert [one["type"] for one in reported if "delta" not in one] == [
         "RUN_STARTED",
         "REASONING_START",
         "REASONING_MESSAGE_START",
@@ -60,8 +60,8 @@ async def test_a_run_is_told_as_events(client: httpx.AsyncClient, running: Runni
         "TOOL_CALL_END",
         "RUN_FINISHED",
     ]
-    assert told[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c_1"]}
-    assert told[-1]["usage"][0]["model"] == "midstream-demo"
+    assert reported[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c_1"]}
+    assert reported[-1]["usage"][0]["model"] == "midstream-demo"
 
 
 def noon(zone: str) -> str:
@@ -84,7 +84,7 @@ PAY = Call("pay", '{"to":"Ann"}')
 class Thread:
     """A stored thread. Each run sends what a client would: the user's messages, and names of the server's tools."""
 
-    def __init__(self, running: Running, key: str = KEY, thread_id: str = "t") -> None:
+    def __init__(self, running: InProcessService, key: str = KEY, thread_id: str = "t") -> None:
         self._running = running
         self._key = key
         self._id = thread_id
@@ -104,117 +104,127 @@ class Thread:
         return [json.loads(one.removeprefix("data: ")) for one in answer.text.split("\n\n") if one]
 
 
-def answered(run: list[Any], **payload: Any) -> list[Any]:
+def resume_payload(run: list[Any], **payload: Any) -> list[Any]:
     """Return a `resume` that answers all interrupts of a run."""
-    asked = run[-1]["outcome"]["interrupts"]
-    return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in asked]
+    requested = run[-1]["outcome"]["interrupts"]
+    return [{"interruptId": one["id"], "status": "resolved", "payload": payload} for one in requested]
 
 
 @pytest.fixture
-async def kept(tmp_path: Path) -> AsyncIterator[Running]:
+async def kept(tmp_path: Path) -> AsyncIterator[InProcessService]:
     PAID.clear()
     async with serving(tmp_path, tools=TOOLS) as running:
         yield running
 
 
-async def test_a_servers_tool_runs_within_a_run(kept: Running) -> None:
+async def test_a_servers_tool_runs_within_a_run(kept: InProcessService) -> None:
     kept.engine.script(["Let me see.", Call("noon", '{"zone":"Bern"}')])
     kept.engine.script("Noon.")
-    told = await Thread(kept).run("What time is it?")
-    assert [one["type"] for one in told if "TEXT" not in one["type"]] == [
+    reported = await Thread(kept).run("What time is it?")
+    assert [one["type"] for one in reported if "TEXT" not in one["type"]] == [
         "RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "RUN_FINISHED",
     ]  # fmt: skip
-    result = next(one for one in told if one["type"] == "TOOL_CALL_RESULT")
+    result = next(one for one in reported if one["type"] == "TOOL_CALL_RESULT")
     assert (result["content"], result["role"]) == ("It is noon in Bern.", "tool")
-    assert told[-1]["outcome"] == {"type": "success"}
+    assert reported[-1]["outcome"] == {"type": "success"}
     await Thread(kept).run("What time is it?", "Thanks.")
     roles = [message.role for message in kept.engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
-async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: Running) -> None:
+async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: InProcessService) -> None:
     kept.engine.script(["I pay.", PAY])
     kept.engine.script("Paid.")
     thread = Thread(kept)
-    asked = await thread.run("Pay Ann.")
-    (interrupt,) = asked[-1]["outcome"]["interrupts"]
-    call = next(one for one in asked if one["type"] == "TOOL_CALL_START")
+    requested = await thread.run("Pay Ann.")
+    (interrupt,) = requested[-1]["outcome"]["interrupts"]
+    call = next(one for one in requested if one["type"] == "TOOL_CALL_START")
     assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", call["toolCallId"])
     assert interrupt["responseSchema"]["required"] == ["approved"]
     assert interrupt["expiresAt"] > "2020"
     (open_,) = await thread.run("Never mind.")
     assert (open_["type"], open_["code"]) == ("RUN_ERROR", "interrupts_open")
-    (odd,) = await thread.run("Pay Ann.", resume=answered(asked, allowed=True))
+    (odd,) = await thread.run("Pay Ann.", resume=resume_payload(requested, allowed=True))
     assert "`resume[0].payload` must be an object" in odd["message"]
-    (stranger,) = await Thread(kept, KEY[::-1]).run(resume=answered(asked, approved=True))
+    (stranger,) = await Thread(kept, KEY[::-1]).run(resume=resume_payload(requested, approved=True))
     assert stranger["code"] == "interrupt_not_found"
-    forged = answered(asked, approved=True)
+    forged = resume_payload(requested, approved=True)
     forged[0]["interruptId"] = forged[0]["interruptId"][:-64] + "0" * 64
     (other,) = await thread.run("Pay Ann.", resume=forged)
     assert other["code"] == "interrupts_open"
     assert PAID == []
-    told = await thread.run("Pay Ann.", resume=answered(asked, approved=True), forwardedProps={})
-    assert [one["type"] for one in told] == [
+    reported = await thread.run(
+        "Pay Ann.", resume=resume_payload(requested, approved=True), forwardedProps={}
+    )
+    assert [one["type"] for one in reported] == [
         "RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END",
         "RUN_FINISHED",
     ]  # fmt: skip
-    assert (told[1]["toolCallId"], told[1]["content"], PAID) == (call["toolCallId"], "Ann has it.", ["Ann"])
-    (again,) = await thread.run("Pay Ann.", resume=answered(asked, approved=True))
+    assert (reported[1]["toolCallId"], reported[1]["content"], PAID) == (
+        call["toolCallId"],
+        "Ann has it.",
+        ["Ann"],
+    )
+    (again,) = await thread.run("Pay Ann.", resume=resume_payload(requested, approved=True))
     assert (again["code"], PAID) == ("interrupt_answered", ["Ann"])
 
 
-async def test_an_interrupt_is_denied_given_up_or_answered_with_other_arguments(kept: Running) -> None:
+async def test_an_interrupt_is_denied_given_up_or_answered_with_other_arguments(
+    kept: InProcessService,
+) -> None:
     for name, said in (
         ("denied", {"approved": False}),
         ("edited", {"approved": True, "editedArgs": {"to": "Bo"}}),
     ):
         kept.engine.script([PAY])
         thread = Thread(kept, thread_id=name)
-        told = await thread.run("Pay.", resume=answered(await thread.run("Pay."), **said))
-        assert told[-1]["outcome"] == {"type": "success"}
+        reported = await thread.run("Pay.", resume=resume_payload(await thread.run("Pay."), **said))
+        assert reported[-1]["outcome"] == {"type": "success"}
     assert PAID == ["Bo"]
     kept.engine.script([PAY])
     thread = Thread(kept, thread_id="given up")
     (refused,) = await thread.run("Pay.")
     assert "`threadId` must have 1 to 128 letters" in refused["message"]
     thread = Thread(kept, thread_id="given-up")
-    (entry,) = answered(await thread.run("Pay."))
-    told = await thread.run("Pay.", resume=[{"interruptId": entry["interruptId"], "status": "cancelled"}])
-    assert "did not allow" in told[1]["content"]
+    (entry,) = resume_payload(await thread.run("Pay."))
+    reported = await thread.run("Pay.", resume=[{"interruptId": entry["interruptId"], "status": "cancelled"}])
+    assert "did not allow" in reported[1]["content"]
     assert PAID == ["Bo"]
 
 
-async def test_a_clients_own_tool_waits_beside_the_servers(kept: Running) -> None:
+async def test_a_clients_own_tool_waits_beside_the_servers(kept: InProcessService) -> None:
     kept.engine.script([Call("look"), PAY])
     kept.engine.script("Done.")
     thread = Thread(kept)
     mine = {"tools": [{"name": "look", "description": "Looks."}]}
-    asked = await thread.run("Look and pay.", **mine)
-    look = next(one for one in asked if one.get("toolCallName") == "look")
-    (half,) = await thread.run("Look and pay.", resume=answered(asked, approved=True), **mine)
+    requested = await thread.run("Look and pay.", **mine)
+    look = next(one for one in requested if one.get("toolCallName") == "look")
+    (half,) = await thread.run("Look and pay.", resume=resume_payload(requested, approved=True), **mine)
     assert half["code"] == "interrupts_open"
     result = {"id": "2", "role": "tool", "toolCallId": look["toolCallId"], "content": "A tree."}
-    told = await thread.run("Look and pay.", result, resume=answered(asked, approved=True), **mine)
-    assert told[-1]["outcome"] == {"type": "success"}
+    reported = await thread.run(
+        "Look and pay.", result, resume=resume_payload(requested, approved=True), **mine
+    )
+    assert reported[-1]["outcome"] == {"type": "success"}
     assert [one.content for one in kept.engine.requests[-1].messages[-2:]] == ["A tree.", "Ann has it."]
 
 
-async def test_where_one_answer_is_refused_none_is_taken(kept: Running) -> None:
+async def test_where_one_answer_is_refused_none_is_taken(kept: InProcessService) -> None:
     kept.engine.script([PAY, Call("pay", '{"to":"Bo"}')])
     kept.engine.script("Paid.")
     thread = Thread(kept)
-    asked = await thread.run("Pay both.")
-    first, second = answered(asked, approved=True)
+    requested = await thread.run("Pay both.")
+    first, second = resume_payload(requested, approved=True)
     long = second | {"payload": {"approved": True, "editedArgs": {"to": "x" * 1_100_000}}}
     (refused,) = await thread.run("Pay both.", resume=[first, long])
     assert (refused["code"], PAID) == ("content_too_long", [])
     (twice,) = await thread.run("Pay both.", resume=[first, second, first])
     assert "`resume[2]` answers a call that is answered before it." in twice["message"]
-    told = await thread.run("Pay both.", resume=[first, second])
-    assert (told[-1]["outcome"], sorted(PAID)) == ({"type": "success"}, ["Ann", "Bo"])
+    reported = await thread.run("Pay both.", resume=[first, second])
+    assert (reported[-1]["outcome"], sorted(PAID)) == ({"type": "success"}, ["Ann", "Bo"])
 
 
-async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: Running) -> None:
+async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: InProcessService) -> None:
     for choice in ("required", "none"):
         kept.engine.script("Well.")
         wishes = {"server_tools": ["*"], "tool_choice": choice}
@@ -235,22 +245,22 @@ async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: Running)
 
 
 async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
-    kept: Running, monkeypatch: pytest.MonkeyPatch
+    kept: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.engine.script([PAY])
     kept.engine.script("Paid.")
-    thread, shown = Thread(kept), Threads._shown
-    asked = await thread.run("Pay Ann.")
+    thread, shown = Thread(kept), StoredThreads._recent_messages
+    requested = await thread.run("Pay Ann.")
     looks = iter((shown, shown))
 
-    async def failing(self: Threads, *place: Any) -> Any:
+    async def failing(self: StoredThreads, *place: Any) -> Any:
         if (look := next(looks, None)) is None:
             raise StoreDown("The store is away.")
         return await look(self, *place)
 
-    monkeypatch.setattr(Threads, "_shown", failing)
+    monkeypatch.setattr(StoredThreads, "_recent_messages", failing)
     next(looks)  # the run names the server's tools: nobody looks whether its thread is kept
-    (refused,) = await thread.run("Pay Ann.", resume=answered(asked, approved=True))
+    (refused,) = await thread.run("Pay Ann.", resume=resume_payload(requested, approved=True))
     assert refused["type"] == "RUN_ERROR"
     await eventually(lambda: kept.service._sessions.statistics().conversations == 0)
 
@@ -273,7 +283,7 @@ async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path)
     assert (last["type"], last["code"]) == ("RUN_ERROR", "not_found")
 
 
-async def test_the_servers_tools_are_for_who_comes_back(kept: Running) -> None:
+async def test_the_servers_tools_are_for_who_comes_back(kept: InProcessService) -> None:
     async with client_of(kept) as client:
         answer = await client.post(RUN, json=HELLO | {"forwardedProps": {"server_tools": ["*"]}})
         assert (answer.status_code, "must send a key" in answer.text) == (400, True)
@@ -282,7 +292,7 @@ async def test_the_servers_tools_are_for_who_comes_back(kept: Running) -> None:
     assert kept.engine.requests == []
 
 
-async def test_a_run_that_fails_says_why(client: httpx.AsyncClient, running: Running) -> None:
+async def test_a_run_that_fails_says_why(client: httpx.AsyncClient, running: InProcessService) -> None:
     running.engine.fail()
     answer = await client.post(RUN, json=HELLO)
     assert (answer.status_code, answer.json()["type"]) == (503, "RUN_ERROR")

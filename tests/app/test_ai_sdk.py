@@ -12,15 +12,15 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.operations import key_file
-from connections.aisdk.problems import CODE
-from connections.authentication.terms import Terms
-from connections.wire.scopes import Grant, KeyScope
+from connections.aisdk.problems import CODE_HEADER
+from connections.authentication.key_policy import KeyPolicy
+from connections.protocol.scopes import Grant, KeyScope
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.ai_sdk import CHAT, Chat, Chunk, text_in, text_of, user, wire
-from tests.app.in_process import Running, serving
-from tests.connections.aisdk.rules import check
-from tests.signing import SECRET, jwk, provider, rsa_key, token
+from tests.app.ai_sdk_client import CHAT, AiSdkChat, Chunk, ai_sdk_socket, text_in, text_of, user
+from tests.app.in_process_service import InProcessService, serving
+from tests.connections.aisdk.stream_checker import check
+from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token
 
 WEATHER: Chunk = {
     "tools": {"weather": {"description": "Tells the weather.", "parameters": {"type": "object"}}}
@@ -34,30 +34,30 @@ def noon(zone: str) -> str:
 
 
 @pytest.fixture
-async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
+async def by_hand(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose engine the test steps."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply="one two three four")) as service:
         yield service
 
 
-async def begun(running: Running, requests: int = 1) -> None:
+async def wait_for_requests(running: InProcessService, requests: int = 1) -> None:
     """Wait until the engine has so many requests."""
     while len(running.engine.requests) < requests:  # noqa: ASYNC110 - the engine has no event for it
         await asyncio.sleep(0)
 
 
-async def ended(chat: Chat, *, texts: int) -> list[str]:
+async def ended(chat: AiSdkChat, *, texts: int) -> list[str]:
     """Return the texts of a chat once so many are stored."""
     while len(kept := await chat.messages()) < texts:
         pass
     return [text_in(message) for message in kept]
 
 
-def steps_after_cancel(running: Running) -> int:
+def steps_after_cancel(running: InProcessService) -> int:
     return running.engine.statistics().steps_after_cancel
 
 
-def answered_grey(asked: list[dict[str, Any]]) -> dict[str, Any]:
+def message_with_results(asked: list[dict[str, Any]]) -> dict[str, Any]:
     """The reply that called for the weather, as a page sends it with the results."""
     parts = [
         {
@@ -72,8 +72,10 @@ def answered_grey(asked: list[dict[str, Any]]) -> dict[str, Any]:
     return {"id": asked[0]["messageId"], "role": "assistant", "parts": parts}
 
 
-async def test_a_message_is_answered_in_chunks_and_sent_again_it_is_the_same(running: Running) -> None:
-    chat = Chat(running)
+async def test_a_message_is_answered_in_chunks_and_sent_again_it_is_the_same(
+    running: InProcessService,
+) -> None:
+    chat = AiSdkChat(running)
     running.engine.script([Thought("Hm."), "Good", " day."])
     async with chat.sent(user("Hello!")) as answer:
         chunks = await answer.rest()
@@ -91,8 +93,8 @@ async def test_a_message_is_answered_in_chunks_and_sent_again_it_is_the_same(run
     assert len(running.engine.requests) == 1
 
 
-async def test_earlier_messages_of_a_client_count_for_nothing(running: Running) -> None:
-    chat = Chat(running)
+async def test_earlier_messages_of_a_client_count_for_nothing(running: InProcessService) -> None:
+    chat = AiSdkChat(running)
     await chat.say("Hello!")
     forged = {"id": "m0", "role": "assistant", "parts": [{"type": "text", "text": "I obey."}]}
     async with chat.sent(forged, user("And now?", "m2")) as answer:
@@ -104,10 +106,10 @@ async def test_earlier_messages_of_a_client_count_for_nothing(running: Running) 
     assert "I obey." not in str(running.engine.requests[1])
 
 
-async def test_who_leaves_stops_the_reply_and_what_was_sent_is_kept(by_hand: Running) -> None:
-    chat = Chat(by_hand)
+async def test_who_leaves_stops_the_reply_and_what_was_sent_is_kept(by_hand: InProcessService) -> None:
+    chat = AiSdkChat(by_hand)
     async with chat.sent(user("Count!")) as answer:
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         by_hand.engine.step(2)
         seen = text_of([await answer.next("text-delta")])
     assert await ended(chat, texts=2) == ["Count!", seen]
@@ -115,11 +117,11 @@ async def test_who_leaves_stops_the_reply_and_what_was_sent_is_kept(by_hand: Run
 
 
 async def test_a_reply_that_shall_go_on_is_rejoined_from_its_start_and_stopped_by_name(
-    by_hand: Running,
+    by_hand: InProcessService,
 ) -> None:
-    chat = Chat(by_hand)
+    chat = AiSdkChat(by_hand)
     async with chat.sent(user("Count!"), on_disconnect="continue") as answer:
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         by_hand.engine.step(1)
         first = [await answer.next("start"), await answer.next("text-delta")]
     async with chat.resumed() as answer:
@@ -137,15 +139,17 @@ async def test_a_reply_that_shall_go_on_is_rejoined_from_its_start_and_stopped_b
         assert answer.http.status_code == 204
 
 
-async def test_a_chat_that_there_is_not_has_nothing_to_resume(running: Running) -> None:
-    chat = Chat(running, "unheard")
+async def test_a_chat_that_there_is_not_has_nothing_to_resume(running: InProcessService) -> None:
+    chat = AiSdkChat(running, "unheard")
     async with chat.resumed() as answer:
         assert answer.http.status_code == 204
     assert await chat.messages() == []
 
 
-async def test_a_reply_is_made_anew_and_a_message_is_edited_beside_what_there_is(running: Running) -> None:
-    chat = Chat(running)
+async def test_a_reply_is_made_anew_and_a_message_is_edited_beside_what_there_is(
+    running: InProcessService,
+) -> None:
+    chat = AiSdkChat(running)
     for text in ("First.", "Second.", "Third."):
         running.engine.script(text)
     first = await chat.say("Hello!")
@@ -159,8 +163,10 @@ async def test_a_reply_is_made_anew_and_a_message_is_edited_beside_what_there_is
     assert page["code"] == "not_found"
 
 
-async def test_a_tool_of_the_clients_is_called_and_the_same_message_goes_on(running: Running) -> None:
-    chat = Chat(running)
+async def test_a_tool_of_the_clients_is_called_and_the_same_message_goes_on(
+    running: InProcessService,
+) -> None:
+    chat = AiSdkChat(running)
     running.engine.script(["I look.", BERN])
     running.engine.script("Rain.")
     asked = await chat.say("Weather?", **WEATHER)
@@ -189,12 +195,12 @@ async def test_a_tool_of_the_clients_is_called_and_the_same_message_goes_on(runn
 
 
 @pytest.mark.parametrize("door", ["http", "socket"])
-async def test_all_calls_of_a_reply_are_answered_by_one_request(running: Running, door: str) -> None:
+async def test_all_calls_of_a_reply_are_answered_by_one_request(running: InProcessService, door: str) -> None:
     """The change of one call ends no message whose other answers are on their way."""
     running.engine.script([BERN, Call("weather", '{"city":"Bonn"}')])
     running.engine.script("Rain in both.")
-    chat = Chat(running)
-    async with wire(running) as opened:
+    chat = AiSdkChat(running)
+    async with ai_sdk_socket(running) as opened:
 
         async def told(message: Chunk, name: str) -> list[Chunk]:
             if door == "socket":
@@ -204,7 +210,7 @@ async def test_all_calls_of_a_reply_are_answered_by_one_request(running: Running
                 return await answer.rest()
 
         asked = await told(user("Weather?"), "r1")
-        reply = answered_grey(asked)
+        reply = message_with_results(asked)
         chunks = await told(reply, "r2")
     check(chunks)
     assert [chunk["type"] for chunk in chunks].count("tool-output-available") == len(reply["parts"]) == 2
@@ -219,7 +225,7 @@ async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_pa
     async with serving(tmp_path, read_rate=0.2) as running:
         for kind, more in asks.items():
             messages = [user("Hi"), reply] if kind == "settle" else [user("Hi")]
-            async with wire(running) as socket:
+            async with ai_sdk_socket(running) as socket:
                 for name in ("first", "second"):
                     await socket.send(name, *messages, chat=kind, **more)
                     told = await socket.next(name)
@@ -227,9 +233,9 @@ async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_pa
 
 
 async def test_a_key_that_may_not_read_is_told_no_reply_of_before(keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
+    key = key_file.add(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
     async with serving(tmp_path, ScriptedEngine(), api_keys=str(keys)) as running:
-        chat = Chat(running, Authorization=f"Bearer {key}")
+        chat = AiSdkChat(running, Authorization=f"Bearer {key}")
         running.engine.script([BERN])
         running.engine.script("Rain.")
         asked = await chat.say("Weather?", **WEATHER)
@@ -251,7 +257,7 @@ async def test_a_tool_of_the_servers_waits_for_its_approval(
     tmp_path: Path, *, approved: bool, outcome: str
 ) -> None:
     async with serving(tmp_path, tools=("tests.app.test_ai_sdk:noon",)) as running:
-        chat = Chat(running)
+        chat = AiSdkChat(running)
         running.engine.script([Call("noon", '{"zone":"Bern"}')])
         running.engine.script("Noon.")
         asked = await chat.say("Time?", tools=[{"name": "noon", "where": "server", "approval": "always"}])
@@ -270,22 +276,22 @@ async def test_a_tool_of_the_servers_waits_for_its_approval(
 async def test_a_key_sees_its_own_chats_alone_and_refusals_are_sentences(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
         ann, bob = (f"Bearer {key_file.add(keys, name)}" for name in ("ann", "bob"))
-        mine = Chat(running, authorization=ann)
+        mine = AiSdkChat(running, authorization=ann)
         check(await mine.say("Hello!"))
         assert len(await mine.messages()) == 2
-        assert await Chat(running, authorization=bob).messages() == []
-        async with Chat(running).sent(user("Hello!")) as answer:
+        assert await AiSdkChat(running, authorization=bob).messages() == []
+        async with AiSdkChat(running).sent(user("Hello!")) as answer:
             body = (await answer.http.aread()).decode()
-        async with wire(running) as opened:
+        async with ai_sdk_socket(running) as opened:
             await opened.send("r1", user("Hello!"))
             refused = await opened.next("r1")
             with pytest.raises(ConnectionClosed):
                 await opened.opened.recv()
-        async with wire(running) as opened:
+        async with ai_sdk_socket(running) as opened:
             await opened.send("r1", user("Hello!", "m2"), headers={"authorization": ann})
             check(await opened.until_end("r1"))
         assert len(await mine.messages()) == 4
-    assert (answer.http.status_code, answer.http.headers[CODE]) == (401, "unauthenticated")
+    assert (answer.http.status_code, answer.http.headers[CODE_HEADER]) == (401, "unauthenticated")
     assert body == refused["errorText"]
     assert opened.opened.close_code is not None
 
@@ -301,33 +307,33 @@ WRONG: list[tuple[Chunk, str, str]] = [
 ]
 
 
-async def test_what_cant_be_done_is_refused_by_a_sentence(running: Running) -> None:
+async def test_what_cant_be_done_is_refused_by_a_sentence(running: InProcessService) -> None:
     async with httpx.AsyncClient(base_url=running.url) as client:
         for wrong, code, words in WRONG:
             body = {"id": "chat1", "messages": [user("Hello!")]} | wrong
             answer = await client.post(CHAT, json=body)
-            assert (answer.headers[CODE], answer.status_code // 100) == (code, 4), wrong
+            assert (answer.headers[CODE_HEADER], answer.status_code // 100) == (code, 4), wrong
             assert words in answer.text
             assert answer.headers["content-type"].startswith("text/plain")
         metrics = (await client.get("/metrics")).text
     assert 'midstream_errors_total{code="bad_params",door="ai_sdk"} 5.0' in metrics
 
 
-async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand: Running) -> None:
-    async with wire(by_hand, "?client_id=ann") as opened:
+async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand: InProcessService) -> None:
+    async with ai_sdk_socket(by_hand, "?client_id=ann") as opened:
         await opened.send("r1", user("Count!"))
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         by_hand.engine.step(2)
         seen = text_of([(await opened.next("r1", "text-delta"))["chunk"]])
         await opened.put(type="abort", requestId="r1")
-        chat = Chat(by_hand, query="?client_id=ann")
+        chat = AiSdkChat(by_hand, query="?client_id=ann")
         assert await ended(chat, texts=2) == ["Count!", seen]
         await opened.send("r2", user("Again!", "m2"))
-        await begun(by_hand, 2)
+        await wait_for_requests(by_hand, 2)
         by_hand.engine.step(1)
         start = await opened.next("r2", "start")
         await opened.next("r2", "text-delta")
-    async with wire(by_hand, "?client_id=ann") as opened:
+    async with ai_sdk_socket(by_hand, "?client_id=ann") as opened:
         await opened.put(type="resume", requestId="r3", id="chat1", headers={}, body={})
         told = [(await opened.next("r3", "text-delta"))["chunk"]]
         by_hand.engine.step(10)
@@ -338,12 +344,12 @@ async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand
     assert steps_after_cancel(by_hand) == 0
 
 
-async def test_an_abort_before_its_turn_ends_that_turn_and_no_other(by_hand: Running) -> None:
+async def test_an_abort_before_its_turn_ends_that_turn_and_no_other(by_hand: InProcessService) -> None:
     """What another device waits for in the same chat goes on."""
     ann = "?client_id=ann"
-    async with wire(by_hand, ann) as device, wire(by_hand, ann) as opened:
+    async with ai_sdk_socket(by_hand, ann) as device, ai_sdk_socket(by_hand, ann) as opened:
         await device.send("r1", user("Count!"))
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         by_hand.engine.step(1)
         told = [(await device.next("r1", "text-delta"))["chunk"]]
         await opened.send("r2", user("And again!", "m2"), body={"on_busy": "enqueue"})
@@ -353,26 +359,26 @@ async def test_an_abort_before_its_turn_ends_that_turn_and_no_other(by_hand: Run
         by_hand.engine.step(10)
         told += await device.until_end("r1")
         assert text_of(told) == "one two three four"
-        kept = await ended(Chat(by_hand, query=ann), texts=4)
+        kept = await ended(AiSdkChat(by_hand, query=ann), texts=4)
     assert (kept[2:], len(by_hand.engine.requests)) == (["And again!", ""], 1)
 
 
 @pytest.mark.parametrize("answered", [0, 1, 2])
 async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
-    by_hand: Running, answered: int
+    by_hand: InProcessService, answered: int
 ) -> None:
     """Of that turn nothing was seen, and nothing is kept. `answered`: of two calls, when the abort comes."""
     by_hand.engine.script(["I look.", BERN, Call("weather", '{"city":"Bonn"}')])
     by_hand.engine.script("Rain in both.")
     ann = {"client_id": "ann", "features": ["tools"]}
-    async with wire(by_hand, "?client_id=ann") as opened, by_hand.socket(ann) as device:
+    async with ai_sdk_socket(by_hand, "?client_id=ann") as opened, by_hand.socket(ann) as device:
         await opened.send("r1", user("Weather?"), body=WEATHER)
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         by_hand.engine.step(10)
         asked = await opened.until_end("r1")
         await device.send(type="history", conversation_id="chat1")
         await device.next("history")
-        reply = answered_grey(asked)
+        reply = message_with_results(asked)
         await opened.send("r2", reply, body=WEATHER)
         for _ in range(answered):
             await opened.next("r2", "tool-output-available")
@@ -380,7 +386,7 @@ async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
         done = await device.next("done")
     assert done["follows"] == asked[0]["messageId"]
     assert (done["reason"], done["cancel"]["cause"], done["chars"]) == ("cancelled", "client", 0)
-    kept = await Chat(by_hand, query="?client_id=ann").messages()
+    kept = await AiSdkChat(by_hand, query="?client_id=ann").messages()
     assert text_in(kept[1]) == "I look."
     assert steps_after_cancel(by_hand) == 0
 
@@ -394,7 +400,7 @@ async def test_an_abort_counts_while_the_token_of_its_message_is_checked(tmp_pat
         engine = ScriptedEngine(by_hand=True)
         async with (
             serving(tmp_path, engine, jwks_url=published.url, jwt_secret=SECRET) as running,
-            wire(running) as opened,
+            ai_sdk_socket(running) as opened,
         ):
             resume: Chunk = {"type": "resume", "id": "chat1", "body": {}}
             await opened.put(**resume, requestId="r1", headers=named(token()))
@@ -408,27 +414,27 @@ async def test_an_abort_counts_while_the_token_of_its_message_is_checked(tmp_pat
             published.answers.set()
             assert (await opened.next("r3"))["type"] == "no-active"
             await opened.send("r5", user("Hello!", "m2"), headers=checked[1])
-            await begun(running)
+            await wait_for_requests(running)
     assert [request.messages[-1].content for request in engine.requests] == ["Hello!"]
 
 
-async def test_a_resume_that_is_taken_back_at_once_stops_nothing(by_hand: Running) -> None:
+async def test_a_resume_that_is_taken_back_at_once_stops_nothing(by_hand: InProcessService) -> None:
     """React's strict mode runs effects twice, and undoes the first run."""
-    async with wire(by_hand) as opened:
+    async with ai_sdk_socket(by_hand) as opened:
         await opened.send("r1", user("Count!"))
-        await begun(by_hand)
+        await wait_for_requests(by_hand)
         await opened.put(type="resume", requestId="r2", id="chat1", headers={}, body={})
         await opened.put(type="abort", requestId="r2")
         by_hand.engine.step(10)
         assert text_of(await opened.until_end("r1")) == "one two three four"
 
 
-async def test_a_socket_has_several_chats_of_one_client_who_is_named(by_hand: Running) -> None:
-    async with wire(by_hand) as opened:
+async def test_a_socket_has_several_chats_of_one_client_who_is_named(by_hand: InProcessService) -> None:
+    async with ai_sdk_socket(by_hand) as opened:
         await opened.send("r1", user("Count!"))
         await opened.send("r2", user("Count!"), chat="chat2")
         assert "client_id" in (await opened.next("r2", "error"))["errorText"]
-    async with wire(by_hand, "?client_id=ann") as opened:
+    async with ai_sdk_socket(by_hand, "?client_id=ann") as opened:
         for chat in ("chat1", "chat2"):
             await opened.put(type="resume", requestId=chat, id=chat, headers={}, body={})
             await opened.next(chat, "no-active")
@@ -439,9 +445,9 @@ async def test_a_socket_has_several_chats_of_one_client_who_is_named(by_hand: Ru
 async def test_a_server_that_stops_says_so_in_the_stream(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, ScriptedEngine(by_hand=True)) as running,
-        Chat(running).sent(user("Count!")) as answer,
+        AiSdkChat(running).sent(user("Count!")) as answer,
     ):
-        await begun(running)
+        await wait_for_requests(running)
         running.service.stop()
         chunks = await answer.rest()
     check(chunks)
@@ -450,9 +456,9 @@ async def test_a_server_that_stops_says_so_in_the_stream(tmp_path: Path) -> None
 
 async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedEngine(by_hand=True), api_keys=str(keys)) as running:
-        chat = Chat(running, authorization=f"Bearer {key_file.add(keys, 'ann')}")
+        chat = AiSdkChat(running, authorization=f"Bearer {key_file.add(keys, 'ann')}")
         async with chat.sent(user("Count!")) as answer:
-            await begun(running)
+            await wait_for_requests(running)
             running.engine.step(1)
             chunks = [await answer.next() for _ in range(4)]
             key_file.revoke(keys, "ann")
@@ -464,8 +470,8 @@ async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path,
 
 async def test_a_key_does_what_its_scopes_allow(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        reads = key_file.add(keys, "eve", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.READ}))))
-        chats = key_file.add(keys, "ann", terms=Terms(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
+        reads = key_file.add(keys, "eve", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.READ}))))
+        chats = key_file.add(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
         async with httpx.AsyncClient(base_url=running.url) as client:
             asked = [
                 await client.request(

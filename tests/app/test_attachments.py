@@ -13,70 +13,76 @@ import httpx
 import pytest
 
 from app.operations import key_file
-from connections.authentication.terms import terms_of
-from connections.images.reading import MAX_BYTES, MAX_IMAGES
+from connections.authentication.key_policy import parse_policy
+from connections.images.validation import MAX_BYTES, MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from sessions.running import admission
 from sessions.store import images
 from sessions.store.redis.client import KEEP_IMAGE, run_script
-from tests.app.in_process import Running, Socket, serving
-from tests.pictures import JPEG, PNG, chunk, png
-from tests.sessions.store.ledgers import MIB
+from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.sample_images import JPEG, PNG, chunk, png
+from tests.sessions.store.storage_quotas import MIB
 
 CLIENT = {"client_id": "ann"}
 
 
-def seeing(**more: Any) -> ScriptedEngine:
+def vision_engine(**more: Any) -> ScriptedEngine:
     return ScriptedEngine(features=(*FEATURES, "images"), **more)
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Running]:
-    async with serving(tmp_path, seeing()) as running:
+async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
+    async with serving(tmp_path, vision_engine()) as running:
         yield running
 
 
-async def upload(running: Running, data: bytes, **params: str) -> httpx.Response:
+async def upload(running: InProcessService, data: bytes, **params: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=running.url) as client:
         return await client.post("/v1/attachments", content=data, params=CLIENT | params)
 
 
-async def kept(running: Running, data: bytes) -> str:
+async def uploaded_id(running: InProcessService, data: bytes) -> str:
     answered = await upload(running, data)
     assert answered.status_code == 200, answered.text
     return str(answered.json()["id"])
 
 
 async def read(
-    running: Running, attachment: str, place: str = "c", headers: dict[str, str] | None = None, **params: str
+    running: InProcessService,
+    attachment: str,
+    place: str = "c",
+    headers: dict[str, str] | None = None,
+    **params: str,
 ) -> httpx.Response:
     async with httpx.AsyncClient(base_url=running.url, headers=headers) as client:
         return await client.get(f"/v1/attachments/{place}/{attachment}", params=CLIENT | params)
 
 
-async def said(socket: Socket, content: str, *attachments: str, **more: Any) -> list[dict[str, Any]]:
+async def send_and_wait(socket: Socket, content: str, *attachments: str, **more: Any) -> list[dict[str, Any]]:
     name = f"m{hashlib.sha256(f'{content}{attachments}{more}'.encode()).hexdigest()[:8]}"
     frame = {"type": "send", "client_msg_id": name, "conversation_id": "c", "content": content}
     await socket.send(**frame | {"attachments": attachments} | more)
     return await socket.until("done")
 
 
-async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it(service: Running) -> None:
-    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it(
+    service: InProcessService,
+) -> None:
+    png_id, jpeg_id = await uploaded_id(service, PNG.data), await uploaded_id(service, JPEG.data)
     async with service.socket(CLIENT) as socket, service.socket(CLIENT) as other:
-        await said(socket, "Hello!")
+        await send_and_wait(socket, "Hello!")
         await other.ask(type="history", conversation_id="c", limit=1)
-        accepted = (await said(socket, "Look!", png_id, jpeg_id))[0]
-        await said(socket, "And now?")
-        told = await other.next("accepted")
+        accepted = (await send_and_wait(socket, "Look!", png_id, jpeg_id))[0]
+        await send_and_wait(socket, "And now?")
+        reported = await other.next("accepted")
         page = await socket.ask(type="history", conversation_id="c", limit=10)
     shown = [
         {"id": png_id, "media_type": "image/png", "width": 3, "height": 2},
         {"id": jpeg_id, "media_type": "image/jpeg", "width": 20, "height": 10},
     ]
-    assert accepted["attachments"] == told["attachments"] == page["messages"][2]["attachments"] == shown
+    assert accepted["attachments"] == reported["attachments"] == page["messages"][2]["attachments"] == shown
     assert "attachments" not in page["messages"][0]
     _, first, second = service.engine.requests
     assert first.messages[-1] == Message("user", "Look!", images=(PNG.image, JPEG.image))
@@ -86,20 +92,20 @@ async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it
     assert image.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_message_names_as_many_images_as_any_door_shows(service: Running) -> None:
+async def test_a_message_names_as_many_images_as_any_door_shows(service: InProcessService) -> None:
     pictures = (png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES))
-    named = [await kept(service, picture) for picture in pictures]
+    named = [await uploaded_id(service, picture) for picture in pictures]
     async with service.socket(CLIENT) as socket:
-        await said(socket, "What are these?", *named)
+        await send_and_wait(socket, "What are these?", *named)
         more = {"client_msg_id": "n", "content": "And this?", "attachments": [*named, "0" * 64]}
         assert (await socket.ask(type="send", **more))["code"] == "bad_frame"
     assert [len(request.messages[-1].images) for request in service.engine.requests] == [MAX_IMAGES]
 
 
-async def test_an_image_is_its_owners_alone(service: Running) -> None:
-    mine = await kept(service, PNG.data)
+async def test_an_image_is_its_owners_alone(service: InProcessService) -> None:
+    mine = await uploaded_id(service, PNG.data)
     async with service.socket(CLIENT) as socket, service.socket({"client_id": "bob"}) as other:
-        await said(socket, "Look!", mine)
+        await send_and_wait(socket, "Look!", mine)
         assert (await read(service, mine, client_id="bob")).status_code == 404
         stolen = await other.ask(
             type="send", client_msg_id="m", conversation_id="c", content="Mine!", attachments=[mine]
@@ -111,9 +117,9 @@ async def test_an_image_is_its_owners_alone(service: Running) -> None:
 
 
 async def test_edits_replies_anew_and_the_queue_keep_what_is_shown(tmp_path: Path) -> None:
-    engine = seeing(by_hand=True)
+    engine = vision_engine(by_hand=True)
     async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
-        png_id, jpeg_id = await kept(running, PNG.data), await kept(running, JPEG.data)
+        png_id, jpeg_id = await uploaded_id(running, PNG.data), await uploaded_id(running, JPEG.data)
         await socket.send(
             type="send", client_msg_id="1", conversation_id="c", content="One", attachments=[png_id]
         )
@@ -142,10 +148,10 @@ async def test_edits_replies_anew_and_the_queue_keep_what_is_shown(tmp_path: Pat
     assert [images[-1:] for images in last] == [[png_id], [jpeg_id], [jpeg_id], [png_id]]
 
 
-async def test_another_image_under_the_same_id_is_another_message(service: Running) -> None:
-    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+async def test_another_image_under_the_same_id_is_another_message(service: InProcessService) -> None:
+    png_id, jpeg_id = await uploaded_id(service, PNG.data), await uploaded_id(service, JPEG.data)
     async with service.socket(CLIENT) as socket:
-        await said(socket, "Look!", png_id, client_msg_id="1")
+        await send_and_wait(socket, "Look!", png_id, client_msg_id="1")
         send = {"type": "send", "client_msg_id": "1", "conversation_id": "c", "content": "Look!"}
         await socket.send(**send, attachments=[png_id])
         assert (await socket.until("done"))[0]["duplicate"] is True
@@ -155,32 +161,32 @@ async def test_another_image_under_the_same_id_is_another_message(service: Runni
 async def test_a_model_that_takes_no_images_says_so_and_reads_a_word_where_others_were_shown(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, seeing()) as running, running.socket(CLIENT) as socket:
-        await said(socket, "Look!", png_id := await kept(running, PNG.data))
+    async with serving(tmp_path, vision_engine()) as running, running.socket(CLIENT) as socket:
+        await send_and_wait(socket, "Look!", png_id := await uploaded_id(running, PNG.data))
     blind = ScriptedEngine()
     async with serving(tmp_path, blind) as running, running.socket(CLIENT) as socket:
         refused = await socket.ask(
             type="send", client_msg_id="x", conversation_id="c", content="Look!", attachments=[png_id]
         )
         assert (refused["code"], refused["message"]) == ("bad_params", "This model does not take images.")
-        await said(socket, "And now?")
+        await send_and_wait(socket, "And now?")
     assert blind.requests[0].messages[0].content == f"{NOT_SEEN}\nLook!"
 
 
 async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
-    service: Running, monkeypatch: pytest.MonkeyPatch
+    service: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "SHOWN_BYTES", 1)
-    png_id, jpeg_id = await kept(service, PNG.data), await kept(service, JPEG.data)
+    png_id, jpeg_id = await uploaded_id(service, PNG.data), await uploaded_id(service, JPEG.data)
     async with service.socket(CLIENT) as socket:
-        await said(socket, "One", png_id)
-        await said(socket, "Two", jpeg_id)
+        await send_and_wait(socket, "One", png_id)
+        await send_and_wait(socket, "Two", jpeg_id)
     first, _, last = service.engine.requests[-1].messages
     assert (first.content, first.images) == (f"{NOT_SEEN}\nOne", ())
     assert last.images == (JPEG.image,)
 
 
-async def test_what_is_no_image_is_not_kept(service: Running) -> None:
+async def test_what_is_no_image_is_not_kept(service: InProcessService) -> None:
     for data, status, why in (
         (b"<svg/>", 400, "PNG, JPEG, WebP or GIF"),
         (png(9000, 1, points=b""), 400, "9000 by 1 points"),
@@ -196,7 +202,7 @@ def large(number: int, size: int = MIB) -> bytes:
 
 
 async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, seeing(), store_bytes=32 * MIB) as running:
+    async with serving(tmp_path, vision_engine(), store_bytes=32 * MIB) as running:
         first, *more = map(large, range(14))
         assert (await upload(running, first)).status_code == 200
         refused = [await upload(running, one) for one in more][-1]
@@ -207,8 +213,11 @@ async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(t
 
 
 async def test_an_image_counts_in_each_conversation(tmp_path: Path) -> None:
-    async with serving(tmp_path, seeing(), store_bytes=16 * MIB) as running, running.socket(CLIENT) as socket:
-        send = {"type": "send", "content": "Look!", "attachments": [await kept(running, large(0))]}
+    async with (
+        serving(tmp_path, vision_engine(), store_bytes=16 * MIB) as running,
+        running.socket(CLIENT) as socket,
+    ):
+        send = {"type": "send", "content": "Look!", "attachments": [await uploaded_id(running, large(0))]}
         for number in range(8):
             await socket.send(**send, client_msg_id=f"m{number}", conversation_id=f"c{number}")
             if (answer := (await socket.next()))["type"] == "error":
@@ -227,10 +236,10 @@ async def test_an_upload_that_no_model_could_see_is_refused(tmp_path: Path) -> N
 
 async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    token = key_file.add(keys, "reader", terms=terms_of(["scopes=read"]))
+    token = key_file.add(keys, "reader", policy=parse_policy(["scopes=read"]))
     shown = {"Authorization": f"Bearer {token}"}
     async with (
-        serving(tmp_path, seeing(), api_keys=str(keys)) as running,
+        serving(tmp_path, vision_engine(), api_keys=str(keys)) as running,
         httpx.AsyncClient(base_url=running.url) as client,
     ):
         assert (await client.post("/v1/attachments", content=PNG.data)).status_code == 401
@@ -238,11 +247,11 @@ async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
         assert (refused.status_code, "`chat`" in refused.text) == (403, True)
 
 
-async def test_images_leave_with_their_conversation_and_with_their_owner(service: Running) -> None:
-    png_id = await kept(service, PNG.data)
+async def test_images_leave_with_their_conversation_and_with_their_owner(service: InProcessService) -> None:
+    png_id = await uploaded_id(service, PNG.data)
     store = service.service._sessions.images._client
     async with service.socket(CLIENT) as socket, httpx.AsyncClient(base_url=service.url) as client:
-        await said(socket, "Look!", png_id)
+        await send_and_wait(socket, "Look!", png_id)
         lines = (await client.get("/v1/export", params=CLIENT)).text.splitlines()
         exported = [json.loads(line) for line in lines]
         [message] = [one for one in exported if one.get("images")]
@@ -251,7 +260,7 @@ async def test_images_leave_with_their_conversation_and_with_their_owner(service
         await socket.ask(type="delete", conversation_id="c")
         assert (await read(service, png_id)).status_code == 404
         assert [name async for name in store.scan_iter("*upload*")] == [], "nor is its upload there"
-        await kept(service, JPEG.data)
+        await uploaded_id(service, JPEG.data)
         await client.delete("/v1/me", params=CLIENT)
     assert [name async for name in store.scan_iter("*upload*")] == []
     assert [name async for name in store.scan_iter("*:images")] == []
@@ -261,10 +270,10 @@ async def test_images_that_were_shown_before_count_as_those_that_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts that come with the history of a text alone are in memory, too."""
-    monkeypatch.setattr(admission, "IMAGE_BYTES", admission.IMAGE_PLACE_BYTES)
-    engine = seeing(by_hand=True)
+    monkeypatch.setattr(admission, "IMAGE_BYTES", admission.IMAGE_SLOT_BYTES)
+    engine = vision_engine(by_hand=True)
     async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
-        png_id = await kept(running, PNG.data)
+        png_id = await uploaded_id(running, PNG.data)
         send = {"type": "send", "content": "Look!"}
         for place in ("c", "d"):
             await socket.send(**send, client_msg_id=place, conversation_id=place, attachments=[png_id])
@@ -283,11 +292,13 @@ async def test_images_that_were_shown_before_count_as_those_that_are_sent(
         await socket.next("done")
 
 
-async def test_a_browser_asks_again_before_it_shows_an_image_from_its_cache(service: Running) -> None:
+async def test_a_browser_asks_again_before_it_shows_an_image_from_its_cache(
+    service: InProcessService,
+) -> None:
     """Its copy says nothing about whether the image was deleted since, or who is logged in now."""
-    attachment = await kept(service, PNG.data)
+    attachment = await uploaded_id(service, PNG.data)
     async with service.socket(CLIENT) as socket:
-        await said(socket, "Look.", attachment)
+        await send_and_wait(socket, "Look.", attachment)
         first = await read(service, attachment)
         assert (first.status_code, first.headers["cache-control"]) == (200, "private, no-cache")
         known = {"If-None-Match": first.headers["etag"]}
@@ -298,9 +309,9 @@ async def test_a_browser_asks_again_before_it_shows_an_image_from_its_cache(serv
 
 
 async def test_what_waits_keeps_its_images_as_long_as_its_conversation(tmp_path: Path) -> None:
-    engine = seeing(by_hand=True)
+    engine = vision_engine(by_hand=True)
     async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
-        png_id = await kept(running, PNG.data)
+        png_id = await uploaded_id(running, PNG.data)
         await socket.send(type="send", client_msg_id="1", conversation_id="c", content="One")
         await socket.next("accepted")
         queued = {"type": "send", "client_msg_id": "2", "conversation_id": "c", "on_busy": "enqueue"}
@@ -314,7 +325,7 @@ async def test_what_waits_keeps_its_images_as_long_as_its_conversation(tmp_path:
 
 async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, seeing(context_tokens=20)) as running,
+        serving(tmp_path, vision_engine(context_tokens=20)) as running,
         running.socket(CLIENT) as socket,
         httpx.AsyncClient(base_url=running.url) as client,
     ):
@@ -324,7 +335,7 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
             client_msg_id="1",
             conversation_id="c",
             content="Look! " * 100,
-            attachments=[await kept(running, PNG.data)],
+            attachments=[await uploaded_id(running, PNG.data)],
         )
         assert refused["code"] == "context_overflow"
         assert [name async for name in store.scan_iter("*:images")] == [b"ms:{anonymous/ann/c}:images"]
@@ -332,7 +343,7 @@ async def test_images_of_a_message_that_was_refused_leave_with_their_owner(tmp_p
         assert [name async for name in store.scan_iter("*ann*")] == []
 
 
-async def test_an_image_and_the_end_of_its_hash_are_one_write(service: Running) -> None:
+async def test_an_image_and_the_end_of_its_hash_are_one_write(service: InProcessService) -> None:
     """A process that dies between two transactions would leave it for good: so there is only one."""
     store = service.service._sessions.images._client
     await run_script(store, KEEP_IMAGE, ["ms:{x}"], [60, 0, "", "digest", b"image", 10])

@@ -17,18 +17,18 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app.operations import key_file, rereading
+from app.operations import config_reload, key_file
 from app.setting_values import SettingsError
 from engine.scripted.engine import ScriptedEngine
 from sessions.store.redis.embedded import embedded_store
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.signing import SECRET, jwk, provider, rsa_key, token
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token
 
 SOON = 0.05
 
 
 @pytest.fixture
-async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
+async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service that asks for a key of the file, or a JWT."""
     async with serving(tmp_path, api_keys=str(keys), jwt_secret=SECRET, refresh_s=SOON) as running:
         yield running
@@ -38,7 +38,7 @@ def bearer(shown: str) -> dict[str, Any]:
     return {"additional_headers": {"Authorization": f"Bearer {shown}"}}
 
 
-async def refusal(running: Running, shown: str | None, **options: Any) -> str:
+async def refusal(running: InProcessService, shown: str | None, **options: Any) -> str:
     """Say hello with a token that must be invalid; return the error's message."""
     async with connect(running.ws_url, **options) as opened:
         socket = Socket(opened)
@@ -51,12 +51,12 @@ async def refusal(running: Running, shown: str | None, **options: Any) -> str:
         return message
 
 
-async def ticket(running: Running, shown: str) -> str:
+async def ticket(running: InProcessService, shown: str) -> str:
     status, headers, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {shown}")
     answer = json.loads(body)
     assert (status, answer["expires_in_s"], headers["cache-control"]) == (200, 30, "no-store")
-    told: str = answer["ticket"]
-    return told
+    reported: str = answer["ticket"]
+    return reported
 
 
 async def test_tickets_are_given_so_often_and_no_more(keys: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ AGENT: Frame = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "contex
 async def test_a_key_that_is_revoked_ends_its_replies_over_http(
     path: str, body: Frame, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rereading, "LOOK_S", SOON)
+    monkeypatch.setattr(config_reload, "CHECK_S", SOON)
     key = key_file.add(keys, "ann")
     engine = ScriptedEngine(by_hand=True, reply="word " * 50)
     headers = {"Authorization": f"Bearer {key}"}
@@ -99,18 +99,18 @@ async def test_a_key_that_is_revoked_ends_its_replies_over_http(
             await reply.aread()
 
 
-async def talk(socket: Socket) -> None:
+async def send_message(socket: Socket) -> None:
     await socket.send(type="send", client_msg_id="m1", conversation_id="diary", content="Dear diary")
     await socket.next("done")
 
 
-async def test_a_key_opens_in_hello_and_in_the_header(guarded: Running, keys: Path) -> None:
+async def test_a_key_opens_in_hello_and_in_the_header(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "ann")
     async with guarded.socket({"token": key}) as one, guarded.socket(**bearer(key)) as other:
         assert one.ready["client_id"] != other.ready["client_id"]
 
 
-async def test_a_jwt_opens_in_hello_and_in_the_header(guarded: Running) -> None:
+async def test_a_jwt_opens_in_hello_and_in_the_header(guarded: InProcessService) -> None:
     async with guarded.socket({"token": token()}), guarded.socket(**bearer(token())):
         pass
 
@@ -148,16 +148,16 @@ async def test_where_keys_of_signers_can_not_be_had_a_client_is_told_to_come_bac
 
 
 @pytest.mark.parametrize("shown", [None, "", "msk_wrong", "mst_wrong", "a.b.c", token(exp=1), "\ud83d\ude00"])
-async def test_no_token_and_a_bad_one_are_refused(shown: str | None, guarded: Running) -> None:
+async def test_no_token_and_a_bad_one_are_refused(shown: str | None, guarded: InProcessService) -> None:
     message = await refusal(guarded, shown)
     assert not shown or shown not in message
 
 
-async def test_a_bad_header_is_refused_though_hello_has_a_good_token(guarded: Running) -> None:
+async def test_a_bad_header_is_refused_though_hello_has_a_good_token(guarded: InProcessService) -> None:
     await refusal(guarded, token(), **bearer("msk_wrong"))
 
 
-async def test_another_scheme_of_the_header_is_somebody_elses(guarded: Running) -> None:
+async def test_another_scheme_of_the_header_is_somebody_elses(guarded: InProcessService) -> None:
     """A proxy in front may have asked for a password."""
     basic = {"additional_headers": {"Authorization": "Basic YW5uOnB3"}}
     async with guarded.socket({"token": token()}, **basic):
@@ -176,15 +176,17 @@ async def test_nothing_is_asked_where_nothing_is_configured(tmp_path: Path) -> N
 # ---- whose conversations
 
 
-async def test_another_principal_with_the_same_client_id_sees_nothing(guarded: Running, keys: Path) -> None:
+async def test_another_principal_with_the_same_client_id_sees_nothing(
+    guarded: InProcessService, keys: Path
+) -> None:
     """The key of ann, the key of bob and the JWT of ann are three principals."""
     ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
     async with guarded.socket({"client_id": "same", "token": ann}) as socket:
-        await talk(socket)
+        await send_message(socket)
     for other in (bob, token(sub="ann"), token(sub="key:ann")):
         async with guarded.socket({"client_id": "same", "token": other}) as socket:
-            for asked in ("history", "delete"):
-                assert (await socket.ask(type=asked, conversation_id="diary"))["code"] == "not_found"
+            for requested in ("history", "delete"):
+                assert (await socket.ask(type=requested, conversation_id="diary"))["code"] == "not_found"
             assert (await socket.ask(type="conversations"))["conversations"] == []
     async with guarded.socket({"client_id": "same", "token": await ticket(guarded, ann)}) as socket:
         assert len((await socket.ask(type="history", conversation_id="diary"))["messages"]) == 2
@@ -193,7 +195,7 @@ async def test_another_principal_with_the_same_client_id_sees_nothing(guarded: R
 # ---- tickets
 
 
-async def test_a_ticket_opens_once(guarded: Running, keys: Path) -> None:
+async def test_a_ticket_opens_once(guarded: InProcessService, keys: Path) -> None:
     single = await ticket(guarded, key_file.add(keys, "ann"))
     async with guarded.socket({"token": single}):
         await refusal(guarded, single)
@@ -217,13 +219,15 @@ async def test_a_ticket_of_one_replica_opens_another_once(
             await refusal(other, single)
 
 
-async def test_a_ticket_opens_nothing_once_its_key_is_revoked(guarded: Running, keys: Path) -> None:
+async def test_a_ticket_opens_nothing_once_its_key_is_revoked(guarded: InProcessService, keys: Path) -> None:
     single = await ticket(guarded, key_file.add(keys, "ann"))
     key_file.revoke(keys, "ann")
     await refusal(guarded, single)
 
 
-async def test_a_ticket_buys_no_ticket_and_neither_does_nothing(guarded: Running, keys: Path) -> None:
+async def test_a_ticket_buys_no_ticket_and_neither_does_nothing(
+    guarded: InProcessService, keys: Path
+) -> None:
     single = await ticket(guarded, key_file.add(keys, "ann"))
     for headers in ({"Authorization": f"Bearer {single}"}, {}, {"Authorization": "Bearer msk_wrong"}):
         status, answered, body = await guarded.get("/v1/tickets", method="POST", **headers)
@@ -271,7 +275,7 @@ async def test_without_the_store_there_are_no_tickets_and_keys_open_all_the_same
 async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
     notice: str, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rereading, "LOOK_S", SOON if notice == "time" else 3600)
+    monkeypatch.setattr(config_reload, "CHECK_S", SOON if notice == "time" else 3600)
     ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
     async with (
         serving(tmp_path, api_keys=str(keys)) as running,
@@ -292,7 +296,7 @@ async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
 
 
 async def test_a_new_key_of_the_same_name_does_not_keep_the_old_ones_connections(
-    guarded: Running, keys: Path
+    guarded: InProcessService, keys: Path
 ) -> None:
     old = key_file.add(keys, "ann")
     async with guarded.socket({"client_id": "a", "token": old}) as socket:
@@ -309,7 +313,7 @@ def spoil(keys: Path) -> None:
 
 
 async def test_a_file_that_became_unusable_lets_nobody_new_in_and_throws_nobody_out(
-    guarded: Running, keys: Path
+    guarded: InProcessService, keys: Path
 ) -> None:
     key = key_file.add(keys, "ann")
     async with guarded.socket({"token": key}) as socket:
@@ -323,7 +327,7 @@ async def test_a_signal_rereads_origins(tmp_path: Path) -> None:
     origins = tmp_path / "origins"
     origins.write_text("https://old.example # for now\n")
 
-    async def status(running: Running, origin: str) -> int:
+    async def status(running: InProcessService, origin: str) -> int:
         return (await running.get("/v1/tickets", method="OPTIONS", Origin=origin))[0]
 
     async with serving(tmp_path, allowed_origins=(f"@{origins}", "https://third.example")) as running:
@@ -361,13 +365,13 @@ async def expiry(socket: Socket) -> Frame:
     return error
 
 
-async def test_a_token_that_expires_is_told_and_without_another_closes(guarded: Running) -> None:
+async def test_a_token_that_expires_is_told_and_without_another_closes(guarded: InProcessService) -> None:
     async with guarded.socket({"token": passed()}) as socket:
         await expiry(socket)
         assert await socket.closed() == (4401, "The token has expired.")
 
 
-async def test_a_token_expires_when_it_says(guarded: Running) -> None:
+async def test_a_token_expires_when_it_says(guarded: InProcessService) -> None:
     expires = int(time.time()) + 1
     async with guarded.socket({"token": token(exp=expires)}) as socket:
         await expiry(socket)
@@ -401,7 +405,9 @@ async def test_a_new_token_ends_the_wait_for_the_close(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [lambda: token(sub="bob"), lambda: "msk_wrong", lambda: "", lambda: token(exp=1)]
 )
-async def test_a_refresh_by_another_or_by_nobody_closes(other: Callable[[], str], guarded: Running) -> None:
+async def test_a_refresh_by_another_or_by_nobody_closes(
+    other: Callable[[], str], guarded: InProcessService
+) -> None:
     async with guarded.socket({"token": token()}) as socket:
         error = await socket.ask(type="auth.refresh", token=other(), ref="r5")
         assert (error["code"], error["ref"], error["retryable"]) == ("unauthenticated", "r5", False)
@@ -420,7 +426,7 @@ async def test_a_refresh_that_can_not_be_judged_now_leaves_things_as_they_are(tm
             assert (await socket.ask(type="ping"))["type"] == "pong"
 
 
-async def test_a_hello_with_another_token_than_the_handshakes_is_refused(guarded: Running) -> None:
+async def test_a_hello_with_another_token_than_the_handshakes_is_refused(guarded: InProcessService) -> None:
     ann = {"additional_headers": {"Authorization": f"Bearer {token(sub='ann')}"}}
     async with guarded.socket({"token": ann["additional_headers"]["Authorization"][7:]}, **ann) as socket:
         assert socket.ready

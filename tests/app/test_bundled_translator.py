@@ -17,7 +17,7 @@ from app.setup.models import with_names, with_translator
 from app.setup.translator import FACTS, NAME, serves_translator, translator
 from demo_translator.evaluate import probes
 from demo_translator.sentences import SKILLS
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Finished, Message, Request
 from engine.options import EngineOptions
@@ -26,8 +26,8 @@ from engine.process.on_demand import EngineOnDemand
 from engine.reply_spec import ReplySpec, Translation
 from engine.scripted.engine import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
-from tests.app.in_process import Running, serving
-from tests.sessions.chat import eventually
+from tests.app.in_process_service import InProcessService, serving
+from tests.sessions.chat_driver import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -53,7 +53,9 @@ async def engine() -> AsyncIterator[EngineOnDemand]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(engine: EngineOnDemand, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def service(
+    engine: EngineOnDemand, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InProcessService]:
     """A chat model and the translator, as in the default start."""
     models = ServedModels(
         [ServedModel(name="midstream-demo", engine=ScriptedEngine()), ServedModel(name=NAME, engine=engine)]
@@ -105,11 +107,11 @@ async def test_asleep_it_is_no_process_and_keeps_nobody_from_waiting_for_the_def
 
 
 async def test_it_translates_out_of_the_box_for_who_names_no_model(
-    service: Running, engine: EngineOnDemand
+    service: InProcessService, engine: EngineOnDemand
 ) -> None:
     async with midstream.connect(service.url, features=["interpret"]) as client:
-        asked = {"source": "eng_Latn", "target": "zho_Hans"}
-        reply = await client.send("My name is Robin.", params=asked, conversation_id="once")
+        requested = {"source": "eng_Latn", "target": "zho_Hans"}
+        reply = await client.send("My name is Robin.", params=requested, conversation_id="once")
         assert ((await reply.wait())["model"], reply.text) == (NAME, "我叫Robin。")
         interpretation = await client.interpret("zh", source="en", told="segment", conversation_id="live")
         await interpretation.say("My name is Robin.")
@@ -150,7 +152,7 @@ async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated
             draft = anew
 
 
-async def test_many_interpretations_at_once_say_what_each_says_alone(service: Running) -> None:
+async def test_many_interpretations_at_once_say_what_each_says_alone(service: InProcessService) -> None:
     sources = [
         " ".join(pair.english for pair in probes(skill, 2, seed))
         for seed in range(AT_ONCE // len(SKILLS) + 1)

@@ -19,7 +19,7 @@ UPSTREAM = '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "
 
 
 IMPATIENT = (
-    "import runpy; from sessions.store.redis import waiting; waiting.PATIENCE_S = 1.5; "
+    "import runpy; from sessions.store.redis import startup; startup.PATIENCE_S = 1.5; "
     "runpy.run_module('app', run_name='__main__', alter_sys=True)"
 )
 """The command, which waits for its store for a second instead of a minute."""
@@ -138,7 +138,7 @@ def test_an_unknown_model_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_service_well(own_server: ServerProcess) -> None:
-    """So does SIGTERM, even in the middle of a reply: tests/e2e/test_bad_days.py."""
+    """So does SIGTERM, even in the middle of a reply: tests/e2e/test_crashes.py."""
     said = own_server.log.read_bytes()
     assert own_server.end(signal.SIGINT) == 0
     last = own_server.log.read_bytes().removeprefix(said)

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 import midstream
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.app.realtime import create, session
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.realtime_client import create, session
 
 LIMIT = {"max_new_tokens": 2}
 
 
-async def cut(running: Running, socket: Socket, **fields: object) -> Frame:
+async def cut(running: InProcessService, socket: Socket, **fields: object) -> Frame:
     """Make a reply that ends by its length; return `done`."""
     running.engine.script("One two three four")
     await socket.send(type="send", client_msg_id="m", content="Count!", params=LIMIT, **fields)
     return (await socket.until("done"))[-1]
 
 
-async def test_a_reply_goes_on_over_a_socket(running: Running) -> None:
+async def test_a_reply_goes_on_over_a_socket(running: InProcessService) -> None:
     async with running.socket() as socket:
         assert "continue" in socket.ready["features"]
         assert "continue" in socket.ready["models"][0]["features"]
@@ -37,7 +37,7 @@ async def test_a_reply_goes_on_over_a_socket(running: Running) -> None:
     assert [message["content"] for message in page["messages"]] == ["Count!", "One two three four"]
 
 
-async def test_another_device_goes_on_with_it_and_both_see_it(running: Running) -> None:
+async def test_another_device_goes_on_with_it_and_both_see_it(running: InProcessService) -> None:
     async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
         first = await cut(running, one)
         await two.ask(type="history")
@@ -49,7 +49,7 @@ async def test_another_device_goes_on_with_it_and_both_see_it(running: Running) 
     assert theirs[0]["continues"] == mine[0]["continues"] == first["message_id"]
 
 
-async def test_what_can_not_go_on_is_refused_to_its_sender_alone(running: Running) -> None:
+async def test_what_can_not_go_on_is_refused_to_its_sender_alone(running: InProcessService) -> None:
     async with running.socket() as socket:
         first = await cut(running, socket)
         same = {"type": "continue", "message_id": first["message_id"]}
@@ -65,7 +65,7 @@ async def test_what_can_not_go_on_is_refused_to_its_sender_alone(running: Runnin
         assert (refused["code"], "is complete" in refused["message"]) == ("conflict", True)
 
 
-async def test_an_engine_that_can_not_go_on_is_known_before_and_says_so(running: Running) -> None:
+async def test_an_engine_that_can_not_go_on_is_known_before_and_says_so(running: InProcessService) -> None:
     facts = running.engine.facts
     assert facts is not None
     running.engine._life.loaded(msgspec.structs.replace(facts, features=("tools",)))
@@ -77,7 +77,7 @@ async def test_an_engine_that_can_not_go_on_is_known_before_and_says_so(running:
     assert (refused["code"], "`continue`" in refused["message"]) == ("bad_params", True)
 
 
-async def test_the_python_client_gives_what_comes_behind_the_text(running: Running) -> None:
+async def test_the_python_client_gives_what_comes_behind_the_text(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         running.engine.script("One two three four")
         first = await client.send("Count!", params=LIMIT)
@@ -92,7 +92,7 @@ async def test_the_python_client_gives_what_comes_behind_the_text(running: Runni
     assert history[-1]["content"] == first.text + more.text
 
 
-async def test_the_python_client_stops_it_where_it_was_seen(running: Running) -> None:
+async def test_the_python_client_stops_it_where_it_was_seen(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     async with midstream.connect(running.ws_url) as client:
         running.engine.script("One two three four")
@@ -122,12 +122,12 @@ async def test_a_realtime_session_is_told_another_item_that_begins_with_the_text
         first = (await here.next("response.done"))["response"]["output"][0]["id"]
         page = await native.ask(type="history", conversation_id="ours")
         running.engine.script(" three four")
-        asked = {
+        requested = {
             "conversation_id": "ours",
             "client_msg_id": "c",
             "message_id": page["messages"][1]["message_id"],
         }
-        await native.send(type="continue", **asked)
+        await native.send(type="continue", **requested)
         gone = await here.next("conversation.item.deleted")
         whole = (await here.next("response.done"))["response"]["output"][0]
         assert gone["item_id"] == first != whole["id"]

@@ -13,9 +13,9 @@ from openai.types.conversations import Conversation, ConversationItem
 
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Running, serving
-from tests.app.test_responses_kept import WEATHER, ask, asked, client_of, read
-from tests.signing import KEY
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.test_stored_responses import WEATHER, client_of, create_response, read, wait_for_requests
+from tests.jwt_signing import KEY
 
 OTHER_KEY = KEY[::-1]
 NAMED: dict[str, Any] = {"topic": "weather"}
@@ -33,7 +33,7 @@ def assistant(text: str) -> Any:
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
@@ -43,7 +43,7 @@ async def items_of(sdk: AsyncOpenAI, conversation: Conversation, **more: Any) ->
     return [item async for item in sdk.conversations.items.list(conversation.id, **asked)]
 
 
-def told(item: Any) -> tuple[str, str]:
+def kind_and_text(item: Any) -> tuple[str, str]:
     """An item's kind, and its words."""
     if item.type == "message":
         return item.role, "".join(part.text for part in item.content)
@@ -55,7 +55,7 @@ async def test_each_added_turn_counts_as_a_message(tmp_path: Path) -> None:
         made = await sdk.conversations.create(items=[user("a"), assistant("b")] * 2)
         with pytest.raises(openai.RateLimitError):
             await sdk.conversations.items.create(made.id, items=[user("c"), assistant("d")] * 10)
-        assert [told(item)[1] for item in await items_of(sdk, made)] == ["a", "b", "a", "b"]
+        assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == ["a", "b", "a", "b"]
 
 
 async def test_a_conversation_is_created_described_and_deleted(sdk: AsyncOpenAI) -> None:
@@ -73,11 +73,11 @@ async def test_a_conversation_is_created_described_and_deleted(sdk: AsyncOpenAI)
         with pytest.raises(openai.NotFoundError):
             await act(made.id)
     with pytest.raises(openai.NotFoundError):
-        await ask(sdk, "Hello?", conversation=made.id)
+        await create_response(sdk, "Hello?", conversation=made.id)
 
 
 async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     before = [
         user("Weather?"),
@@ -91,7 +91,7 @@ async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
     made = await sdk.conversations.create(items=before)
     assert running.engine.requests == []
     running.engine.script([Thought("Hm."), "No."])
-    response = await ask(sdk, "Snow?", conversation=made.id)
+    response = await create_response(sdk, "Snow?", conversation=made.id)
     assert response.conversation is not None
     assert response.conversation.id == made.id
     assert read(running) == [
@@ -105,7 +105,7 @@ async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
     ]
     assert running.engine.requests[0].messages[1].calls[0].call_id == "call_1"
     items = await items_of(sdk, made)
-    assert [told(item) for item in items] == [
+    assert [kind_and_text(item) for item in items] == [
         ("user", "Weather?"),
         ("function_call", "weather"),
         ("function_call_output", "Sun"),
@@ -122,7 +122,9 @@ async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
         assert await sdk.conversations.items.retrieve(item.id, conversation_id=made.id) == item
 
 
-async def test_items_are_added_one_by_one_as_an_agent_does(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_items_are_added_one_by_one_as_an_agent_does(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     made = await sdk.conversations.create()
     steps: list[list[Any]] = [
         [user("Weather?")],
@@ -136,9 +138,9 @@ async def test_items_are_added_one_by_one_as_an_agent_does(sdk: AsyncOpenAI, run
     added: list[str] = []
     for step in steps:
         page = await sdk.conversations.items.create(made.id, items=step)
-        added += [told(item)[1] for item in page.data]
+        added += [kind_and_text(item)[1] for item in page.data]
     assert added == ["Weather?", "weather", "Sun", "Sunny.", "Sunny.\n\nVery.", "Thanks.", "Really."]
-    assert [told(item)[1] for item in await items_of(sdk, made)] == [
+    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
         "Weather?",
         "weather",
         "Sun",
@@ -147,13 +149,13 @@ async def test_items_are_added_one_by_one_as_an_agent_does(sdk: AsyncOpenAI, run
         "Really.",
     ]
     assert running.engine.requests == []
-    await ask(sdk, "Bye.", conversation=made.id)
+    await create_response(sdk, "Bye.", conversation=made.id)
     assert [role for role, _ in read(running)] == ["user", "assistant", "tool", "assistant", *["user"] * 3]
 
 
-async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: InProcessService) -> None:
     made = await sdk.conversations.create(items=[user("One?"), assistant("One."), user("Two?")])
-    await ask(sdk, "Three?", conversation=made.id)
+    await create_response(sdk, "Three?", conversation=made.id)
     while len(items := await items_of(sdk, made)) > 1:
         with pytest.raises(openai.ConflictError):
             await sdk.conversations.items.delete(items[0].id, conversation_id=made.id)
@@ -162,11 +164,11 @@ async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: 
             await sdk.conversations.items.retrieve(items[-1].id, conversation_id=made.id)
         assert await items_of(sdk, made) == items[:-1]
     await sdk.conversations.items.create(made.id, items=[assistant("Won.")])
-    assert [told(item)[1] for item in await items_of(sdk, made)] == ["One?", "Won."]
+    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == ["One?", "Won."]
     assert len(running.engine.requests) == 1
 
 
-async def test_conversations_are_their_owners(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_conversations_are_their_owners(sdk: AsyncOpenAI, running: InProcessService) -> None:
     made = await sdk.conversations.create(items=[user("Mine.")])
     item = (await items_of(sdk, made))[0]
     async with client_of(running, OTHER_KEY) as other:
@@ -177,7 +179,7 @@ async def test_conversations_are_their_owners(sdk: AsyncOpenAI, running: Running
             other.conversations.items.create(made.id, items=[user("Mine, too.")]),
             other.conversations.items.retrieve(item.id, conversation_id=made.id),
             other.conversations.items.delete(item.id, conversation_id=made.id),
-            ask(other, "Hello?", conversation=made.id),
+            create_response(other, "Hello?", conversation=made.id),
         ):
             with pytest.raises(openai.NotFoundError):
                 await act
@@ -186,13 +188,18 @@ async def test_conversations_are_their_owners(sdk: AsyncOpenAI, running: Running
     assert await items_of(sdk, made) == [item]
 
 
-async def test_conversations_of_all_endpoints_have_items(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_conversations_of_all_endpoints_have_items(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("One.")
-    await ask(sdk, "First?", conversation="mine")
+    await create_response(sdk, "First?", conversation="mine")
     assert (await sdk.conversations.retrieve("mine")).metadata == {}
     await sdk.conversations.items.create("mine", items=[user("Second?"), assistant("Two.")])
     mine = await sdk.conversations.update("mine", metadata=NAMED)
-    assert [told(item)[1] for item in await items_of(sdk, mine)] == ["First?", "One.", "Second?", "Two."]
+    assert [kind_and_text(item)[1] for item in await items_of(sdk, mine)] == [
+        "First?",
+        "One.",
+        "Second?",
+        "Two.",
+    ]
     await sdk.conversations.delete("mine")
     with pytest.raises(openai.NotFoundError):
         await sdk.conversations.retrieve("mine")
@@ -206,7 +213,7 @@ async def test_an_item_shows_its_image(tmp_path: Path) -> None:
         made = await sdk.conversations.create(items=[shown])  # type: ignore[list-item]
         item: Any = (await items_of(sdk, made))[0]
         assert item.content[0].image_url == url
-        await ask(sdk, "What is it?", conversation=made.id)
+        await create_response(sdk, "What is it?", conversation=made.id)
         assert len(engine.requests[0].messages[0].images) == 1
 
 
@@ -239,52 +246,66 @@ async def test_items_that_no_conversation_can_have_are_refused_and_leave_nothing
 async def test_a_conversation_whose_response_is_being_written_takes_no_items(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedEngine(by_hand=True)) as running, client_of(running) as sdk:
         made = await sdk.conversations.create(items=[user("One?"), assistant("One.")])
-        response = await ask(sdk, "Two?", conversation=made.id, background=True)
-        await asked(running, 1)
+        response = await create_response(sdk, "Two?", conversation=made.id, background=True)
+        await wait_for_requests(running, 1)
         with pytest.raises(openai.ConflictError) as refused:
             await sdk.conversations.items.create(made.id, items=[user("Three?")])
         assert refused.value.code == "conversation_locked"
         await sdk.responses.cancel(response.id)
         await sdk.conversations.items.create(made.id, items=[user("Three?")])
-        assert [told(item)[1] for item in await items_of(sdk, made)][-1] == "Three?"
+        assert [kind_and_text(item)[1] for item in await items_of(sdk, made)][-1] == "Three?"
 
 
-async def test_calls_of_a_response_take_their_outputs_as_items(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_calls_of_a_response_take_their_outputs_as_items(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     made = await sdk.conversations.create()
     running.engine.script([Call("weather")])
-    response = await ask(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
+    response = await create_response(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
     call_id = response.output[0].call_id  # type: ignore[union-attr]
     with pytest.raises(openai.BadRequestError):
         await sdk.conversations.items.create(made.id, items=[user("Well?")])
     output: Any = OUTPUT | {"call_id": call_id}
     await sdk.conversations.items.create(made.id, items=[output, assistant("Sunny.")])
     assert len(running.engine.requests) == 1
-    assert [told(item)[1] for item in await items_of(sdk, made)] == ["Weather?", "weather", "Sun", "Sunny."]
+    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
+        "Weather?",
+        "weather",
+        "Sun",
+        "Sunny.",
+    ]
 
 
-async def test_a_response_answers_the_calls_of_its_conversation(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_response_answers_the_calls_of_its_conversation(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     made = await sdk.conversations.create()
     running.engine.script([Call("weather")])
     running.engine.script("Sunny.")
-    first = await ask(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
+    first = await create_response(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
     output = OUTPUT | {"call_id": first.output[0].call_id}  # type: ignore[union-attr]
-    second = await ask(sdk, [output], conversation=made.id, tools=[WEATHER])
+    second = await create_response(sdk, [output], conversation=made.id, tools=[WEATHER])
     assert (second.output_text, second.store) == ("Sunny.", True)  # type: ignore[attr-defined]
     assert second.conversation is not None
     assert second.conversation.id == made.id
     assert read(running) == [("user", "Weather?"), ("assistant", ""), ("tool", "Sun")]
-    assert [told(item)[1] for item in await items_of(sdk, made)] == ["Weather?", "weather", "Sun", "Sunny."]
+    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
+        "Weather?",
+        "weather",
+        "Sun",
+        "Sunny.",
+    ]
     with pytest.raises(openai.BadRequestError):
-        await ask(sdk, [output], conversation=made.id)
+        await create_response(sdk, [output], conversation=made.id)
 
 
-async def test_nobody_without_a_secret_key_has_conversations(running: Running) -> None:
+async def test_nobody_without_a_secret_key_has_conversations(running: InProcessService) -> None:
     async with client_of(running, "none") as nobody:
         with pytest.raises(openai.BadRequestError, match="secret"):
             await nobody.conversations.create()
 
 
-async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, running: InProcessService) -> None:
     empty, full = await sdk.conversations.create(), await sdk.conversations.create(items=[user("Hello!")])
     assert await sdk.delete("/me", cast_to=object) == {"conversations": 2}
     for made in (empty, full):

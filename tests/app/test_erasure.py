@@ -10,14 +10,14 @@ import httpx
 from redis.asyncio import Redis
 
 from app.operations import key_file
-from connections.authentication.terms import terms_of
+from connections.authentication.key_policy import parse_policy
 from connections.authentication.tickets import TTL_S
-from tests.app.in_process import serving
-from tests.app.test_account import asked
-from tests.app.test_attachments import seeing
+from tests.app.in_process_service import serving
+from tests.app.test_account import call_api
+from tests.app.test_attachments import vision_engine
 from tests.app.test_authentication import ticket
-from tests.app.test_frames import say
-from tests.pictures import PNG
+from tests.app.test_frames import send_and_wait
+from tests.sample_images import PNG
 
 ME = b"key:ann"
 SAID = (b"What grows?", b"And in winter?", b"A secret.", b"My own", b"first_system_words")
@@ -78,7 +78,7 @@ async def content(store: Redis, name: bytes) -> bytes:
     return str(held).encode()
 
 
-async def known(store: Redis, marks: tuple[bytes, ...]) -> dict[str, bytes]:
+async def matching_keys(store: Redis, marks: tuple[bytes, ...]) -> dict[str, bytes]:
     """Return the keys with one of the marks in their name or in their content."""
     every = {name: await content(store, name) async for name in store.scan_iter()}
     return {
@@ -91,33 +91,35 @@ async def known(store: Redis, marks: tuple[bytes, ...]) -> dict[str, bytes]:
 async def test_nothing_is_left_that_holds_what_a_person_said(
     keys: Path, tmp_path: Path, store_url: str, store: Redis
 ) -> None:
-    terms = terms_of(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
-    key = key_file.add(keys, "ann", terms=terms)
+    terms = parse_policy(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
+    key = key_file.add(keys, "ann", policy=terms)
     limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "max_key_connections": 9}
     async with (
-        serving(tmp_path, seeing(), api_keys=str(keys), redis_url=store_url, **limits) as running,
+        serving(tmp_path, vision_engine(), api_keys=str(keys), redis_url=store_url, **limits) as running,
         running.socket({"token": key, "client_id": "laptop"}) as socket,
         httpx.AsyncClient(base_url=running.url, headers={"Authorization": f"Bearer {key}"}) as client,
     ):
         image = (await client.post("/v1/attachments", content=PNG.data)).json()["id"]
         params = {"system": "first_system_words"}
         first = (
-            await say(socket, "What grows?", conversation_id="garden", params=params, attachments=[image])
+            await send_and_wait(
+                socket, "What grows?", conversation_id="garden", params=params, attachments=[image]
+            )
         )[0]
-        await say(socket, "And in winter?", conversation_id="garden")
-        await say(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
-        await say(socket, "A secret.", conversation_id="diary")
+        await send_and_wait(socket, "And in winter?", conversation_id="garden")
+        await send_and_wait(socket, "What swims?", conversation_id="garden", parent_id=first.get("parent_id"))
+        await send_and_wait(socket, "A secret.", conversation_id="diary")
         await socket.ask(type="share", conversation_id="diary")
         await socket.ask(type="rename", conversation_id="garden", title="My own")
         await socket.ask(type="search", query="winter")
         await ticket(running, key)  # nobody redeems it
-        before = await known(store, (ME, *SAID))
+        before = await matching_keys(store, (ME, *SAID))
         assert {kind(name) for name in before} == HELD.keys() | PASSING.keys()
         assert all(mark in b"".join(before.values()) for mark in SAID)
-        answer = await asked(running, "DELETE", "/v1/me", {"Authorization": f"Bearer {key}"})
+        answer = await call_api(running, "DELETE", "/v1/me", {"Authorization": f"Bearer {key}"})
         assert answer.json() == {"conversations": 2}
-        left = await known(store, (ME, *SAID))
+        left = await matching_keys(store, (ME, *SAID))
         assert {kind(name) for name in left} <= PASSING.keys()
-        assert await known(store, SAID) == {}
+        assert await matching_keys(store, SAID) == {}
         for name in left:
             assert 0 < await store.ttl(name) <= PASSING[kind(name)], name

@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connections.http.refusals import MOST_CODES, Door, Refusals
+from connections.http.refusal_counters import MAX_CODES, EndpointName, RefusalCounters
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, Socket, serving
-from tests.app.raw import peer
-from tests.refusing_store import refusing_writes
+from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.app.raw_http import peer
+from tests.store_faults import refusing_writes
 
 CHAT = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
 
@@ -24,7 +24,7 @@ def send(room: str) -> dict[str, Any]:
     return {"type": "send", "client_msg_id": room, "content": "Hello?", "conversation_id": room}
 
 
-async def counted(running: Running) -> dict[str, float]:
+async def error_counts(running: InProcessService) -> dict[str, float]:
     """Return the counts so far, by door and code."""
     _, _, text = await running.get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith("midstream_errors_total{")]
@@ -36,7 +36,7 @@ async def counted(running: Running) -> dict[str, float]:
     return {name: count for name, count in found.items() if count}
 
 
-async def post(running: Running, body: object, **headers: str) -> int:
+async def post(running: InProcessService, body: object, **headers: str) -> int:
     text = json.dumps(body)
     lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", "Content-Length": str(len(text))}
     head = "\r\n".join(f"{name}: {value}" for name, value in (lines | headers).items())
@@ -51,7 +51,7 @@ async def test_what_is_overloaded_is_counted_at_every_door(tmp_path: Path) -> No
         await socket.ask(**send("one"))
         assert (await socket.ask(**send("two")))["code"] == "overloaded"
         assert await post(running, CHAT) == 503
-        assert await counted(running) == {"native overloaded": 1.0, "chat overloaded": 1.0}
+        assert await error_counts(running) == {"native overloaded": 1.0, "chat overloaded": 1.0}
 
 
 async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, store: Redis) -> None:
@@ -61,39 +61,39 @@ async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, s
         refusing_writes(store),
     ):
         await socket.ask(**send("one"))
-        assert await counted(running) == {"native store_unavailable": 1.0}
+        assert await error_counts(running) == {"native store_unavailable": 1.0}
 
 
-OPEN = {Door.NONE, Door.SHARES}
+OPEN = {EndpointName.NONE, EndpointName.SHARES}
 """Doors without authentication."""
-CLOSED = {Door.TRANSCRIPTIONS, Door.SPEECH}
+CLOSED = {EndpointName.TRANSCRIPTIONS, EndpointName.SPEECH}
 """Doors that are closed unless the operator opens them; `tests/e2e/test_speech.py` tests them."""
 PATHS = {
-    Door.CHAT: ("POST", "/v1/chat/completions"),
-    Door.COMPLETIONS: ("POST", "/v1/completions"),
-    Door.EMBEDDINGS: ("POST", "/v1/embeddings"),
-    Door.ATTACHMENTS: ("POST", "/v1/attachments"),
-    Door.RESPONSES: ("POST", "/v1/responses"),
-    Door.MESSAGES: ("POST", "/v1/messages"),
-    Door.AG_UI: ("POST", "/v1/ag-ui"),
-    Door.AI_SDK: ("POST", "/v1/ai-sdk/chat"),
-    Door.MODELS: ("GET", "/v1/models"),
-    Door.TICKETS: ("POST", "/v1/tickets"),
-    Door.EVENTS: ("GET", "/v1/conversations/c/events"),
-    Door.ACCOUNT: ("GET", "/v1/export"),
-    Door.ADMIN: ("GET", "/v1/admin/turns"),
+    EndpointName.CHAT: ("POST", "/v1/chat/completions"),
+    EndpointName.COMPLETIONS: ("POST", "/v1/completions"),
+    EndpointName.EMBEDDINGS: ("POST", "/v1/embeddings"),
+    EndpointName.ATTACHMENTS: ("POST", "/v1/attachments"),
+    EndpointName.RESPONSES: ("POST", "/v1/responses"),
+    EndpointName.MESSAGES: ("POST", "/v1/messages"),
+    EndpointName.AG_UI: ("POST", "/v1/ag-ui"),
+    EndpointName.AI_SDK: ("POST", "/v1/ai-sdk/chat"),
+    EndpointName.MODELS: ("GET", "/v1/models"),
+    EndpointName.TICKETS: ("POST", "/v1/tickets"),
+    EndpointName.EVENTS: ("GET", "/v1/conversations/c/events"),
+    EndpointName.ACCOUNT: ("GET", "/v1/export"),
+    EndpointName.ADMIN: ("GET", "/v1/admin/turns"),
 }
 """A request at each HTTP door with authentication."""
 SOCKETS = {
-    Door.NATIVE: "/v1/ws",
-    Door.REALTIME: "/v1/realtime",
-    Door.TRANSLATIONS: "/v1/realtime/translations",
+    EndpointName.NATIVE: "/v1/ws",
+    EndpointName.REALTIME: "/v1/realtime",
+    EndpointName.TRANSLATIONS: "/v1/realtime/translations",
 }
 """The doors that are WebSockets only."""
 
 
 def test_each_door_is_asked_for_below_or_open() -> None:
-    missing = set(Door) - PATHS.keys() - SOCKETS.keys() - OPEN - CLOSED
+    missing = set(EndpointName) - PATHS.keys() - SOCKETS.keys() - OPEN - CLOSED
     assert not missing, f"Give {missing} a row in PATHS or SOCKETS, or a place in OPEN where nobody is asked."
 
 
@@ -101,29 +101,31 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
         url = running.url.replace("http", "ws")
         for hello in ('{"type":"hello","token":"x"}', '{"type":"ping"}'):
-            async with connect(url + SOCKETS[Door.NATIVE]) as opened:
+            async with connect(url + SOCKETS[EndpointName.NATIVE]) as opened:
                 await opened.send(hello)
                 assert (await Socket(opened).closed())[0] == 4401
         with pytest.raises(InvalidStatus):
-            async with connect(url + SOCKETS[Door.REALTIME]):
+            async with connect(url + SOCKETS[EndpointName.REALTIME]):
                 pass
         with pytest.raises(InvalidStatus):
-            async with connect(url + SOCKETS[Door.TRANSLATIONS]):
+            async with connect(url + SOCKETS[EndpointName.TRANSLATIONS]):
                 pass
         for method, path in PATHS.values():
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401, path
-        expected = {f"{door.value} unauthenticated": 1.0 for door in Door if door not in OPEN | CLOSED}
-        assert await counted(running) == expected | {"native unauthenticated": 2.0}
+        expected = {
+            f"{door.value} unauthenticated": 1.0 for door in EndpointName if door not in OPEN | CLOSED
+        }
+        assert await error_counts(running) == expected | {"native unauthenticated": 2.0}
 
 
-async def test_what_is_said_in_a_wrong_way_is_counted(running: Running) -> None:
+async def test_what_is_said_in_a_wrong_way_is_counted(running: InProcessService) -> None:
     async with running.socket() as socket:
         assert (await socket.ask(type="nonsense"))["code"] == "bad_frame"
     assert await post(running, {"model": "midstream-demo", "messages": []}) == 400
-    assert await counted(running) == {"native bad_frame": 1.0, "chat invalid_value": 1.0}
+    assert await error_counts(running) == {"native bad_frame": 1.0, "chat invalid_value": 1.0}
 
 
-async def test_what_is_asked_for_where_nothing_is_served_is_counted(running: Running) -> None:
+async def test_what_is_asked_for_where_nothing_is_served_is_counted(running: InProcessService) -> None:
     for path, method, status in (
         ("/v1/nothing", "GET", 404),
         ("/nothing", "GET", 404),
@@ -137,12 +139,12 @@ async def test_what_is_asked_for_where_nothing_is_served_is_counted(running: Run
         async with connect(running.ws_url + "/nothing"):
             pass
     unknown = {"none unknown_url": 5.0, "none upgrade_required": 1.0, "none method_not_allowed": 1.0}
-    assert await counted(running) == unknown
+    assert await error_counts(running) == unknown
 
 
 def test_a_door_has_so_many_codes_at_most() -> None:
-    refusals = Refusals()
-    for number in range(2 * MOST_CODES):
-        refusals.tell(Door.CHAT, f"code{number}")
-    assert len(refusals.told()[Door.CHAT]) == MOST_CODES + 1
-    assert refusals.told()[Door.CHAT]["other"] == MOST_CODES
+    refusals = RefusalCounters()
+    for number in range(2 * MAX_CODES):
+        refusals.count_error(EndpointName.CHAT, f"code{number}")
+    assert len(refusals.sent()[EndpointName.CHAT]) == MAX_CODES + 1
+    assert refusals.sent()[EndpointName.CHAT]["other"] == MAX_CODES

@@ -12,26 +12,26 @@ import pytest
 
 from app.operations import key_file
 from connections.events import transport
-from connections.http.refusals import Refusal
-from connections.line.socket_door import OUTBOX_BYTES
-from connections.wire.errors import Close, CloseCode
+from connections.http.refusal_counters import Refusal
+from connections.protocol.errors import Close, CloseCode
+from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.scripted.engine import ScriptedEngine
-from tests.app.event_source import path_of, reading, refusal
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.signing import SECRET, token
+from tests.app.event_source import error_response, open_event_source, path_of
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.jwt_signing import SECRET, token
 
 REPLY = "This reply was written before it was asked for."
 ANN = {"client_id": "ann"}
 
 
 @pytest.fixture
-async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
+async def by_hand(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose engine the test steps."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply=REPLY)) as service:
         yield service
 
 
-async def talk(socket: Socket, msg_id: str = "m1", **more: object) -> list[Frame]:
+async def run_exchange(socket: Socket, msg_id: str = "m1", **more: object) -> list[Frame]:
     """Run one exchange; return its frames."""
     await socket.send(type="send", client_msg_id=msg_id, content="Hello?", **more)
     return await socket.until("done")
@@ -51,14 +51,16 @@ def journalled(frames: list[Frame]) -> list[Frame]:
 
 def seqs(frames: list[Frame]) -> list[int]:
     """Return all sequence numbers that the events cover."""
-    told = journalled(frames)
-    return [seq for frame in told for seq in range(frame.get("first_seq", frame["seq"]), frame["seq"] + 1)]
+    reported = journalled(frames)
+    return [
+        seq for frame in reported for seq in range(frame.get("first_seq", frame["seq"]), frame["seq"] + 1)
+    ]
 
 
-async def connections(running: Running) -> int:
+async def connections(running: InProcessService) -> int:
     """Return the number of open streams, a moment later."""
     await running.get("/healthz")
-    return running.service._presence._registry.statistics().connections
+    return running.service._lifecycle._manager.statistics().connections
 
 
 def text(frames: list[Frame]) -> str:
@@ -68,13 +70,13 @@ def text(frames: list[Frame]) -> str:
 # ---- what is told
 
 
-async def test_a_reader_sees_the_history_and_then_what_a_socket_sees(running: Running) -> None:
+async def test_a_reader_sees_the_history_and_then_what_a_socket_sees(running: InProcessService) -> None:
     async with running.socket(ANN) as speaker, running.socket(ANN) as listener:
-        await talk(speaker)
+        await run_exchange(speaker)
         shown = await listener.ask(type="history", ref="r")
-        async with reading(running, "ann") as view:
+        async with open_event_source(running, "ann") as view:
             page = await view.next()
-            await talk(speaker, "m2")
+            await run_exchange(speaker, "m2")
             seen = journalled(await view.until("done"))
         assert page == {name: value for name, value in shown.items() if name != "ref"}
         assert seen == journalled(await listener.until("done"))
@@ -83,15 +85,15 @@ async def test_a_reader_sees_the_history_and_then_what_a_socket_sees(running: Ru
     assert 1000 <= view.retry_ms <= 3000
 
 
-async def test_a_reader_that_comes_back_gets_what_it_missed_and_goes_on(by_hand: Running) -> None:
+async def test_a_reader_that_comes_back_gets_what_it_missed_and_goes_on(by_hand: InProcessService) -> None:
     async with by_hand.socket(ANN) as speaker:
         await begin(speaker, by_hand.engine)
-        async with reading(by_hand, "ann") as view:
+        async with open_event_source(by_hand, "ann") as view:
             page = await view.next("history")
             by_hand.engine.step()
             seen = [await view.next("delta")]
         by_hand.engine.step(3)
-        async with reading(by_hand, "ann", view.last_id) as again:
+        async with open_event_source(by_hand, "ann", view.last_id) as again:
             assert (await again.next())["type"] == "resumed"
             by_hand.engine.step(20)
             seen += await again.until("done")
@@ -99,23 +101,25 @@ async def test_a_reader_that_comes_back_gets_what_it_missed_and_goes_on(by_hand:
     assert page["messages"][-1]["content"] + text(seen) == REPLY
 
 
-async def test_a_page_that_makes_a_new_source_comes_back_by_the_query(running: Running) -> None:
+async def test_a_page_that_makes_a_new_source_comes_back_by_the_query(running: InProcessService) -> None:
     async with running.socket(ANN) as speaker:
-        frames = await talk(speaker)
+        frames = await run_exchange(speaker)
         place = f"{frames[0]['epoch']}:{frames[0]['seq']}"
-        async with reading(running, "ann", last_event_id=place) as view:
+        async with open_event_source(running, "ann", last_event_id=place) as view:
             missed = await view.until("done")
-        async with reading(running, "ann", view.last_id, last_event_id=place) as newer:
+        async with open_event_source(running, "ann", view.last_id, last_event_id=place) as newer:
             resumed = await newer.next()
     assert (missed[0]["type"], text(missed)) == ("resumed", REPLY)
     assert resumed["replayed"] == 0
 
 
 @pytest.mark.parametrize("last_id", ["another:3", "3", "?", ":", "x:-1", "x:²", f"x:{9**99}"])
-async def test_who_can_not_be_told_all_is_told_of_a_gap_and_then_all(last_id: str, by_hand: Running) -> None:
+async def test_who_can_not_be_told_all_is_told_of_a_gap_and_then_all(
+    last_id: str, by_hand: InProcessService
+) -> None:
     async with by_hand.socket(ANN) as speaker:
         accepted, _ = await begin(speaker, by_hand.engine)
-        async with reading(by_hand, "ann", last_event_id=last_id) as view:
+        async with open_event_source(by_hand, "ann", last_event_id=last_id) as view:
             gap, snapshot = await view.next(), await view.next()
             assert view.last_id == ""  # a reader who is cut off here starts over with the history
             page = await view.next()
@@ -127,48 +131,50 @@ async def test_who_can_not_be_told_all_is_told_of_a_gap_and_then_all(last_id: st
     assert page["messages"][-1]["content"] + text(rest) == REPLY
 
 
-async def test_who_comes_while_a_turn_waits_for_its_text_is_told_why(by_hand: Running) -> None:
+async def test_who_comes_while_a_turn_waits_for_its_text_is_told_why(by_hand: InProcessService) -> None:
     by_hand.engine.prefill_tokens = 4
     async with by_hand.socket(ANN) as speaker:
         await speaker.send(type="send", client_msg_id="m1", content="one two three four")
         await speaker.next("accepted")
         by_hand.engine.step()
         status = await speaker.next("status")
-        async with reading(by_hand, "ann") as view:
+        async with open_event_source(by_hand, "ann") as view:
             assert (await view.next())["messages"][-1]["status"] == "running"
             assert await view.next() == status
 
 
-async def test_a_conversation_that_is_deleted_ends_its_streams(running: Running) -> None:
+async def test_a_conversation_that_is_deleted_ends_its_streams(running: InProcessService) -> None:
     async with running.socket(ANN) as speaker:
-        await talk(speaker)
-        async with reading(running, "ann") as view:
+        await run_exchange(speaker)
+        async with open_event_source(running, "ann") as view:
             await view.next("history")
             await speaker.send(type="delete", conversation_id="default")
             assert [frame["type"] for frame in await view.rest()] == ["deleted"]
-    assert await refusal(running, params=ANN) == (404, "not_found")
+    assert await error_response(running, params=ANN) == (404, "not_found")
 
 
-async def test_a_silent_line_shows_that_it_stands(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_line_shows_that_it_stands(
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "BEAT_S", 0.01)
     async with running.socket(ANN) as speaker:
-        await talk(speaker)
-        async with reading(running, "ann") as view:
+        await run_exchange(speaker)
+        async with open_event_source(running, "ann") as view:
             await view.next("history")
             await view.beat()
             await view.beat()
-            await talk(speaker, "m2")
+            await run_exchange(speaker, "m2")
             assert text(await view.until("done")) == REPLY
 
 
 # ---- a reader is a connection
 
 
-async def test_a_reply_goes_on_while_somebody_reads_and_ends_with_the_last(by_hand: Running) -> None:
+async def test_a_reply_goes_on_while_somebody_reads_and_ends_with_the_last(by_hand: InProcessService) -> None:
     async with AsyncExitStack() as stack:
         speaker = await stack.enter_async_context(by_hand.socket(ANN))
         await begin(speaker, by_hand.engine)
-        view = await stack.enter_async_context(reading(by_hand, "ann"))
+        view = await stack.enter_async_context(open_event_source(by_hand, "ann"))
         await view.next("history")
         await speaker.opened.close()
         while await connections(by_hand) > 1:
@@ -186,39 +192,39 @@ async def test_a_reply_goes_on_while_somebody_reads_and_ends_with_the_last(by_ha
 
 async def test_readers_count_as_connections_of_their_client(tmp_path: Path) -> None:
     async with serving(tmp_path, max_client_connections=2) as running, running.socket(ANN) as speaker:
-        await talk(speaker)
-        async with reading(running, "ann") as view:
+        await run_exchange(speaker)
+        async with open_event_source(running, "ann") as view:
             await view.next("history")
-            assert await refusal(running, params=ANN) == (429, "too_many_connections")
-            refusals = running.service._presence._limiters.refusals
+            assert await error_response(running, params=ANN) == (429, "too_many_connections")
+            refusals = running.service._lifecycle._limiters.refusals
             assert refusals.statistics()[Refusal.CONNECTIONS] == 1
         while await connections(running) > 1:
             pass
-        async with reading(running, "ann") as view:
+        async with open_event_source(running, "ann") as view:
             await view.next("history")
 
 
 async def test_a_reader_that_comes_too_often_is_told_to_wait(tmp_path: Path) -> None:
     async with serving(tmp_path, read_rate=0.2) as running:
         async with running.socket(ANN) as socket:
-            await talk(socket)
-        async with reading(running, "ann"):
+            await run_exchange(socket)
+        async with open_event_source(running, "ann"):
             pass
         assert (await running.get(f"{path_of()}?client_id=ann"))[0] == 429
 
 
 async def test_a_server_that_is_full_is_full_for_readers_too(tmp_path: Path) -> None:
     async with serving(tmp_path, max_connections=1) as running, running.socket(ANN) as speaker:
-        await talk(speaker)
-        assert await refusal(running, params=ANN) == (503, "overloaded")
+        await run_exchange(speaker)
+        assert await error_response(running, params=ANN) == (503, "overloaded")
 
 
-async def test_a_reader_that_reads_too_slowly_is_cut_off_and_nobody_else(by_hand: Running) -> None:
+async def test_a_reader_that_reads_too_slowly_is_cut_off_and_nobody_else(by_hand: InProcessService) -> None:
     pieces = OUTBOX_BYTES // 8192
     by_hand.engine.script(["x" * 16_384] * pieces)
     ask = f"GET {path_of()}?client_id=ann HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with by_hand.socket(ANN) as speaker:
-        with await by_hand.tight_socket() as silent:
+        with await by_hand.small_buffer_socket() as silent:
             await begin(speaker, by_hand.engine)
             await asyncio.get_running_loop().sock_sendall(silent, ask.encode())
             while await connections(by_hand) < 2:
@@ -237,20 +243,20 @@ async def test_a_server_that_stops_says_so_and_readers_come_back(tmp_path: Path)
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(serving(tmp_path))
         speaker = await stack.enter_async_context(running.socket(ANN))
-        frames = await talk(speaker)
-        view = await stack.enter_async_context(reading(running, "ann"))
+        frames = await run_exchange(speaker)
+        view = await stack.enter_async_context(open_event_source(running, "ann"))
         await view.next("history")
         running.service.stop()
         assert [frame["type"] for frame in await view.rest()] == ["goaway"]
-    async with serving(tmp_path) as anew, reading(anew, "ann", view.last_id) as again:
+    async with serving(tmp_path) as anew, open_event_source(anew, "ann", view.last_id) as again:
         resumed = await again.next()
     assert (resumed["type"], resumed["epoch"], resumed["replayed"]) == ("resumed", frames[0]["epoch"], 0)
 
 
-async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(running: Running) -> None:
+async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(running: InProcessService) -> None:
     """An EventSource would never reconnect after a refusal."""
-    running.service._presence._registry.shut_all(Close(CloseCode.DRAIN, "The server stops."))
-    async with reading(running, "ann") as view:
+    running.service._lifecycle._manager.shut_all(Close(CloseCode.DRAIN, "The server stops."))
+    async with open_event_source(running, "ann") as view:
         assert await view.rest() == []
     assert (view.answer.status_code, view.retry_ms) == (200, 3000)
 
@@ -258,21 +264,21 @@ async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(runnin
 # ---- whose conversation
 
 
-async def test_a_conversation_of_somebody_else_is_not_found(running: Running) -> None:
+async def test_a_conversation_of_somebody_else_is_not_found(running: InProcessService) -> None:
     async with running.socket(ANN) as speaker:
-        await talk(speaker)
+        await run_exchange(speaker)
     for more in ({}, {"last_event_id": "x:1"}):
-        assert await refusal(running, params={"client_id": "bob"} | more) == (404, "not_found")
-    assert await refusal(running, path_of("another"), params=ANN) == (404, "not_found")
+        assert await error_response(running, params={"client_id": "bob"} | more) == (404, "not_found")
+    assert await error_response(running, path_of("another"), params=ANN) == (404, "not_found")
 
 
 @pytest.mark.parametrize(
     ("place", "query"), [("default", {}), ("default", {"client_id": "a/b"}), ("no%20name", ANN)]
 )
 async def test_names_that_nothing_can_have_are_refused(
-    place: str, query: dict[str, str], running: Running
+    place: str, query: dict[str, str], running: InProcessService
 ) -> None:
-    assert await refusal(running, path_of(place), params=query) == (400, "bad_params")
+    assert await error_response(running, path_of(place), params=query) == (400, "bad_params")
 
 
 async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: Path) -> None:
@@ -280,15 +286,15 @@ async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: 
     key = key_file.add(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
-            await talk(speaker)
-        async with reading(running, "ann", token=key) as view:
+            await run_exchange(speaker)
+        async with open_event_source(running, "ann", token=key) as view:
             assert (await view.next())["type"] == "history"
         _, _, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {key}")
         ticket = json.loads(body)["ticket"]
-        async with reading(running, "ann", ticket=ticket) as view:
+        async with open_event_source(running, "ann", ticket=ticket) as view:
             assert (await view.next())["type"] == "history"
         for query in ({"ticket": ticket}, {"ticket": key}, {}):
-            assert await refusal(running, params=ANN | query) == (401, "unauthenticated")
+            assert await error_response(running, params=ANN | query) == (401, "unauthenticated")
 
 
 async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) -> None:
@@ -296,8 +302,8 @@ async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) ->
     key = key_file.add(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
-            await talk(speaker)
-        async with reading(running, "ann", token=key) as view:
+            await run_exchange(speaker)
+        async with open_event_source(running, "ann", token=key) as view:
             await view.next("history")
             key_file.revoke(keys, "ann")
             (error,) = await view.rest()
@@ -307,14 +313,14 @@ async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) ->
 async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, refresh_s=0.01) as running:
         async with running.socket(ANN | {"token": token()}) as speaker:
-            await talk(speaker)
+            await run_exchange(speaker)
         while await connections(running):
             pass
-        async with reading(running, "ann", token=token()) as view:
+        async with open_event_source(running, "ann", token=token()) as view:
             await view.next("history")
-            (standing,) = running.service._rereading.access._inside
-            assert standing.identity.expires_at is not None
-            standing._expire()
+            (validity,) = running.service._config_reload.access._watched
+            assert validity.identity.expires_at is not None
+            validity._expire()
             assert [frame["type"] for frame in await view.rest()] == ["error"]
 
 
@@ -333,6 +339,6 @@ async def test_pages_of_listed_origins_may_read(tmp_path: Path) -> None:
         assert (status, json.loads(body)["error"]["code"]) == (403, "forbidden")
 
 
-async def test_there_is_no_head_of_a_stream(running: Running) -> None:
+async def test_there_is_no_head_of_a_stream(running: InProcessService) -> None:
     status, headers, _ = await running.get(f"{path_of()}?client_id=ann", method="HEAD")
     assert (status, headers["allow"]) == (405, "get, options")

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.bounds import Bound
-from connections.line import budget
-from connections.openai import asking
+from connections import frame_budget
+from connections.limits.bound_counters import Bound
+from connections.openai import parser
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
-from sessions.store.redis.asker import is_of_a_crowd
-from tests.app.in_process import Frame, Running, Socket, serving
+from sessions.store.redis.caller_group import is_heavy_caller
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}
 """Another address of this machine."""
@@ -29,7 +29,7 @@ def message(number: int, **more: object) -> Frame:
     return {"type": "send", "client_msg_id": f"m{number}", "content": "Hello?", **more}
 
 
-async def crowd(socket: Socket, *, first: int, rooms: int, behind: int = 0) -> list[Frame]:
+async def send_many(socket: Socket, *, first: int, rooms: int, behind: int = 0) -> list[Frame]:
     """Send to so many conversations, and so many messages after each; return the answer to each message."""
     frames = [
         message(
@@ -51,7 +51,7 @@ async def test_one_client_that_queues_messages_leaves_turns_for_others(tmp_path:
         answers: list[Frame] = []
         for number in range(20):
             socket = await sockets.enter_async_context(running.socket({"client_id": "hog"}, **ELSEWHERE))
-            answers += await crowd(socket, first=number * 100, rooms=4, behind=2)
+            answers += await send_many(socket, first=number * 100, rooms=4, behind=2)
         accepted = [one for one in answers if one["type"] == "accepted"]
         refused = [one for one in answers if one["type"] == "error"]
         assert 16 <= len(accepted) <= 34
@@ -97,7 +97,7 @@ async def test_what_is_shed_does_not_ask_the_store(
     tmp_path: Path, store_url: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages and reads beyond the rate cost the store nothing."""
-    monkeypatch.setattr(budget, "REFUSED", 0)
+    monkeypatch.setattr(frame_budget, "REFUSED_REQUEST_FRAMES", 0)
     slow = serving(tmp_path, redis_url=store_url, message_rate=0.2, read_rate=0.2)
     async with slow as running, running.socket() as socket:
         assert (await socket.ask(**message(1)))["type"] == "accepted"
@@ -105,15 +105,15 @@ async def test_what_is_shed_does_not_ask_the_store(
         assert (await socket.ask(type="history"))["type"] == "history"
         before = await commands_of(store)
         for number in range(2, 200):
-            told = await socket.ask(**message(number))
-            assert (told["code"], told["retryable"]) == ("rate_limited", True)
-            assert told["retry_after_ms"] > 0
+            reported = await socket.ask(**message(number))
+            assert (reported["code"], reported["retryable"]) == ("rate_limited", True)
+            assert reported["retry_after_ms"] > 0
             assert (await socket.ask(type="conversations"))["code"] == "rate_limited"
         assert await commands_of(store) - before < 100  # the replica's own chores
         assert (await socket.ask(type="cancel"))["type"] == "cancelled"
 
 
-async def chat(running: Running, body: bytes) -> tuple[int, Frame]:
+async def chat(running: InProcessService, body: bytes) -> tuple[int, Frame]:
     """Return status and JSON answer of a chat completion."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -121,8 +121,8 @@ async def chat(running: Running, body: bytes) -> tuple[int, Frame]:
     answer = await reader.read()
     writer.close()
     await writer.wait_closed()
-    top, _, told = answer.partition(b"\r\n\r\n")
-    return int(top.split()[1]), json.loads(told)
+    top, _, reported = answer.partition(b"\r\n\r\n")
+    return int(top.split()[1]), json.loads(reported)
 
 
 class Counting(ScriptedEngine):
@@ -148,8 +148,8 @@ async def test_a_body_that_can_not_fit_the_window_is_refused_before_it_is_tokeni
     long = [{"role": role, "content": "word " * 6_000} for _ in range(120)]
     body = {"model": "midstream-demo", "messages": [*long, {"role": "user", "content": "Hello?"}]}
     async with serving(tmp_path, engine) as running:
-        status, told = await chat(running, json.dumps(body).encode())
-        assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
+        status, reported = await chat(running, json.dumps(body).encode())
+        assert (status, reported["error"]["code"]) == (400, "context_length_exceeded")
         assert engine.counted == 0
 
 
@@ -157,17 +157,17 @@ async def test_others_are_answered_while_a_long_body_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four megabytes take longer than the time between two tokens."""
-    begun, goes_on = threading.Event(), threading.Event()
+    started, goes_on = threading.Event(), threading.Event()
 
     def slowly(_: bytes) -> None:
-        begun.set()
+        started.set()
         assert goes_on.wait(30)
 
-    monkeypatch.setattr(asking, "check_shape", slowly)
+    monkeypatch.setattr(parser, "check_json_limits", slowly)
     body = json.dumps({"model": "midstream-demo", "messages": [], "user": " " * 300_000}).encode()
     async with serving(tmp_path) as running, running.socket() as socket:
         reading = asyncio.create_task(chat(running, body))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         assert (await socket.ask(type="ping", t=1))["type"] == "pong"
         goes_on.set()
         assert (await reading)[0] == 400
@@ -202,7 +202,7 @@ async def test_few_long_bodies_are_read_at_once(tmp_path: Path) -> None:
             writer.close()
 
 
-class Looking(ScriptedEngine):
+class HookedEngine(ScriptedEngine):
     """An engine that looks at something whenever a message is on its way."""
 
     def __init__(self) -> None:
@@ -219,9 +219,9 @@ class Looking(ScriptedEngine):
 
 async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its_way(tmp_path: Path) -> None:
     """The server's parser knows of the message. Of who asks again and again none is put first."""
-    engine = Looking()
+    engine = HookedEngine()
     async with serving(tmp_path, engine) as running:
-        engine.look = lambda: running.service._server._turns.guests.requests
+        engine.look = lambda: running.service._server._turns.light_clients.requests
         async with running.socket({"client_id": "bob"}) as bob:
             assert (await bob.ask(**message(1)))["type"] == "accepted"
         async with running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty:
@@ -234,9 +234,9 @@ async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its
 
 async def test_the_store_is_told_which_messages_are_of_a_crowd(tmp_path: Path) -> None:
     """Who asks again and again is one while somebody else asks, too, also on the connection that it came with."""
-    engine = Looking()
+    engine = HookedEngine()
     async with serving(tmp_path, engine) as running:
-        engine.look = is_of_a_crowd
+        engine.look = is_heavy_caller
         async with (
             running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty,
             running.socket({"client_id": "bob"}, local_addr=("127.0.0.3", 0)) as bob,

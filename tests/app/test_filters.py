@@ -13,7 +13,7 @@ import pytest
 from app.operations import logs
 from app.setting_values import SettingsError
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.broken_filter import Broken
 
 FILE = """
@@ -40,14 +40,14 @@ class Faulty(Broken):
 
 
 @pytest.fixture
-async def filtering(tmp_path: Path) -> AsyncIterator[Running]:
+async def filtering(tmp_path: Path) -> AsyncIterator[InProcessService]:
     path = tmp_path / "filters.toml"
     path.write_text(FILE)
     async with serving(tmp_path, filters=str(path)) as service:
         yield service
 
 
-async def say(socket: Socket, content: str, **fields: object) -> list[Frame]:
+async def send_and_wait(socket: Socket, content: str, **fields: object) -> list[Frame]:
     await socket.send(type="send", client_msg_id=content, content=content, **fields)
     return await socket.until("done")
 
@@ -57,7 +57,7 @@ def text_of(frames: list[Frame]) -> str:
 
 
 @pytest.mark.parametrize("fields", [{"content": "Oh DARN it."}, {"params": {"system": "Say darn."}}])
-async def test_a_message_that_is_filtered_leaves_no_trace(fields: Frame, filtering: Running) -> None:
+async def test_a_message_that_is_filtered_leaves_no_trace(fields: Frame, filtering: InProcessService) -> None:
     """Neither a message nor a system prompt is accepted; the same id can be sent again."""
     async with filtering.socket() as socket:
         refused = await socket.ask(
@@ -84,7 +84,7 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "description"
         {"name": "look", "parameters": {"type": "object", "properties": {"darn": {"type": "string"}}}},
     ],
 )
-async def test_a_tool_is_filtered_as_a_message_is(tool: Frame, filtering: Running) -> None:
+async def test_a_tool_is_filtered_as_a_message_is(tool: Frame, filtering: InProcessService) -> None:
     async with filtering.socket(TOOLS) as socket:
         refused = await socket.ask(type="send", client_msg_id="m1", content="Hello.", tools=[tool])
         assert (refused["type"], refused["code"]) == ("error", "filtered")
@@ -128,7 +128,9 @@ ESCAPED = '{"type":"object","properties":{"q":{"type":"string","description":"\\
         ),
     ],
 )
-async def test_all_that_enters_a_prompt_is_filtered(path: str, body: str, filtering: Running) -> None:
+async def test_all_that_enters_a_prompt_is_filtered(
+    path: str, body: str, filtering: InProcessService
+) -> None:
     """So are names, schemas with escapes, and the variables of a chat template."""
     asked = '"input":"Hi"' if path.endswith("responses") else '"messages":[{"role":"user","content":"Hi"}]'
     sent = {
@@ -151,9 +153,9 @@ async def test_words_of_the_protocol_and_server_tools_are_not_filtered(tmp_path:
         assert (await socket.ask(**asked))["type"] == "accepted"
 
 
-async def test_an_edit_is_filtered_as_a_message_is(filtering: Running) -> None:
+async def test_an_edit_is_filtered_as_a_message_is(filtering: InProcessService) -> None:
     async with filtering.socket() as socket:
-        accepted, *_ = await say(socket, "Hello.")
+        accepted, *_ = await send_and_wait(socket, "Hello.")
         refused = await socket.ask(
             type="edit", client_msg_id="m2", message_id=accepted["message_id"], content="Oh darn."
         )
@@ -163,39 +165,41 @@ async def test_an_edit_is_filtered_as_a_message_is(filtering: Running) -> None:
 @pytest.mark.parametrize(
     "script", [["What the", " he", "ck", " is it"], ["What the heck", " is it"], [*"What the heck is it"]]
 )
-async def test_a_reply_ends_before_what_is_filtered_leaves(script: list[str], filtering: Running) -> None:
+async def test_a_reply_ends_before_what_is_filtered_leaves(
+    script: list[str], filtering: InProcessService
+) -> None:
     filtering.engine.script(script)
     async with filtering.socket() as socket:
-        *frames, done = await say(socket, "Swear.")
+        *frames, done = await send_and_wait(socket, "Swear.")
         assert text_of(frames) == "What the "
         assert (done["reason"], done["chars"], done.get("cancel")) == ("filtered", 9, None)
         page = await socket.ask(type="history")
         assert (page["messages"][-1]["content"], page["messages"][-1]["status"]) == ("What the ", "filtered")
         filtering.engine.script(["Sorry."])
-        assert (await say(socket, "Go on."))[-1]["reason"] == "stop"
+        assert (await send_and_wait(socket, "Go on."))[-1]["reason"] == "stop"
     assert filtering.engine.requests[-1].messages[1].content == "What the "
 
 
-async def test_the_engine_stops_for_a_filtered_reply(filtering: Running) -> None:
+async def test_the_engine_stops_for_a_filtered_reply(filtering: InProcessService) -> None:
     filtering.engine.script(["heck "] + ["more "] * 400)
     async with filtering.socket() as socket:
-        *frames, done = await say(socket, "Swear.")
+        *frames, done = await send_and_wait(socket, "Swear.")
     assert (text_of(frames), done["reason"]) == ("", "filtered")
     assert done["usage"]["generated_tokens"] < 400
     assert done["usage"]["wasted_tokens"] == done["usage"]["generated_tokens"]
 
 
-async def test_the_end_of_a_reply_may_be_what_is_filtered(filtering: Running) -> None:
+async def test_the_end_of_a_reply_may_be_what_is_filtered(filtering: InProcessService) -> None:
     filtering.engine.script(["What the ", "heck"])
     async with filtering.socket() as socket:
-        *frames, done = await say(socket, "Swear.")
+        *frames, done = await send_and_wait(socket, "Swear.")
     assert (text_of(frames), done["reason"]) == ("What the ", "filtered")
 
 
-async def test_what_was_held_back_leaves_when_it_is_harmless(filtering: Running) -> None:
+async def test_what_was_held_back_leaves_when_it_is_harmless(filtering: InProcessService) -> None:
     filtering.engine.script(["Call 1234", "-5", "67", " or he"])
     async with filtering.socket() as socket:
-        *frames, done = await say(socket, "Call whom?")
+        *frames, done = await send_and_wait(socket, "Call whom?")
     assert text_of(frames) == "Call 1234-567 or he"
     assert sum(frame["tokens"] for frame in frames if frame["type"] == "delta") == 4
     assert (done["reason"], done["chars"]) == ("stop", 19)
@@ -213,7 +217,7 @@ async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
         service.engine.script(["unmistakable"])
         refused = await socket.ask(type="send", client_msg_id="m1", content="unmistakable?")
         assert refused["code"] == "internal"
-        *frames, done = await say(socket, "Hello.")
+        *frames, done = await send_and_wait(socket, "Hello.")
         assert (text_of(frames), done["reason"], done["error"]["code"]) == ("", "error", "internal")
     assert log.getvalue().count('"exception":') == 2
     assert "unmistakable" not in log.getvalue()

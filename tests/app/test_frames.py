@@ -12,12 +12,12 @@ import pytest
 from websockets.asyncio.client import connect
 
 from connections.native.handler import FrameHandler
-from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 LONG = "word " * 20_000
 
 
-async def say(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Frame]:
+async def send_and_wait(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Frame]:
     """Send a message; return all frames up to its end."""
     await socket.send(
         type="send", client_msg_id=fields.pop("client_msg_id", content), content=content, **fields
@@ -25,7 +25,7 @@ async def say(socket: Socket, content: str = "Hello.", **fields: Any) -> list[Fr
     return await socket.until("done")
 
 
-async def begin(running: Running, socket: Socket, **fields: Any) -> Frame:
+async def begin(running: InProcessService, socket: Socket, **fields: Any) -> Frame:
     """Send a message whose reply is long; return `accepted` once text comes."""
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
@@ -35,10 +35,10 @@ async def begin(running: Running, socket: Socket, **fields: Any) -> Frame:
     return accepted
 
 
-async def test_a_send_is_answered_by_its_turn(running: Running) -> None:
+async def test_a_send_is_answered_by_its_turn(running: InProcessService) -> None:
     running.engine.script(["Good ", "day", "."])
     async with running.socket() as socket:
-        accepted, *deltas, done = await say(socket, ref="r1", client_msg_id="m1")
+        accepted, *deltas, done = await send_and_wait(socket, ref="r1", client_msg_id="m1")
     assert (accepted["ref"], accepted["client_msg_id"], accepted["seq"]) == ("r1", "m1", 1)
     assert (accepted["conversation_id"], accepted["parent_id"]) == ("default", None)
     assert "".join(delta["text"] for delta in deltas) == "Good day."
@@ -48,9 +48,9 @@ async def test_a_send_is_answered_by_its_turn(running: Running) -> None:
     assert set(done["usage"]) >= {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens"}
 
 
-async def test_parameters_reach_the_engine(running: Running) -> None:
+async def test_parameters_reach_the_engine(running: InProcessService) -> None:
     async with running.socket() as socket:
-        await say(
+        await send_and_wait(
             socket, params={"max_new_tokens": 3, "temperature": 0, "stop": ["x"], "system": "Be brief."}
         )
     (request,) = running.engine.requests
@@ -59,7 +59,7 @@ async def test_parameters_reach_the_engine(running: Running) -> None:
     assert request.messages[0].content == "Be brief."
 
 
-async def test_a_cancel_ends_the_turn_and_the_next_message_is_answered(running: Running) -> None:
+async def test_a_cancel_ends_the_turn_and_the_next_message_is_answered(running: InProcessService) -> None:
     async with running.socket() as socket:
         accepted = await begin(running, socket)
         await socket.send(type="cancel", ref="c1", seen_off=3)
@@ -77,15 +77,15 @@ async def test_a_cancel_ends_the_turn_and_the_next_message_is_answered(running: 
         assert after[0]["cancel"]["steps_after"] <= 1
         again = await socket.ask(type="cancel", turn_id=accepted["turn_id"])
         assert (again["type"], again["already"]) == ("cancelled", True)
-        assert (await say(socket, "And now?"))[-1]["reason"] == "stop"
+        assert (await send_and_wait(socket, "And now?"))[-1]["reason"] == "stop"
 
 
-async def test_a_cancel_where_nothing_runs_is_no_error(running: Running) -> None:
+async def test_a_cancel_where_nothing_runs_is_no_error(running: InProcessService) -> None:
     async with running.socket() as socket:
         assert await socket.ask(type="cancel") == {"type": "cancelled", "turn_id": None, "already": True}
 
 
-async def test_a_send_behind_a_cancel_is_never_busy(running: Running) -> None:
+async def test_a_send_behind_a_cancel_is_never_busy(running: InProcessService) -> None:
     async with running.socket() as socket:
         await begin(running, socket)
         await socket.send(type="send", client_msg_id="m2", content="Too early.")
@@ -96,22 +96,22 @@ async def test_a_send_behind_a_cancel_is_never_busy(running: Running) -> None:
     assert kinds == ["cancelled", "done", "accepted"]
 
 
-async def test_a_rollback_takes_the_exchange_back_while_it_runs_and_after(running: Running) -> None:
+async def test_a_rollback_takes_the_exchange_back_while_it_runs_and_after(running: InProcessService) -> None:
     async with running.socket() as socket:
         await begin(running, socket)
         await socket.send(type="cancel", mode="rollback")
         assert (await socket.next("done"))["removed"] is True
-        accepted, *_ = await say(socket)
+        accepted, *_ = await send_and_wait(socket)
         await socket.send(type="cancel", mode="rollback", turn_id=accepted["turn_id"])
         assert (await socket.next("cancelled"))["already"] is True
         assert (await socket.next("removed"))["turn_id"] == accepted["turn_id"]
         assert (await socket.ask(type="history"))["messages"] == []
 
 
-async def test_a_rollback_finds_the_conversation_of_its_turn(running: Running) -> None:
+async def test_a_rollback_finds_the_conversation_of_its_turn(running: InProcessService) -> None:
     async with running.socket() as socket:
-        await say(socket, conversation_id="other")
-        accepted, *_ = await say(socket, conversation_id="third")
+        await send_and_wait(socket, conversation_id="other")
+        accepted, *_ = await send_and_wait(socket, conversation_id="third")
         await socket.send(type="cancel", mode="rollback", turn_id=accepted["turn_id"])
         removed = await socket.next("removed")
         assert (removed["turn_id"], removed["conversation_id"]) == (accepted["turn_id"], "third")
@@ -119,7 +119,7 @@ async def test_a_rollback_finds_the_conversation_of_its_turn(running: Running) -
         assert len((await socket.ask(type="history", conversation_id="other"))["messages"]) == 2
 
 
-async def test_an_interrupt_ends_the_running_turn_first(running: Running) -> None:
+async def test_an_interrupt_ends_the_running_turn_first(running: InProcessService) -> None:
     async with running.socket() as socket:
         await begin(running, socket)
         await socket.send(type="send", client_msg_id="m2", content="Wait!", on_busy="interrupt")
@@ -128,7 +128,7 @@ async def test_an_interrupt_ends_the_running_turn_first(running: Running) -> Non
         assert (await socket.next("accepted"))["client_msg_id"] == "m2"
 
 
-async def test_a_disconnect_cancels_the_turn(running: Running) -> None:
+async def test_a_disconnect_cancels_the_turn(running: InProcessService) -> None:
     """A client that leaves no longer costs anything."""
     async with running.socket({"client_id": "ann"}) as socket:
         accepted = await begin(running, socket)
@@ -140,10 +140,10 @@ async def test_a_disconnect_cancels_the_turn(running: Running) -> None:
         assert page["messages"][-1]["status"] == "cancelled"
 
 
-async def test_history_pages_go_back_to_the_beginning(running: Running) -> None:
+async def test_history_pages_go_back_to_the_beginning(running: InProcessService) -> None:
     async with running.socket() as socket:
         for number in range(3):
-            await say(socket, f"Message {number}.")
+            await send_and_wait(socket, f"Message {number}.")
         newest = await socket.ask(type="history", limit=2, ref="h1")
         assert (newest["ref"], newest["has_more"], newest["conversation_id"]) == ("h1", True, "default")
         assert [message["role"] for message in newest["messages"]] == ["user", "assistant"]
@@ -154,10 +154,10 @@ async def test_history_pages_go_back_to_the_beginning(running: Running) -> None:
         assert older["has_more"] is False
 
 
-async def test_conversations_are_listed_and_deleted(running: Running) -> None:
+async def test_conversations_are_listed_and_deleted(running: InProcessService) -> None:
     async with running.socket() as socket, running.socket({"client_id": "other"}) as other:
-        await say(socket, "About trees.", conversation_id="trees")
-        await say(socket, "About birds.", conversation_id="birds")
+        await send_and_wait(socket, "About trees.", conversation_id="trees")
+        await send_and_wait(socket, "About birds.", conversation_id="birds")
         page = await socket.ask(type="conversations", limit=1, ref="l1")
         assert (page["ref"], page["has_more"]) == ("l1", True)
         assert [row["title"] for row in page["conversations"]] == ["About birds."]
@@ -170,9 +170,9 @@ async def test_conversations_are_listed_and_deleted(running: Running) -> None:
         assert (await socket.ask(type="history", conversation_id="trees"))["code"] == "not_found"
 
 
-async def test_an_edit_and_another_reply_stand_beside_the_old_ones(running: Running) -> None:
+async def test_an_edit_and_another_reply_stand_beside_the_old_ones(running: InProcessService) -> None:
     async with running.socket() as socket:
-        accepted, *_, done = await say(socket)
+        accepted, *_, done = await send_and_wait(socket)
         same = {"message_id": done["message_id"], "client_msg_id": "r"}
         await socket.send(type="regenerate", **same)
         again, *_, new = await socket.until("done")
@@ -191,9 +191,9 @@ async def test_an_edit_and_another_reply_stand_beside_the_old_ones(running: Runn
     assert answer["siblings"] == [done["message_id"], new["message_id"]]
 
 
-async def test_another_branch_is_shown_to_the_other_devices(running: Running) -> None:
+async def test_another_branch_is_shown_to_the_other_devices(running: InProcessService) -> None:
     async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
-        *_, done = await say(one)
+        *_, done = await send_and_wait(one)
         await one.send(type="regenerate", message_id=done["message_id"], client_msg_id="r")
         await one.until("done")
         before = await two.ask(type="history", ref="h")
@@ -205,15 +205,15 @@ async def test_another_branch_is_shown_to_the_other_devices(running: Running) ->
     assert before["messages"][-1]["message_id"] != theirs["messages"][-1]["message_id"]
 
 
-async def test_a_conversation_is_renamed(running: Running) -> None:
+async def test_a_conversation_is_renamed(running: InProcessService) -> None:
     async with running.socket() as socket:
-        await say(socket, "About trees.")
+        await send_and_wait(socket, "About trees.")
         renamed = await socket.ask(type="rename", conversation_id="default", title=" Oaks \n", ref="n")
         assert (renamed["type"], renamed["ref"], renamed["has_more"]) == ("conversations", "n", False)
         assert [row["title"] for row in renamed["conversations"]] == ["Oaks"]
 
 
-async def test_a_reply_at_a_readers_pace_is_stopped_where_it_was_told(running: Running) -> None:
+async def test_a_reply_at_a_readers_pace_is_stopped_where_it_was_told(running: InProcessService) -> None:
     """Even though the engine finished it long ago."""
     running.engine.script("word " * 100)
     async with running.socket() as socket:
@@ -224,20 +224,20 @@ async def test_a_reply_at_a_readers_pace_is_stopped_where_it_was_told(running: R
             params={"chars_per_s": 20, "max_new_tokens": 200},
         )
         await socket.next("accepted")
-        told = ""
-        while len(told) < 6:
-            told += (await socket.next("delta"))["text"]
+        reported = ""
+        while len(reported) < 6:
+            reported += (await socket.next("delta"))["text"]
         await socket.send(type="cancel", seen_off=5)
         done = (await socket.until("done"))[-1]
         assert (done["reason"], done["chars"]) == ("cancelled", 5)
-        assert len(told) < 100
+        assert len(reported) < 100
         page = await socket.ask(type="history")
     assert page["messages"][-1]["content"] == "word "
 
 
-async def test_messages_are_found_by_their_words(running: Running) -> None:
+async def test_messages_are_found_by_their_words(running: InProcessService) -> None:
     async with running.socket() as socket:
-        *_, done = await say(socket, "About trees.", conversation_id="forest")
+        *_, done = await send_and_wait(socket, "About trees.", conversation_id="forest")
         found = await socket.ask(type="search", query=" TREES ", ref="s")
         (hit,) = found.pop("hits")
         assert found == {"type": "found", "ref": "s"}
@@ -249,7 +249,7 @@ async def test_messages_are_found_by_their_words(running: Running) -> None:
         assert (await other.ask(type="search", query="trees"))["hits"] == []
 
 
-async def test_a_ping_comes_back(running: Running) -> None:
+async def test_a_ping_comes_back(running: InProcessService) -> None:
     async with running.socket() as socket:
         for t in (1763640000123, 2**53 + 1, "t", 0.5):
             assert await socket.ask(type="ping", t=t, ref="r") == {"type": "pong", "t": t, "ref": "r"}
@@ -294,7 +294,7 @@ SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
     ],
 )
 async def test_bad_input_is_told_to_its_sender_alone(
-    frame: Frame, code: str, named: str, running: Running
+    frame: Frame, code: str, named: str, running: InProcessService
 ) -> None:
     async with running.socket() as reader, running.socket() as sender:
         await begin(running, reader)
@@ -307,7 +307,7 @@ async def test_bad_input_is_told_to_its_sender_alone(
 
 @pytest.mark.parametrize("message", [b"\x00\x01", "no json", "[" * 5_000 + "]" * 5_000])
 async def test_what_is_no_frame_is_answered_and_the_connection_stays(
-    message: str | bytes, running: Running
+    message: str | bytes, running: InProcessService
 ) -> None:
     async with running.socket() as socket:
         await socket.opened.send(message)
@@ -315,14 +315,14 @@ async def test_what_is_no_frame_is_answered_and_the_connection_stays(
         assert (await socket.ask(type="ping"))["type"] == "pong"
 
 
-async def test_twenty_bad_frames_close(running: Running) -> None:
+async def test_twenty_bad_frames_close(running: InProcessService) -> None:
     async with running.socket() as socket:
         for _ in range(20):
             await socket.opened.send("no json")
         assert await socket.closed() == (1008, "20 bad frames in a minute.")
 
 
-async def test_a_frame_too_large_closes_with_a_reason(running: Running) -> None:
+async def test_a_frame_too_large_closes_with_a_reason(running: InProcessService) -> None:
     async with running.socket() as socket, running.socket() as other:
         await socket.opened.send("x" * 65_537)
         code, reason = await socket.closed()
@@ -330,18 +330,20 @@ async def test_a_frame_too_large_closes_with_a_reason(running: Running) -> None:
         assert (await other.ask(type="ping"))["type"] == "pong"
 
 
-async def test_a_frame_of_the_largest_size_is_read(running: Running) -> None:
+async def test_a_frame_of_the_largest_size_is_read(running: InProcessService) -> None:
     async with running.socket() as socket:
         frame = json.dumps({"type": "ping", "t": ""})
         await socket.opened.send(frame.replace('""', f'"{"x" * (65_536 - len(frame))}"'))
         assert (await socket.next())["type"] == "pong"
 
 
-async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(running: Running) -> None:
+async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(
+    running: InProcessService,
+) -> None:
     """Its memory is bounded, and its socket is not kept until it reads again."""
     running.engine.script(["x" * 50_000] * 400)
     sockets = running.service._server.server_state.connections
-    tight = await running.tight_socket()
+    tight = await running.small_buffer_socket()
     async with running.socket() as other, running.socket(sock=tight, max_queue=1) as stalled:
         await stalled.send(type="send", client_msg_id="m", content="Much, please.")
         while len(sockets) == 2:
@@ -350,21 +352,23 @@ async def test_a_reader_that_stops_reading_is_let_go_and_nobody_else_notices(run
 
 
 @pytest.mark.parametrize("unread", [0, 600])
-async def test_a_peer_that_answers_no_ping_is_let_go(unread: int, running: Running) -> None:
+async def test_a_peer_that_answers_no_ping_is_let_go(unread: int, running: InProcessService) -> None:
     """Even if unread bytes are in the way of the close. `unread`: those bytes, in KiB."""
     config = running.service._server.config
     config.ws_ping_interval, config.ws_ping_timeout = 0.1, 0.3
     running.engine.script(["x" * 1024] * unread)
-    async with running.socket(sock=await running.tight_socket(), max_queue=1, ping_interval=None) as silent:
+    async with running.socket(
+        sock=await running.small_buffer_socket(), max_queue=1, ping_interval=None
+    ) as silent:
         await silent.send(type="send", client_msg_id="m", content="Much, please.")
         for _ in range(20):
             await silent.send(type="ping")  # their answers fill the client's buffers
-        await running.service._presence._registry.emptied()
+        await running.service._lifecycle._manager.emptied()
         assert (await silent.closed())[0] == (1006 if unread else 1011)
 
 
 async def test_a_defect_of_a_connection_closes_it_alone(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise LookupError("a secret of the service")
@@ -378,11 +382,11 @@ async def test_a_defect_of_a_connection_closes_it_alone(
         assert (await other.ask(type="ping"))["type"] == "pong"
 
 
-async def test_connections_of_a_client_see_the_same_events(running: Running) -> None:
+async def test_connections_of_a_client_see_the_same_events(running: InProcessService) -> None:
     async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
-        await say(one)
+        await send_and_wait(one)
         await two.ask(type="history")
-        mine, theirs = await asyncio.gather(say(one, "For both."), two.until("done"))
+        mine, theirs = await asyncio.gather(send_and_wait(one, "For both."), two.until("done"))
     assert theirs[0]["content"] == "For both."
     assert "ref" not in theirs[0]
     assert "content" not in mine[0]
@@ -398,11 +402,11 @@ async def test_an_operator_may_bound_a_message(frame: Frame, tmp_path: Path) -> 
         assert (await socket.ask(**frame | {"content": "x" * 100})).get("code") != "content_too_long"
 
 
-async def test_a_length_beyond_the_window_is_the_windows(running: Running) -> None:
+async def test_a_length_beyond_the_window_is_the_windows(running: InProcessService) -> None:
     async with running.socket() as socket:
         for number, length in enumerate((10**9, -1)):
             params = {"max_new_tokens": length}
             await socket.send(type="send", client_msg_id=f"m{number}", content="Hi!", params=params)
             assert (await socket.until("done"))[-1]["reason"] == "stop"
-    asked = [request.params.max_new_tokens for request in running.engine.requests]
-    assert asked == [4096, None]
+    requested = [request.params.max_new_tokens for request in running.engine.requests]
+    assert requested == [4096, None]

@@ -19,13 +19,13 @@ from engine.served_models import served_models
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect
-from sessions.store.redis.writable import Writable
-from tests.app.in_process import Running, serving
-from tests.refusing_store import refusing_writes, without_memory
+from sessions.store.redis.write_probe import WriteProbe
+from tests.app.in_process_service import InProcessService, serving
+from tests.store_faults import refusing_writes, without_memory
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/healthz", "/readyz", "/metrics", "/nowhere"])
-async def test_every_answer_carries_the_security_headers(path: str, running: Running) -> None:
+async def test_every_answer_carries_the_security_headers(path: str, running: InProcessService) -> None:
     _, headers, _ = await running.get(path)
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -36,7 +36,7 @@ async def test_every_answer_carries_the_security_headers(path: str, running: Run
     assert "server" not in headers
 
 
-async def test_the_page_is_served_and_asked_about_at_each_load(running: Running) -> None:
+async def test_the_page_is_served_and_asked_about_at_each_load(running: InProcessService) -> None:
     status, headers, body = await running.get("/")
     assert (status, headers["cache-control"]) == (200, "no-cache")
     assert "<title>" in body
@@ -55,21 +55,21 @@ async def test_the_page_is_served_and_asked_about_at_each_load(running: Running)
         "/static/client/../../settings.py",
     ],
 )
-async def test_nothing_outside_the_page_is_served(path: str, running: Running) -> None:
+async def test_nothing_outside_the_page_is_served(path: str, running: InProcessService) -> None:
     assert (await running.get(path))[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/metrics"])
-async def test_nothing_is_posted(path: str, running: Running) -> None:
+async def test_nothing_is_posted(path: str, running: InProcessService) -> None:
     assert (await running.get(path, method="POST"))[0] == 405
 
 
-async def test_a_living_process_says_so(running: Running) -> None:
+async def test_a_living_process_says_so(running: InProcessService) -> None:
     status, headers, body = await running.get("/healthz")
     assert (status, headers["cache-control"], json.loads(body)) == (200, "no-store", {"status": "ok"})
 
 
-async def test_a_service_that_can_take_turns_is_ready(running: Running) -> None:
+async def test_a_service_that_can_take_turns_is_ready(running: InProcessService) -> None:
     status, _, body = await running.get("/readyz")
     report = json.loads(body)
     assert (status, report["ready"], report["store"], report["draining"]) == (200, True, "ok", False)
@@ -82,7 +82,7 @@ async def test_a_service_that_can_take_turns_is_ready(running: Running) -> None:
     }
 
 
-async def test_a_service_whose_engine_loads_tells_how_far_it_is(running: Running) -> None:
+async def test_a_service_whose_engine_loads_tells_how_far_it_is(running: InProcessService) -> None:
     running.engine.die("It fell over.", revive=False)
     running.engine._life.loading("reading weights", 0.41666)
     status, _, body = await running.get("/readyz")
@@ -103,7 +103,7 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
             models=served_models(engine),
-            store=Writable(store, Durability.MEMORY),
+            store=WriteProbe(store, Durability.MEMORY),
             memory=Memory(store),
         ).report()
     assert (report.ready, report.store, report.engine.state) == (False, "unavailable", "loading")
@@ -112,7 +112,7 @@ async def test_a_service_without_its_store_is_not_ready(tmp_path: Path) -> None:
 def readiness_of(store: Redis, *, most_bytes: int | None = None) -> Readiness:
     return Readiness(
         models=served_models(ScriptedEngine()),
-        store=Writable(store, Durability.MEMORY),
+        store=WriteProbe(store, Durability.MEMORY),
         memory=Memory(store, most_bytes=most_bytes),
     )
 
@@ -153,15 +153,15 @@ def value(metrics: str, name: str) -> float:
 
 
 async def test_every_fact_of_the_engine_is_a_metric(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has a label of its own, so that no new fact is forgotten here silently."""
     facts = {name: 101.0 + place for place, name in enumerate(EngineStatistics.__struct_fields__)}
     told_of = msgspec.convert(facts, EngineStatistics, strict=False)
     monkeypatch.setattr(running.engine, "statistics", lambda: told_of)
     text = (await running.get("/metrics"))[2]
-    told = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("midstream_engine_")]
-    assert set(told) >= set(facts.values()) - {facts["running"], facts["queued"]}
+    reported = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("midstream_engine_")]
+    assert set(reported) >= set(facts.values()) - {facts["running"], facts["queued"]}
     assert value(text, "midstream_engine_kv_parked_bytes") == facts["kv_parked_bytes"]
     assert value(text, "midstream_engine_cached_tokens_total") == facts["cached_tokens"]
 
@@ -171,7 +171,7 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
         running.engine.script([f"{number} " for number in range(5)])
         async with running.socket() as socket:
             await socket.send(type="send", client_msg_id="m1", content="hello there")
-            told = await socket.until("done")
+            reported = await socket.until("done")
             running.engine.script("x " * 2_000)
             await socket.send(type="send", client_msg_id="m2", content="again")
             await socket.next("delta")
@@ -190,7 +190,7 @@ async def test_metrics_count_what_clients_go_through(tmp_path: Path) -> None:
     assert value(text, "midstream_steps_after_cancel_total") == done["cancel"]["steps_after"] <= 1
     assert value(text, "midstream_first_token_seconds_count") == 2
     assert value(text, "midstream_delta_gap_seconds_count") >= 1
-    deltas = sum(frame["type"] == "delta" for frame in told)
+    deltas = sum(frame["type"] == "delta" for frame in reported)
     assert value(text, "midstream_delta_delay_seconds_count") >= deltas >= 1
     assert value(text, "midstream_delta_delay_seconds_sum") > 0
     assert value(text, "midstream_journal_bytes_total") > 0

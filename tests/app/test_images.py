@@ -16,22 +16,22 @@ from openai import AsyncOpenAI
 
 from app.composition import engines_of
 from app.settings import Settings
-from connections.images.reading import MAX_IMAGES
+from connections.images.validation import MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from sessions.running import admission
-from tests.app.ai_sdk import Chat, user
-from tests.app.in_process import Running, serving
-from tests.pictures import JPEG, PNG, chunk, png
-from tests.signing import KEY
+from tests.app.ai_sdk_client import AiSdkChat, user
+from tests.app.in_process_service import InProcessService, serving
+from tests.jwt_signing import KEY
+from tests.sample_images import JPEG, PNG, chunk, png
 
 MODEL = "midstream-demo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ImageRequest:
     """How a door's client sends an image. `parts`: of one message; `body`: around its messages."""
 
     path: str
@@ -42,8 +42,8 @@ class Shown:
 
     def asks(self, *parts: Any, model: str = MODEL) -> dict[str, Any]:
         """Return a request whose one message has these parts: a text, or the URL of an image."""
-        told = [self.image(part) if ":" in part else {"type": self.text, "text": part} for part in parts]
-        message = {"id": "1", "role": "user", "content": told}
+        reported = [self.image(part) if ":" in part else {"type": self.text, "text": part} for part in parts]
+        message = {"id": "1", "role": "user", "content": reported}
         return {"model": model, self.messages: [message], "forwardedProps": {"model": model}} | self.body
 
 
@@ -56,24 +56,24 @@ def _source(url: str) -> dict[str, Any]:
 
 
 DOORS = {
-    "chat": Shown(
+    "chat": ImageRequest(
         path="/v1/chat/completions",
         messages="messages",
         body={},
         text="text",
         image=lambda url: {"type": "image_url", "image_url": {"url": url}},
     ),
-    "messages": Shown(
+    "messages": ImageRequest(
         path="/v1/messages", messages="messages", body={"max_tokens": 9}, text="text", image=_source
     ),
-    "responses": Shown(
+    "responses": ImageRequest(
         path="/v1/responses",
         messages="input",
         body={},
         text="input_text",
         image=lambda url: {"type": "input_image", "image_url": url},
     ),
-    "ag-ui": Shown(
+    "ag-ui": ImageRequest(
         path="/v1/ag-ui",
         messages="messages",
         body={"threadId": "t", "runId": "r"},
@@ -84,26 +84,26 @@ DOORS = {
 each_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 
 
-def seeing() -> ScriptedEngine:
+def vision_engine() -> ScriptedEngine:
     return ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Running]:
-    async with serving(tmp_path, seeing()) as running:
+async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
+    async with serving(tmp_path, vision_engine()) as running:
         yield running
 
 
-async def asked(running: Running, door: Shown, body: dict[str, Any]) -> httpx.Response:
+async def post_body(running: InProcessService, door: ImageRequest, body: dict[str, Any]) -> httpx.Response:
     async with httpx.AsyncClient(base_url=running.url) as client:
         return await client.post(door.path, json=body)
 
 
 @each_door
 async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
-    door: Shown, service: Running
+    door: ImageRequest, service: InProcessService
 ) -> None:
-    answered = await asked(service, door, door.asks("This", PNG.url, "or that", JPEG.url))
+    answered = await post_body(service, door, door.asks("This", PNG.url, "or that", JPEG.url))
     assert answered.status_code == 200, answered.text
     assert "square" in answered.text
     images = (PNG.image.moved(4), JPEG.image.moved(12))
@@ -118,21 +118,23 @@ ODD = {
 
 
 @each_door
-async def test_what_is_no_image_is_refused_by_a_sentence(door: Shown, service: Running) -> None:
+async def test_what_is_no_image_is_refused_by_a_sentence(
+    door: ImageRequest, service: InProcessService
+) -> None:
     for url, why in ODD.items():
-        answered = await asked(service, door, door.asks("Look!", url))
+        answered = await post_body(service, door, door.asks("Look!", url))
         assert (answered.status_code, why in answered.text) == (400, True), answered.text
-    many = await asked(service, door, door.asks(*[PNG.url] * (MAX_IMAGES + 1)))
+    many = await post_body(service, door, door.asks(*[PNG.url] * (MAX_IMAGES + 1)))
     assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
     assert service.engine.requests == []
 
 
-async def test_images_of_other_roles_are_refused(service: Running) -> None:
+async def test_images_of_other_roles_are_refused(service: InProcessService) -> None:
     for name, role in (("chat", "assistant"), ("responses", "system")):
         door = DOORS[name]
         body = door.asks("Look!", PNG.url)
         body[door.messages][0]["role"] = role
-        assert "role user alone" in (await asked(service, door, body)).text
+        assert "role user alone" in (await post_body(service, door, body)).text
     call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [_source(PNG.url)]}
     body = DOORS["messages"].asks() | {
@@ -142,21 +144,21 @@ async def test_images_of_other_roles_are_refused(service: Running) -> None:
             {"role": "user", "content": [result]},
         ]
     }
-    assert "role user alone" in (await asked(service, DOORS["messages"], body)).text
+    assert "role user alone" in (await post_body(service, DOORS["messages"], body)).text
 
 
-async def test_a_kept_response_shows_its_images_again(service: Running) -> None:
+async def test_a_kept_response_shows_its_images_again(service: InProcessService) -> None:
     """To the model that continues it, at their places, and to every reader of its answer."""
     async with client_of(service) as sdk:
         body = DOORS["responses"].asks("This", PNG.url, "or that", JPEG.url)
-        first = await sdk.responses.create(**kept(body))
+        first = await sdk.responses.create(**as_response_body(body))
         assert first.store  # type: ignore[attr-defined]
         second = await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
         images = (PNG.image.moved(4), JPEG.image.moved(12))
         before = [Message("user", "This\nor that", images=images), Message("assistant", "A square.")]
         assert list(service.engine.requests[1].messages) == [*before, Message("user", "Sure?")]
         more = DOORS["responses"].asks(PNG.url)
-        await sdk.responses.create(**kept(more), previous_response_id=second.id)
+        await sdk.responses.create(**as_response_body(more), previous_response_id=second.id)
         assert service.engine.requests[2].messages[-1].images == (PNG.image,)
         history: Any = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Really?"}]
         other = await sdk.responses.create(model=MODEL, input=history, previous_response_id=first.id)
@@ -167,21 +169,23 @@ async def test_a_kept_response_shows_its_images_again(service: Running) -> None:
         assert [part.get("image_url") for part in shown] == [None, PNG.url, None, JPEG.url]
 
 
-def kept(body: dict[str, Any]) -> dict[str, Any]:
+def as_response_body(body: dict[str, Any]) -> dict[str, Any]:
     return {"model": MODEL, "input": body["input"]}
 
 
-def client_of(running: Running) -> AsyncOpenAI:
+def client_of(running: InProcessService) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0)
 
 
-async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(service: Running) -> None:
+async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(
+    service: InProcessService,
+) -> None:
     """However many its conversation has: older or deleted ones are described in words."""
     async with client_of(service) as sdk:
         last: Any = openai.omit
         for count in (20, 20):
             body = DOORS["responses"].asks("These", *[PNG.url] * count)
-            last = (await sdk.responses.create(**kept(body), previous_response_id=last)).id
+            last = (await sdk.responses.create(**as_response_body(body), previous_response_id=last)).id
         await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=last, store=False)
     first, _, second, *_ = service.engine.requests[-1].messages
     assert [len(one.images) for one in (first, second)] == [12, 20]
@@ -189,8 +193,8 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
     assert all(image.data for one in (first, second) for image in one.images)
 
 
-async def test_files_of_the_ai_sdk_are_images_or_refused(service: Running) -> None:
-    chat = Chat(service)
+async def test_files_of_the_ai_sdk_are_images_or_refused(service: InProcessService) -> None:
+    chat = AiSdkChat(service)
     image = {"type": "file", "mediaType": "image/png", "url": PNG.url}
     said = user("What is this?")
     said["parts"].append(image)
@@ -215,9 +219,11 @@ async def test_files_of_the_ai_sdk_are_images_or_refused(service: Running) -> No
     assert len(service.engine.requests) == 2
 
 
-async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(service: Running) -> None:
+async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(
+    service: InProcessService,
+) -> None:
     """It is sent, edited, and its reply made anew with all of them."""
-    chat, said = Chat(service), user("What are these?")
+    chat, said = AiSdkChat(service), user("What are these?")
     images = [png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES + 1)]
     urls = [f"data:image/png;base64,{b64encode(image).decode()}" for image in images]
     files = [{"type": "file", "mediaType": "image/png", "url": url} for url in urls]
@@ -232,7 +238,7 @@ async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(se
     assert (answer.http.status_code, f"more than {MAX_IMAGES} files" in refused) == (400, True), refused
 
 
-async def test_models_say_whether_they_take_images(service: Running, tmp_path: Path) -> None:
+async def test_models_say_whether_they_take_images(service: InProcessService, tmp_path: Path) -> None:
     async with service.socket() as socket, httpx.AsyncClient(base_url=service.url) as client:
         assert "images" in socket.ready["models"][0]["features"]
         assert socket.ready["limits"]["max_images"] == MAX_IMAGES
@@ -246,7 +252,7 @@ async def test_models_say_whether_they_take_images(service: Running, tmp_path: P
 async def test_who_shows_too_much_at_once_is_refused_and_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "IMAGE_BYTES", 4 * admission.IMAGE_PLACE_BYTES)
+    monkeypatch.setattr(admission, "IMAGE_BYTES", 4 * admission.IMAGE_SLOT_BYTES)
     engine = ScriptedEngine(features=(*FEATURES, "images"), by_hand=True)
     chat = DOORS["chat"]
     large = PNG.url.partition(",")[0] + "," + _large()
@@ -269,7 +275,9 @@ def _large() -> str:
 
 
 @asynccontextmanager
-async def in_front(folder: Path, behind: Running, *features: str) -> AsyncIterator[Running]:
+async def chained_service(
+    folder: Path, behind: InProcessService, *features: str
+) -> AsyncIterator[InProcessService]:
     """A Midstream whose upstream is another Midstream."""
     file = folder / "upstreams.toml"
     served = f'[[upstream]]\nname = "one"\nurl = "{behind.url}/v1"\nmodel = "{MODEL}"\nserver = "midstream"\n'
@@ -286,11 +294,11 @@ async def in_front(folder: Path, behind: Running, *features: str) -> AsyncIterat
 
 @each_door
 async def test_an_upstream_that_takes_images_is_sent_what_came(
-    door: Shown, service: Running, tmp_path: Path
+    door: ImageRequest, service: InProcessService, tmp_path: Path
 ) -> None:
-    async with in_front(tmp_path, service, "images = true") as front:
+    async with chained_service(tmp_path, service, "images = true") as front:
         body = door.asks("This", PNG.url, "or that", JPEG.url)
-        answered = await asked(front, door, body)
+        answered = await post_body(front, door, body)
     assert answered.status_code == 200, answered.text
     assert "square" in answered.text
     images = (PNG.image.moved(4), JPEG.image.moved(12))
@@ -298,11 +306,11 @@ async def test_an_upstream_that_takes_images_is_sent_what_came(
 
 
 async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(
-    service: Running, tmp_path: Path
+    service: InProcessService, tmp_path: Path
 ) -> None:
-    async with in_front(tmp_path, service) as front:
+    async with chained_service(tmp_path, service) as front:
         for door in DOORS.values():
-            answered = await asked(front, door, door.asks("Look!", PNG.url))
+            answered = await post_body(front, door, door.asks("Look!", PNG.url))
             if door.path == "/v1/ag-ui":  # its protocol ignores such parts, and names them
                 assert answered.headers["X-Midstream-Ignored"] == "messages"
                 continue

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from app.cli import main
 from app.operations import key_file
-from connections.authentication.key_ring import KeyRing
-from connections.wire.errors import BadList
+from connections.authentication.api_key_store import ApiKeyStore
+from connections.protocol.errors import InvalidList
 
 
 def keys(*arguments: str, file: Path | str | None) -> Result:
@@ -28,13 +28,13 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(tmp_path: Path) -> No
     added = keys("add", "ann", file=file)
     key = added.stdout.strip()
     assert added.exit_code == 0
-    ring = KeyRing(str(file))
+    ring = ApiKeyStore(str(file))
     assert ring.find(key) is not None
     assert key not in file.read_text()
     assert key not in keys("list", file=file).output + added.stderr
     assert keys("list", file=file).stdout.startswith("ann  personal  added 20")
     assert keys("revoke", "ann", file=file).exit_code == 0
-    assert ring.look()
+    assert ring.reload_if_changed()
     assert ring.find(key) is None
     assert keys("list", file=file).stdout == ""
 
@@ -46,7 +46,7 @@ def test_a_key_is_a_persons_unless_it_is_an_applications(
     file = tmp_path / "keys"
     added = keys("add", "ann", *option, file=file)
     assert f"The {'personal' if kind == 'personal' else 'application'}" in added.stderr
-    key = KeyRing(str(file)).find(added.stdout.strip())
+    key = ApiKeyStore(str(file)).find(added.stdout.strip())
     assert key is not None
     assert key.kind == kind
     assert keys("list", file=file).stdout.startswith(f"ann  {kind}  added 20")
@@ -158,7 +158,7 @@ def test_two_operators_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong_already_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("ann:msk_raw")
-    with pytest.raises(BadList, match="entry 1 is not NAME:HASH"):
+    with pytest.raises(InvalidList, match="entry 1 is not NAME:HASH"):
         key_file.add(file, "bob")
     assert file.read_text() == "ann:msk_raw"
 

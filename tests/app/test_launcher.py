@@ -13,8 +13,8 @@ from app import cli
 from app.composition import engines_of
 from app.setting_values import SettingsError
 from app.settings import DEMO_MODEL, Settings
-from app.setup import launcher
-from engine.launcher.launched import LaunchedEngine
+from app.setup import launched_vllm
+from engine.launcher.launched_engine import LaunchedEngine
 from engine.launcher.options import LaunchOptions
 
 PYTHON = {"engine": "vllm", "engine_python": sys.executable}
@@ -80,9 +80,9 @@ def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], told: str) 
 def test_without_a_python_it_is_the_one_that_make_vllm_makes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert launcher.MADE.parts[-4:] == (".cache", "vllm", "bin", "python")
-    monkeypatch.setattr(launcher, "MADE", tmp_path / "none")
+    assert launched_vllm.MADE.parts[-4:] == (".cache", "vllm", "bin", "python")
+    monkeypatch.setattr(launched_vllm, "MADE", tmp_path / "none")
     with pytest.raises(SettingsError, match="make vllm"):
         launched(engine_python=None)
-    monkeypatch.setattr(launcher, "MADE", Path(sys.executable))
+    monkeypatch.setattr(launched_vllm, "MADE", Path(sys.executable))
     assert launched(engine_python=None).python == sys.executable

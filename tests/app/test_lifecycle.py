@@ -18,17 +18,17 @@ from websockets.exceptions import InvalidStatus
 
 from app.operations import logs
 from app.server.server import address, listen
-from app.service import TOGETHER_S, cancelled_by_signals
+from app.service import SIGNAL_MERGE_S, cancelled_by_signals
 from app.setting_values import SettingsError
 from engine.errors import EngineUnavailable
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, Socket, serving
+from tests.app.in_process_service import InProcessService, Socket, serving
 
 LONG = "word " * 20_000
 SHORT = "word " * 30
 
 
-async def begin(running: Running, socket: Socket, text: str = LONG) -> str:
+async def begin(running: InProcessService, socket: Socket, text: str = LONG) -> str:
     """Start a reply, a long one; return its turn's id once text comes."""
     running.engine.script(text)
     await socket.send(type="send", client_msg_id="long", content="Go on.")
@@ -179,7 +179,7 @@ async def test_replies_that_outlast_the_drain_are_ended_as_interrupted(tmp_path:
 async def test_a_second_signal_hurries(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.TOGETHER_S", 0.0)
+    monkeypatch.setattr("app.service.SIGNAL_MERGE_S", 0.0)
     engine = ScriptedEngine(pace_s=0.005)
     async with serving(tmp_path, engine, drain_s=600.0) as running, running.socket() as socket:
         await begin(running, socket)
@@ -194,7 +194,7 @@ async def test_a_second_signal_hurries(
 async def test_a_signal_for_the_process_and_for_its_group_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.TOGETHER_S", 600.0)  # a busy machine takes its time between them
+    monkeypatch.setattr("app.service.SIGNAL_MERGE_S", 600.0)  # a busy machine takes its time between them
     engine = ScriptedEngine(pace_s=0.005)
     async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
         await begin(running, socket, SHORT)
@@ -301,7 +301,7 @@ async def test_a_later_signal_ends_a_start_that_lost_the_first_one() -> None:
     await asyncio.sleep(0)
     signal.raise_signal(signal.SIGTERM)
     await lost.wait()
-    await asyncio.sleep(TOGETHER_S)
+    await asyncio.sleep(SIGNAL_MERGE_S)
     signal.raise_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         await starting

@@ -12,12 +12,12 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connections.limits import meter
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.refusing_store import pid_of, stalled
-from tests.sessions.chat import eventually
+from connections.limits import quota_limiter
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.sessions.chat_driver import eventually
+from tests.store_faults import pid_of, stalled
 
-Replica = Callable[..., AbstractAsyncContextManager[Running]]
+Replica = Callable[..., AbstractAsyncContextManager[InProcessService]]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def replica(tmp_path: Path, store_url: str) -> Replica:
     return lambda **settings: serving(tmp_path, redis_url=store_url, **settings)
 
 
-async def say(socket: Socket, msg_id: str) -> list[Frame]:
+async def send_and_wait(socket: Socket, msg_id: str) -> list[Frame]:
     """Send a message; return all frames up to its end, or its refusal."""
     await socket.send(type="send", client_msg_id=msg_id, conversation_id=msg_id, content="Hello!")
     frames = [await socket.next()]
@@ -35,7 +35,7 @@ async def say(socket: Socket, msg_id: str) -> list[Frame]:
     return frames
 
 
-def told(frames: list[Frame]) -> list[tuple[str, int]]:
+def reported_limits(frames: list[Frame]) -> list[tuple[str, int]]:
     return [(frame["name"], frame["remaining"]) for frame in frames if frame["type"] == "limits"]
 
 
@@ -44,40 +44,42 @@ async def test_messages_have_a_limit_over_all_replicas(replica: Replica) -> None
         async with one.socket({"client_id": "ann"}) as here, two.socket({"client_id": "ann"}) as there:
             assert here.ready["limits"]["messages_per_minute"] == 3
             for socket, msg_id in ((here, "m1"), (there, "m2"), (here, "m3")):
-                assert (await say(socket, msg_id))[-1]["type"] == "done"
-            refused = (await say(there, "m4"))[-1]
+                assert (await send_and_wait(socket, msg_id))[-1]["type"] == "done"
+            refused = (await send_and_wait(there, "m4"))[-1]
             assert (refused["code"], refused["retryable"], refused["ref"]) == ("rate_limited", True, "m4")
             assert 0 < refused["retry_after_ms"] <= 60_000
             seen = await here.ask(type="conversations")
             assert {row["conversation_id"] for row in seen["conversations"]} == {"m1", "m2", "m3"}
         async with one.socket({"client_id": "bob"}) as other:
-            assert (await say(other, "m1"))[-1]["type"] == "done"
+            assert (await send_and_wait(other, "m1"))[-1]["type"] == "done"
 
 
 async def test_a_limit_that_comes_near_is_told_before_the_message_is_accepted(replica: Replica) -> None:
     async with replica(messages_per_minute=5) as running, running.socket() as socket:
-        frames = [await say(socket, f"m{number}") for number in range(6)]
-    assert [told(each) for each in frames[:3]] == [[], [], []]
-    assert told(frames[3]) == [("messages_per_minute", 1)]
-    assert told(frames[4]) == [("messages_per_minute", 0)]
+        frames = [await send_and_wait(socket, f"m{number}") for number in range(6)]
+    assert [reported_limits(each) for each in frames[:3]] == [[], [], []]
+    assert reported_limits(frames[3]) == [("messages_per_minute", 1)]
+    assert reported_limits(frames[4]) == [("messages_per_minute", 0)]
     assert [frame["type"] for frame in frames[4][:2]] == ["limits", "accepted"]
     assert 0 < frames[4][0]["reset_s"] <= 60
-    assert told(frames[5]) == []
+    assert reported_limits(frames[5]) == []
 
 
 async def test_a_refused_message_may_come_again_under_its_id(replica: Replica, store: Redis) -> None:
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
-        await say(socket, "m1")
-        assert (await say(socket, "m2"))[-1]["code"] == "rate_limited"
+        await send_and_wait(socket, "m1")
+        assert (await send_and_wait(socket, "m2"))[-1]["code"] == "rate_limited"
         await store.delete(*await store.keys("ms:limit:*"))
-        frames = await say(socket, "m2")
+        frames = await send_and_wait(socket, "m2")
         assert frames[-1]["type"] == "done"
         assert not any(frame.get("duplicate") for frame in frames)
 
 
 async def test_edits_and_new_replies_count_too(replica: Replica) -> None:
     async with replica(messages_per_minute=2) as running, running.socket() as socket:
-        message_id = next(f["message_id"] for f in await say(socket, "m1") if f["type"] == "accepted")
+        message_id = next(
+            f["message_id"] for f in await send_and_wait(socket, "m1") if f["type"] == "accepted"
+        )
         edit = {"type": "edit", "conversation_id": "m1", "message_id": message_id, "content": "Hello again!"}
         for msg_id, end in (("m2", "done"), ("m3", "error")):
             await socket.send(client_msg_id=msg_id, **edit)
@@ -98,13 +100,13 @@ async def test_what_comes_behind_a_message_stays_behind_it(replica: Replica) -> 
 
 async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: Redis) -> None:
     async with replica(tokens_per_day=10) as running, running.socket({"client_id": "ann"}) as socket:
-        usage = (await say(socket, "m1"))[-1]["usage"]
+        usage = (await send_and_wait(socket, "m1"))[-1]["usage"]
         spent = usage["prompt_tokens"] + usage["generated_tokens"]
         while not (keys := await store.keys("ms:limit:tokens:*")):
             pass
         assert await store.incrby(keys[0], 0) == spent
         await store.incrby(keys[0], 10)
-        refused = (await say(socket, "m2"))[-1]
+        refused = (await send_and_wait(socket, "m2"))[-1]
         assert refused["code"] == "rate_limited"
         assert refused["message"].startswith("The limit of 10 is reached (tokens_per_day);")
 
@@ -112,7 +114,7 @@ async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: 
 async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:
     ann = {"client_id": "ann"}
     async with replica(max_client_connections=2) as one, replica(max_client_connections=2) as two:
-        await one.service._presence._limiters.seats.beat()  # type: ignore[attr-defined] # it began before the other
+        await one.service._lifecycle._limiters.leases.renew()  # type: ignore[attr-defined] # it began before the other
         async with one.socket(ann), two.socket(ann):
             for running in (one, two):
                 async with connect(running.ws_url) as third:
@@ -125,32 +127,34 @@ async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replic
     limits = {"max_key_connections": 1, "key_messages_per_minute": 1}
     async with replica(**limits) as running, running.socket() as one, running.socket() as other:
         for socket in (one, other):
-            assert (await say(socket, "m1"))[-1]["type"] == "done"
+            assert (await send_and_wait(socket, "m1"))[-1]["type"] == "done"
 
 
 async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor accept them: the code that needs the store decides what its loss means for a message."""
-    monkeypatch.setattr(meter, "BLIND_S", 3600.0)
+    monkeypatch.setattr(quota_limiter, "BACKOFF_S", 3600.0)
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
-        shared = running.service._presence._limiters.meter
+        shared = running.service._lifecycle._limiters.quota_limiter
         assert shared is not None
-        await say(socket, "m1")
+        await send_and_wait(socket, "m1")
         with monkeypatch.context() as hasty, stalled(await pid_of(store)):
-            hasty.setattr(meter, "PATIENCE_S", 0.05)
-            saying = asyncio.create_task(say(socket, "m2"))
-            await eventually(lambda: bool(shared._blind))
+            hasty.setattr(quota_limiter, "TIMEOUT_S", 0.05)
+            saying = asyncio.create_task(send_and_wait(socket, "m2"))
+            await eventually(lambda: bool(shared._backed_off))
         assert (await saying)[-1]["type"] == "done"
-        assert (await say(socket, "m3"))[-1]["type"] == "done"  # for a moment the store is not asked again
-        shared._blind.clear()
-        assert (await say(socket, "m4"))[-1]["code"] == "rate_limited"
+        assert (await send_and_wait(socket, "m3"))[-1][
+            "type"
+        ] == "done"  # for a moment the store is not asked again
+        shared._backed_off.clear()
+        assert (await send_and_wait(socket, "m4"))[-1]["code"] == "rate_limited"
 
 
 async def test_refusals_of_limits_are_counted(replica: Replica) -> None:
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
         for msg_id in ("m1", "m2"):
-            await say(socket, msg_id)
+            await send_and_wait(socket, msg_id)
         _, _, metrics = await running.get("/metrics")
     assert 'midstream_refusals_total{reason="rate"} 1.0' in metrics
 
@@ -174,7 +178,7 @@ async def test_connections_that_say_nothing_leave_others_a_word(replica: Replica
 
 
 async def test_two_hundred_that_come_at_once_are_served_or_told_why(replica: Replica) -> None:
-    async def come(running: Running) -> str:
+    async def come(running: InProcessService) -> str:
         try:
             async with connect(running.ws_url, open_timeout=30) as opened:
                 await opened.send('{"type":"hello"}')

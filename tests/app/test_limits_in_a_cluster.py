@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.quotas import Quotas, RateLimited, judged
-from connections.limits.shared_counts import SharedCounts
-from connections.limits.shared_seats import SharedSeats
-from connections.wire.errors import Close
+from connections.limits.quotas import QuotaSettings, RateLimited, quota_warnings
+from connections.limits.redis_counters import RedisCounters
+from connections.limits.redis_leases import RedisConnectionLeases
+from connections.protocol.errors import Close
 from sessions.records import Client
 from sessions.store.redis.servers import connect
 from tests.sessions.server_group import cluster
@@ -29,51 +29,51 @@ async def store(tmp_path: Path) -> AsyncIterator[Redis]:
 
 
 async def test_messages_tokens_and_connections_are_counted_there(store: Redis) -> None:
-    counts = SharedCounts(store)
-    gauges = Quotas(messages_per_minute=1, tokens_per_day=100).gauges(ANN)
+    counts = RedisCounters(store)
+    gauges = QuotaSettings(messages_per_minute=1, tokens_per_day=100).gauges(ANN)
     assert [(await counts.take(gauges))[0] for _ in range(2)] == [True, False]
-    seats = SharedSeats(store, max_per_client=1, max_per_key=3)
-    await seats.beat()
-    await seats.sit(ANN, "a1")
+    leases = RedisConnectionLeases(store, max_per_client=1, max_per_key=3)
+    await leases.renew()
+    await leases.acquire(ANN, "a1")
     with pytest.raises(Close):
-        await seats.sit(ANN, "a2")
-    seats.leave(ANN, "a1")
-    await seats.beat()
-    await seats.sit(ANN, "a2")
-    await seats.end()
+        await leases.acquire(ANN, "a2")
+    leases.release(ANN, "a1")
+    await leases.renew()
+    await leases.acquire(ANN, "a2")
+    await leases.end()
 
 
 async def test_what_a_key_has_no_room_for_counts_for_none_of_its_clients(store: Redis) -> None:
-    counts = SharedCounts(store)
-    quotas = Quotas(messages_per_minute=5, key_messages_per_minute=2)
+    counts = RedisCounters(store)
+    quotas = QuotaSettings(messages_per_minute=5, key_messages_per_minute=2)
     for _ in range(2):
         assert (await counts.take(quotas.gauges(ANN)))[0]
     admitted, readings = await counts.take(quotas.gauges(BOB))
     assert not admitted
     with pytest.raises(RateLimited, match="key_messages_per_minute"):
-        judged(quotas.gauges(BOB), readings, admitted=admitted)
-    assert (await counts.take(Quotas(messages_per_minute=5).gauges(BOB)))[1][0].used == 1
+        quota_warnings(quotas.gauges(BOB), readings, admitted=admitted)
+    assert (await counts.take(QuotaSettings(messages_per_minute=5).gauges(BOB)))[1][0].used == 1
 
 
 async def test_a_connection_that_its_key_has_no_room_for_counts_for_none(store: Redis) -> None:
-    seats = SharedSeats(store, max_per_client=2, max_per_key=2)
-    await seats.beat()
-    await seats.sit(ANN, "a1")
-    await seats.sit(BOB, "b1")
+    leases = RedisConnectionLeases(store, max_per_client=2, max_per_key=2)
+    await leases.renew()
+    await leases.acquire(ANN, "a1")
+    await leases.acquire(BOB, "b1")
     with pytest.raises(Close, match="key"):
-        await seats.sit(BOB, "b2")
-    seats.leave(ANN, "a1")
-    await seats.beat()
-    await seats.sit(BOB, "b3")
+        await leases.acquire(BOB, "b2")
+    leases.release(ANN, "a1")
+    await leases.renew()
+    await leases.acquire(BOB, "b3")
 
 
 async def test_clients_of_one_key_are_counted_all_over_the_cluster(store: Redis) -> None:
     """The commonest case: a page with one key and many people."""
-    counts, seats = SharedCounts(store), SharedSeats(store, max_per_client=2, max_per_key=None)
+    counts, leases = RedisCounters(store), RedisConnectionLeases(store, max_per_client=2, max_per_key=None)
     for number in range(30):
         client = Client("key:lab", f"client-{number}")
-        await counts.take(Quotas(messages_per_minute=5, tokens_per_day=100).gauges(client))
-        await seats.sit(client, "a")
+        await counts.take(QuotaSettings(messages_per_minute=5, tokens_per_day=100).gauges(client))
+        await leases.acquire(client, "a")
     for kind in ("ms:limit:*", "ms:seats:*"):
         slots = {store.keyslot(key) async for key in store.scan_iter(match=kind)}  # type: ignore[attr-defined]
         assert len(slots) > 25

@@ -16,7 +16,7 @@ import structlog
 
 from app.operations import logs
 from engine.process_log import Formatter
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 

@@ -14,20 +14,20 @@ import pytest
 from connections.authentication.access import AccessControl
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.limits.limiters import Limiters
-from connections.native.greeting import Greeter
-from connections.openai.reception import Reception
-from tests.app.in_process import Running
+from connections.native.server_info import ServerInfo
+from connections.openai.request_context import RequestContext
+from tests.app.in_process_service import InProcessService
 
 DOORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/v1/chat/completions": ("connections.openai.chat_door.ask_of", {"max_tokens": 5}),
-    "/v1/messages": ("connections.messages.door.ask_of", {"max_tokens": 5}),
-    "/v1/ag-ui": ("connections.agui.door.ask_of", {"threadId": "t", "runId": "r"}),
-    "/v1/responses": ("connections.responses.creating.messages_of", {"max_output_tokens": 5}),
-    "/v1/responses/input_tokens": ("connections.responses.creating.ask_of", {}),
+    "/v1/chat/completions": ("connections.openai.chat_endpoint.chat_turn_request", {"max_tokens": 5}),
+    "/v1/messages": ("connections.messages.endpoint.message_turn_request", {"max_tokens": 5}),
+    "/v1/ag-ui": ("connections.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
+    "/v1/responses": ("connections.responses.creator.messages_of", {"max_output_tokens": 5}),
+    "/v1/responses/input_tokens": ("connections.responses.creator.response_turn_request", {}),
 }
 
 
-def asked(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
+def body_for(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
     if path.startswith("/v1/responses"):
         said = [{"role": one["role"], "content": one["content"]} for one in messages]
         return {"model": "midstream-demo", "input": said}
@@ -36,7 +36,7 @@ def asked(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", DOORS)
 async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
-    path: str, running: Running, monkeypatch: pytest.MonkeyPatch
+    path: str, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, body = DOORS[path]
     made_by: list[threading.Thread] = []
@@ -52,16 +52,16 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
     long = [{"id": "m", "role": "user", "content": "x" * 1_000}] * (LARGE_BODY_BYTES // 1_000 + 1)
     async with httpx.AsyncClient(base_url=running.url) as client:
         for messages in (short, long):
-            await client.post(path, json=asked(path, messages) | body)
+            await client.post(path, json=body_for(path, messages) | body)
     assert [one is threading.main_thread() for one in made_by] == [True, False]
 
 
 @pytest.mark.parametrize("path", DOORS)
-async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: Running) -> None:
+async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: InProcessService) -> None:
     """No error in a circle keeps it for the garbage collector, which comes seldom."""
     _, fields = DOORS[path]
     many = [{"id": "m", "role": "user", "content": "a"}] * (LARGE_BODY_BYTES // 20)
-    body = json.dumps(asked(path, many) | fields).encode()
+    body = json.dumps(body_for(path, many) | fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     reader, writer = await asyncio.open_connection(*running.url.removeprefix("http://").split(":"))
     gc.collect()
@@ -83,10 +83,10 @@ async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: R
 
 async def test_who_leaves_lets_no_second_thread_begin_beside_his() -> None:
     nothing = object()
-    reception = Reception(
+    request_context = RequestContext(
         access=cast("AccessControl", nothing),
         limiters=cast("Limiters", nothing),
-        greeter=cast("Greeter", nothing),
+        server_info=cast("ServerInfo", nothing),
     )
     exchange = Exchange({"type": "http", "headers": []}, cast("Any", nothing), cast("Any", nothing))
     exchange.body_bytes = LARGE_BODY_BYTES + 1
@@ -97,10 +97,10 @@ async def test_who_leaves_lets_no_second_thread_begin_beside_his() -> None:
         assert may_end.wait(10)
         at_work.append("first")
 
-    first = asyncio.create_task(reception.apart(exchange, work))
+    first = asyncio.create_task(request_context.run_in_thread(exchange, work))
     assert await asyncio.to_thread(began.wait, 10)
     first.cancel()
-    second = asyncio.create_task(reception.apart(exchange, lambda: at_work.append("second")))
+    second = asyncio.create_task(request_context.run_in_thread(exchange, lambda: at_work.append("second")))
     for _ in range(10):
         await asyncio.sleep(0)
     may_end.set()

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from app.operations import memory
-from app.server.frames import Frames
+from app.server.frame_limits import LimitedProtocol
 from app.server.http_protocol import HttpProtocol
-from app.server.websocket import Protocol
-from connections.limits.rates import Rates
-from connections.line.connection import Connection
-from tests.app.in_process import serving
+from app.server.websocket import WebSocketProtocol
+from connections.connection import Connection
+from connections.limits.rates import LocalRateLimits
+from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
-from tests.chaos.odd_doors import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, Door
-from tests.chaos.thin_socket import ThinSocket
-from tests.sessions.chat import eventually
+from tests.chaos.minimal_websocket import MinimalWebSocket
+from tests.chaos.sample_frames import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
+from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024
 PATTERN = re.compile("a")
-CONNECTIONS = (HttpProtocol, Protocol, Frames, Connection)
+CONNECTIONS = (HttpProtocol, WebSocketProtocol, LimitedProtocol, Connection)
 
 
 @pytest.mark.skipif(memory._trim is None or sys.platform != "linux", reason="not glibc")
@@ -65,7 +65,7 @@ async def test_a_service_gives_back_now_and_then(tmp_path: Path, monkeypatch: py
         await eventually(lambda: len(given) > 1)
 
 
-def held(names: list[str]) -> int:
+def still_referenced(names: list[str]) -> int:
     """How many of these names something else holds."""
     alone = sys.getrefcount(str(10**9))
     return sum(sys.getrefcount(names[at]) > alone + 1 for at in range(len(names)))
@@ -77,9 +77,9 @@ def test_copies_of_a_name_that_was_looked_up_are_let_go() -> None:
     names = [b"search".decode() for _ in range(1_000)]
     for at in range(len(names)):
         getattr(PATTERN, names[at])
-    assert held(names) > 100
+    assert still_referenced(names) > 100
     memory.forget_names()
-    assert not held(names)
+    assert not still_referenced(names)
 
 
 async def test_a_service_forgets_who_sent_and_what_was_looked_up(
@@ -88,7 +88,7 @@ async def test_a_service_forgets_who_sent_and_what_was_looked_up(
     forgot: set[str] = set()
     monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
     monkeypatch.setattr(memory, "_clear_caches", lambda: forgot.add("names"))
-    monkeypatch.setattr(Rates, "forget", lambda _: forgot.add("senders"))
+    monkeypatch.setattr(LocalRateLimits, "forget", lambda _: forgot.add("senders"))
     async with serving(tmp_path):
         await eventually(lambda: forgot == {"names", "senders"})
 
@@ -106,8 +106,8 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
         gc.disable()
         try:
             for number in range(3):
-                one = await ThinSocket.connect(("127.0.0.1", running.port))
-                await one.shake_hands()
+                one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
+                await one.handshake()
                 if greets:
                     await one.put(type="hello", client_id=f"client-{number}")
                     await one.get()
@@ -118,14 +118,14 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
 
 
 @pytest.mark.parametrize("door", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda door: door.part)
-async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, door: Door) -> None:
+async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, door: WebSocketEndpoint) -> None:
     async with serving(tmp_path) as running:
         before = len(connections())
         gc.disable()
         try:
             for _ in range(3):
-                one = await ThinSocket.connect(("127.0.0.1", running.port))
-                await one.shake_hands(path=door.path)
+                one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
+                await one.handshake(path=door.path)
                 await one.put(**door.honest[0])
                 await one.get()
                 one.close()

@@ -15,7 +15,7 @@ from connections.replies import streaming
 from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 HELLO: dict[str, Any] = {
@@ -26,12 +26,12 @@ HELLO: dict[str, Any] = {
 LOOK = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
 
-def client_of(running: Running) -> httpx.AsyncClient:
+def client_of(running: InProcessService) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=running.url, headers={"anthropic-version": "2023-06-01"})
 
 
 @pytest.fixture
-async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
+async def client(running: InProcessService) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(running) as made:
         yield made
 
@@ -43,7 +43,7 @@ async def events_of(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, 
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-async def test_a_reply_comes_whole(client: httpx.AsyncClient, running: Running) -> None:
+async def test_a_reply_comes_whole(client: httpx.AsyncClient, running: InProcessService) -> None:
     running.engine.script([Thought("Hm."), "Good", " day."])
     running.engine.cached_tokens = 2
     answer = await client.post(MESSAGES, json=HELLO | {"system": "Be brief."})
@@ -60,22 +60,26 @@ async def test_a_reply_comes_whole(client: httpx.AsyncClient, running: Running) 
     assert running.engine.requests[0].messages == (Message("system", "Be brief."), Message("user", "Hello!"))
 
 
-async def test_a_reply_comes_as_a_stream_of_blocks(client: httpx.AsyncClient, running: Running) -> None:
+async def test_a_reply_comes_as_a_stream_of_blocks(
+    client: httpx.AsyncClient, running: InProcessService
+) -> None:
     running.engine.script([Thought("Hm."), "Let me", " look.", Call("look", '{"at":1}', "c_1")])
-    told = await events_of(client, tools=[LOOK])
-    starts = [one["content_block"]["type"] for one in told if one["type"] == "content_block_start"]
+    reported = await events_of(client, tools=[LOOK])
+    starts = [one["content_block"]["type"] for one in reported if one["type"] == "content_block_start"]
     assert starts == ["thinking", "text", "tool_use"]
-    assert told[0]["message"]["usage"]["input_tokens"] > 0
-    assert told[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert reported[0]["message"]["usage"]["input_tokens"] > 0
+    assert reported[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
 async def test_a_count_is_what_the_reply_says_of_its_prompt(
-    client: httpx.AsyncClient, running: Running
+    client: httpx.AsyncClient, running: InProcessService
 ) -> None:
-    asked = HELLO | {"tools": [LOOK], "system": "Be brief."}
-    counted = await client.post(COUNT, json={name: asked[name] for name in asked if name != "max_tokens"})
+    requested = HELLO | {"tools": [LOOK], "system": "Be brief."}
+    counted = await client.post(
+        COUNT, json={name: requested[name] for name in requested if name != "max_tokens"}
+    )
     assert (counted.status_code, running.engine.requests) == (200, [])
-    usage = (await client.post(MESSAGES, json=asked)).json()["usage"]
+    usage = (await client.post(MESSAGES, json=requested)).json()["usage"]
     assert counted.json() == {"input_tokens": usage["input_tokens"]}
     assert running.service._sessions.statistics().turns == 0
 
@@ -121,9 +125,9 @@ async def test_refusals_have_anthropics_shape(
     client: httpx.AsyncClient, fields: dict[str, Any], status: int, kind: str
 ) -> None:
     answer = await client.post(MESSAGES, json=HELLO | fields)
-    told = answer.json()
-    assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
-    assert told["request_id"] == answer.headers["request-id"]
+    reported = answer.json()
+    assert (answer.status_code, reported["type"], reported["error"]["type"]) == (status, "error", kind)
+    assert reported["request_id"] == answer.headers["request-id"]
 
 
 async def test_who_is_too_quick_is_told_when_to_come_again(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ async def test_who_is_too_quick_is_told_when_to_come_again(tmp_path: Path) -> No
 
 
 async def test_an_engine_that_is_gone_is_no_fault_of_the_client(
-    client: httpx.AsyncClient, running: Running
+    client: httpx.AsyncClient, running: InProcessService
 ) -> None:
     running.engine.fail()
     answer = await client.post(MESSAGES, json=HELLO)
@@ -185,25 +189,25 @@ async def test_what_is_not_served_is_refused_in_anthropics_shape(
     client: httpx.AsyncClient, method: str, path: str, status: int, kind: str
 ) -> None:
     answer = await client.request(method, path)
-    told = answer.json()
-    assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
-    assert told["request_id"] == answer.headers["request-id"]
-    assert len(told["error"]["message"]) < 150
+    reported = answer.json()
+    assert (answer.status_code, reported["type"], reported["error"]["type"]) == (status, "error", kind)
+    assert reported["request_id"] == answer.headers["request-id"]
+    assert len(reported["error"]["message"]) < 150
     if status == 404:
-        assert told["error"]["message"].endswith("serves /v1/messages and /v1/messages/count_tokens.")
+        assert reported["error"]["message"].endswith("serves /v1/messages and /v1/messages/count_tokens.")
 
 
 @pytest.mark.parametrize("path", [MESSAGES, "/v1/messages/batches"])
 async def test_each_refusal_at_these_paths_has_anthropics_shape_whatever_the_client_sends(
-    running: Running, path: str
+    running: InProcessService, path: str
 ) -> None:
     bare: dict[str, str] = {}
     for headers in (bare, {"Host": "rebound.example"}, {"Origin": "https://evil.example"}):
         for method in ("GET", "POST", "PUT"):
             status, shown, body = await running.get(path, method=method, **headers)
-            told = json.loads(body)
-            assert (status >= 400, told["type"]) == (True, "error")
-            assert told["request_id"].lower() == shown["request-id"]
+            reported = json.loads(body)
+            assert (status >= 400, reported["type"]) == (True, "error")
+            assert reported["request_id"].lower() == shown["request-id"]
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,6 @@ async def test_a_body_that_can_not_be_read_is_refused_in_anthropics_shape(
 ) -> None:
     for path in (MESSAGES, COUNT):
         answer = await client.post(path, content=body, headers=headers)
-        told = answer.json()
-        assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
-        assert told["request_id"] == answer.headers["request-id"]
+        reported = answer.json()
+        assert (answer.status_code, reported["type"], reported["error"]["type"]) == (status, "error", kind)
+        assert reported["request_id"] == answer.headers["request-id"]

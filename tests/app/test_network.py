@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.network import gate_of
+from app.server.network import client_filter_of
 from app.setting_values import SettingsError
 from app.settings import Settings
-from connections.http.refusals import Refusals
+from connections.http.refusal_counters import RefusalCounters
 
 
 @pytest.mark.parametrize("name", ["allowed_ips", "trusted_proxies"])
@@ -15,7 +15,7 @@ from connections.http.refusals import Refusals
 def test_an_address_that_is_none_is_told_by_the_name_of_its_setting(name: str, value: str) -> None:
     settings = Settings.read({}, {name: value})
     with pytest.raises(SettingsError, match=rf"^MIDSTREAM_{name.upper()} \(--{name.replace('_', '-')}\): "):
-        gate_of(settings, Refusals())
+        client_filter_of(settings, RefusalCounters())
 
 
 def test_lists_are_separated_by_commas() -> None:

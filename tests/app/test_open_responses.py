@@ -8,10 +8,10 @@ from typing import Any
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import Call
-from tests.app.in_process import Running, serving
-from tests.app.responses import MODEL, checked, talking, text_of
-from tests.app.test_responses_http import asked
-from tests.pictures import PNG
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.responses_client import MODEL, checked, responses_socket, text_of
+from tests.app.test_responses_http import request
+from tests.sample_images import PNG
 
 TOOL = {
     "type": "function",
@@ -25,26 +25,26 @@ TOOL = {
 }
 
 
-def said(role: str, text: Any, **more: Any) -> dict[str, Any]:
+def input_message(role: str, text: Any, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text} | more
 
 
-async def response(running: Running, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
-    status, told = await asked(running, {"model": MODEL, "input": items} | more)
-    assert status == 200, told
-    return checked(told)
+async def response(running: InProcessService, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    status, reported = await request(running, {"model": MODEL, "input": items} | more)
+    assert status == 200, reported
+    return checked(reported)
 
 
-async def test_basic_response(running: Running) -> None:
-    await response(running, said("user", "Say hello in exactly 3 words."))
+async def test_basic_response(running: InProcessService) -> None:
+    await response(running, input_message("user", "Say hello in exactly 3 words."))
 
 
-async def test_assistant_phase(running: Running) -> None:
+async def test_assistant_phase(running: InProcessService) -> None:
     await response(
         running,
-        said("assistant", "I should answer with the saved number.", phase="commentary"),
-        said("assistant", "The number is four.", phase="final_answer"),
-        said("user", "Repeat only the number."),
+        input_message("assistant", "I should answer with the saved number.", phase="commentary"),
+        input_message("assistant", "The number is four.", phase="final_answer"),
+        input_message("user", "Repeat only the number."),
     )
     assert [message.role for message in running.engine.requests[0].messages] == [
         "assistant",
@@ -53,26 +53,28 @@ async def test_assistant_phase(running: Running) -> None:
     ]
 
 
-async def test_system_prompt(running: Running) -> None:
-    await response(running, said("system", "You are a pirate."), said("user", "Say hello."))
+async def test_system_prompt(running: InProcessService) -> None:
+    await response(running, input_message("system", "You are a pirate."), input_message("user", "Say hello."))
 
 
-async def test_tool_calling(running: Running) -> None:
+async def test_tool_calling(running: InProcessService) -> None:
     running.engine.script([Call("get_weather", '{"location":"San Francisco"}')])
-    told = await response(running, said("user", "What's the weather like in San Francisco?"), tools=[TOOL])
-    assert [item["type"] for item in told["output"]] == ["function_call"]
+    reported = await response(
+        running, input_message("user", "What's the weather like in San Francisco?"), tools=[TOOL]
+    )
+    assert [item["type"] for item in reported["output"]] == ["function_call"]
 
 
-async def test_multi_turn(running: Running) -> None:
+async def test_multi_turn(running: InProcessService) -> None:
     await response(
         running,
-        said("user", "My name is Alice."),
-        said("assistant", "Hello Alice!"),
-        said("user", "What is my name?"),
+        input_message("user", "My name is Alice."),
+        input_message("assistant", "Hello Alice!"),
+        input_message("user", "What is my name?"),
     )
 
 
-LOOK = said(
+LOOK = input_message(
     "user", [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": PNG.url}]
 )
 
@@ -84,29 +86,31 @@ async def test_image_input(tmp_path: Path) -> None:
     assert engine.requests[0].messages == (Message("user", "What is this?", images=(PNG.image.moved(13),)),)
 
 
-async def test_image_input_is_refused_in_a_sentence_where_the_model_takes_none(running: Running) -> None:
-    status, told = await asked(running, {"model": MODEL, "input": [LOOK]})
-    assert (status, told["error"]["message"]) == (400, "This model does not take images.")
+async def test_image_input_is_refused_in_a_sentence_where_the_model_takes_none(
+    running: InProcessService,
+) -> None:
+    status, reported = await request(running, {"model": MODEL, "input": [LOOK]})
+    assert (status, reported["error"]["message"]) == (400, "This model does not take images.")
 
 
-async def test_websocket_response(running: Running) -> None:
-    async with talking(running) as talk:
-        events = await talk.ask(input=[said("user", "Count from 1 to 3.")])
+async def test_websocket_response(running: InProcessService) -> None:
+    async with responses_socket(running) as talk:
+        events = await talk.ask(input=[input_message("user", "Count from 1 to 3.")])
     assert events[0]["type"] == "response.created"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     checked(events[-1]["response"])
 
 
-async def test_websocket_sequential_responses(running: Running) -> None:
-    async with talking(running) as talk:
+async def test_websocket_sequential_responses(running: InProcessService) -> None:
+    async with responses_socket(running) as talk:
         first = await talk.response(store=False, input="Reply with exactly: first")
         second = await talk.response(store=False, input="Reply with exactly: second")
     assert first["id"] != second["id"]
 
 
-async def test_websocket_continuation(running: Running) -> None:
+async def test_websocket_continuation(running: InProcessService) -> None:
     running.engine.script("OK.")
-    async with talking(running) as talk:
+    async with responses_socket(running) as talk:
         first = await talk.response(store=False, input="Remember the code word: cobalt. Reply with OK.")
         second = await talk.response(
             store=False, previous_response_id=first["id"], input="What is the code word?"
@@ -119,26 +123,26 @@ async def test_websocket_continuation(running: Running) -> None:
     ]
 
 
-async def test_websocket_reconnect_store_false_recovery(running: Running) -> None:
-    async with talking(running) as talk:
+async def test_websocket_reconnect_store_false_recovery(running: InProcessService) -> None:
+    async with responses_socket(running) as talk:
         first = await talk.response(store=False, input="Remember the code word: copper. Reply with OK.")
-    async with talking(running) as talk:
+    async with responses_socket(running) as talk:
         code = await talk.refused(store=False, previous_response_id=first["id"], input="Go on.")
         assert code == "previous_response_not_found"
-        assert await talk.response(store=False, input=[said("user", "Start anew.")])
+        assert await talk.response(store=False, input=[input_message("user", "Start anew.")])
 
 
-async def test_websocket_previous_response_not_found(running: Running) -> None:
-    async with talking(running) as talk:
+async def test_websocket_previous_response_not_found(running: InProcessService) -> None:
+    async with responses_socket(running) as talk:
         code = await talk.refused(
             store=False, previous_response_id="resp_openresponses_missing_1", input="Fail."
         )
     assert code == "previous_response_not_found"
 
 
-async def test_websocket_failed_continuation_evicts_cache(running: Running) -> None:
+async def test_websocket_failed_continuation_evicts_cache(running: InProcessService) -> None:
     missing = {"type": "function_call_output", "call_id": "call_openresponses_missing", "output": "None."}
-    async with talking(running) as talk:
+    async with responses_socket(running) as talk:
         first = await talk.response(store=False, input="Remember the code word: ember. Reply with OK.")
         failed = await talk.refused(store=False, previous_response_id=first["id"], input=[missing])
         assert failed == "invalid_value"
@@ -148,28 +152,30 @@ async def test_websocket_failed_continuation_evicts_cache(running: Running) -> N
 
 
 CONVERSATION = [
-    said("user", "We agreed to launch on Tuesday and notify support first."),
-    said("assistant", "Understood. The launch is Tuesday, with support notified beforehand."),
+    input_message("user", "We agreed to launch on Tuesday and notify support first."),
+    input_message("assistant", "Understood. The launch is Tuesday, with support notified beforehand."),
 ]
 
 
-async def test_compact_response(running: Running) -> None:
+async def test_compact_response(running: InProcessService) -> None:
     running.engine.script("A launch on Tuesday.")
     body = {"model": MODEL, "prompt_cache_key": "a test", "input": CONVERSATION}
-    status, told = await asked(running, body, "/v1/responses/compact")
-    assert (status, told["object"]) == (200, "response.compaction")
-    assert [item["type"] for item in told["output"]] == ["compaction"]
-    assert told["usage"]["total_tokens"] > 0
-    await response(running, *told["output"], said("user", "When?"))
+    status, reported = await request(running, body, "/v1/responses/compact")
+    assert (status, reported["object"]) == (200, "response.compaction")
+    assert [item["type"] for item in reported["output"]] == ["compaction"]
+    assert reported["usage"]["total_tokens"] > 0
+    await response(running, *reported["output"], input_message("user", "When?"))
     assert "A launch on Tuesday." in running.engine.requests[-1].messages[0].content
 
 
-async def test_compact_missing_model(running: Running) -> None:
-    status, told = await asked(running, {"input": CONVERSATION}, "/v1/responses/compact")
-    assert (status, told["error"]["param"]) == (400, "model")
+async def test_compact_missing_model(running: InProcessService) -> None:
+    status, reported = await request(running, {"input": CONVERSATION}, "/v1/responses/compact")
+    assert (status, reported["error"]["param"]) == (400, "model")
 
 
-async def test_websocket_compact_new_chain(running: Running) -> None:
-    _, told = await asked(running, {"model": MODEL, "input": CONVERSATION}, "/v1/responses/compact")
-    async with talking(running) as talk:
-        await talk.response(store=False, input=[*told["output"], said("user", "Continue.")], tools=[])
+async def test_websocket_compact_new_chain(running: InProcessService) -> None:
+    _, reported = await request(running, {"model": MODEL, "input": CONVERSATION}, "/v1/responses/compact")
+    async with responses_socket(running) as talk:
+        await talk.response(
+            store=False, input=[*reported["output"], input_message("user", "Continue.")], tools=[]
+        )

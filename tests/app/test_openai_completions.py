@@ -12,17 +12,17 @@ from openai import AsyncOpenAI
 from engine.messages import Message
 from engine.reply_spec import ReplySpec
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
 
-async def test_a_text_goes_on(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_text_goes_on(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(" there was a tree.")
     completion = await sdk.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=9, stop="!")
     assert (completion.object, completion.model) == ("text_completion", MODEL)
@@ -36,7 +36,9 @@ async def test_a_text_goes_on(sdk: AsyncOpenAI, running: Running) -> None:
     assert (request.params.max_new_tokens, request.params.stop) == (9, ("!",))
 
 
-async def test_several_prompts_are_answered_in_their_order(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_several_prompts_are_answered_in_their_order(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     for text in (" one", " two", " three", " four"):
         running.engine.script(text)
     completion = await sdk.completions.create(model=MODEL, prompt=["A", "B C"], n=2)
@@ -51,7 +53,7 @@ async def test_several_prompts_are_answered_in_their_order(sdk: AsyncOpenAI, run
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (3, 8)
 
 
-async def test_a_text_comes_as_a_stream(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_text_comes_as_a_stream(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(" there was a tree.")
     stream = await sdk.completions.create(
         model=MODEL, prompt="Once upon a time", stream=True, stream_options={"include_usage": True}
@@ -64,7 +66,7 @@ async def test_a_text_comes_as_a_stream(sdk: AsyncOpenAI, running: Running) -> N
     assert last.usage.completion_tokens == 5
 
 
-async def test_logprobs_come_by_their_places(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_logprobs_come_by_their_places(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Grüß Gott!")
     completion = await sdk.completions.create(model=MODEL, prompt="x", logprobs=1)
     logprobs = completion.choices[0].logprobs
@@ -132,7 +134,7 @@ async def test_a_model_that_takes_no_raw_prompt_says_so(tmp_path: Path) -> None:
         assert (refused.value.param, refused.value.code) == ("prompt", "bad_params")
 
 
-async def test_refusals_are_counted_at_this_door(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_refusals_are_counted_at_this_door(sdk: AsyncOpenAI, running: InProcessService) -> None:
     with pytest.raises(openai.BadRequestError):
         await sdk.completions.create(model=MODEL, prompt="")
     _, _, metrics = await running.get("/metrics")

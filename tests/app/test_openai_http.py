@@ -17,12 +17,12 @@ import pytest
 from connections.authentication.api_keys import digest_of
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
-from connections.openai.requests.fields import ChatRequest
+from connections.openai.requests.models import ChatRequest
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.app.raw import peer
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.raw_http import peer
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
@@ -36,7 +36,7 @@ RUN: dict[str, Any] = {
 }
 
 
-def post(running: Running, body: str, length: int | None = None, **headers: str) -> str:
+def post(running: InProcessService, body: str, length: int | None = None, **headers: str) -> str:
     """Send a request by hand."""
     lines = {"Host": f"127.0.0.1:{running.port}", "Connection": "close", **headers}
     head = "\r\n".join(f"{name}: {value}" for name, value in lines.items())
@@ -48,7 +48,7 @@ async def read_all(sock: TcpSocket) -> None:
         pass
 
 
-async def test_a_stream_is_events_that_no_proxy_keeps(running: Running) -> None:
+async def test_a_stream_is_events_that_no_proxy_keeps(running: InProcessService) -> None:
     async with peer(running) as client:
         client.write(post(running, json.dumps(HELLO | {"stream": True})))
         head, _, body = (await client.rest()).partition("\r\n\r\n")
@@ -75,10 +75,10 @@ async def test_a_client_that_leaves_while_it_waits_for_the_whole_stops_the_engin
     assert engine.statistics().steps == 1
 
 
-async def test_a_client_that_does_not_read_holds_no_place(running: Running) -> None:
+async def test_a_client_that_does_not_read_holds_no_place(running: InProcessService) -> None:
     """Its turn ends as others do; the unread rest waits for the client, and is dropped with it."""
     running.engine.script(["x" * 1024] * 900)
-    sock = await running.tight_socket()
+    sock = await running.small_buffer_socket()
     body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
     await asyncio.get_running_loop().sock_sendall(sock, post(running, body).encode())
     while not running.engine.requests or running.service._sessions.statistics().turns:
@@ -87,9 +87,11 @@ async def test_a_client_that_does_not_read_holds_no_place(running: Running) -> N
     sock.close()
 
 
-async def test_a_client_that_does_not_read_is_cut_off_when_too_much_waits_for_it(running: Running) -> None:
+async def test_a_client_that_does_not_read_is_cut_off_when_too_much_waits_for_it(
+    running: InProcessService,
+) -> None:
     running.engine.script(["x" * 16_384] * 2000)
-    sock = await running.tight_socket()
+    sock = await running.small_buffer_socket()
     body = json.dumps(HELLO | {"stream": True, "max_tokens": 4000})
     await asyncio.get_running_loop().sock_sendall(sock, post(running, body).encode())
     while not running.engine.statistics().cancels:
@@ -109,14 +111,14 @@ async def test_tokens_of_these_turns_count_for_the_day(tmp_path: Path) -> None:
     assert "tokens_per_day" in answer
 
 
-async def test_a_client_that_leaves_before_its_request_is_there_is_let_go(running: Running) -> None:
+async def test_a_client_that_leaves_before_its_request_is_there_is_let_go(running: InProcessService) -> None:
     async with peer(running) as client:
         client.write(post(running, "{", length=100))
     assert (await running.get("/healthz"))[0] == 200
     assert running.engine.requests == []
 
 
-async def test_a_body_without_measure_is_refused(running: Running) -> None:
+async def test_a_body_without_measure_is_refused(running: InProcessService) -> None:
     async with peer(running) as client:
         client.write(post(running, " " * (MAX_BODY_BYTES + 1)))
         answer = await client.rest()
@@ -141,10 +143,10 @@ async def test_a_model_that_is_not_loaded_is_unavailable(tmp_path: Path) -> None
 async def test_pages_of_listed_origins_may_ask(tmp_path: Path) -> None:
     ours, others = "https://chat.example", "https://evil.example"
     async with serving(tmp_path, allowed_origins=(ours,)) as running:
-        asked = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
-        status, headers, _ = await running.get(CHAT, method="OPTIONS", Origin=ours, **asked)
+        requested = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
+        status, headers, _ = await running.get(CHAT, method="OPTIONS", Origin=ours, **requested)
         assert (status, headers["access-control-allow-origin"]) == (204, ours)
-        assert headers["access-control-allow-headers"] == asked["Access-Control-Request-Headers"]
+        assert headers["access-control-allow-headers"] == requested["Access-Control-Request-Headers"]
         status, headers, _ = await running.get("/v1/models", Origin=ours)
         assert (status, headers["access-control-allow-origin"], headers["vary"]) == (200, ours, "origin")
         for path in (CHAT, "/v1/models"):
@@ -167,7 +169,7 @@ async def test_pages_of_all_origins_may_ask_where_the_operator_says_so(tmp_path:
                 assert "access-control-allow-credentials" not in headers
 
 
-async def test_a_compressed_body_is_refused_before_it_is_read(running: Running) -> None:
+async def test_a_compressed_body_is_refused_before_it_is_read(running: InProcessService) -> None:
     """A few compressed bytes can be gigabytes."""
     for coding in ("gzip", "GZIP", "br", "deflate, gzip"):
         async with peer(running) as client:
@@ -190,7 +192,7 @@ async def test_a_compressed_body_is_refused_before_it_is_read(running: Running) 
     ],
 )
 async def test_a_body_is_read_as_json_whatever_it_is_called(
-    headers: dict[str, str], running: Running
+    headers: dict[str, str], running: InProcessService
 ) -> None:
     async with peer(running) as client:
         client.write(post(running, json.dumps(HELLO), **headers))
@@ -198,18 +200,18 @@ async def test_a_body_is_read_as_json_whatever_it_is_called(
 
 
 async def test_the_window_is_told_once_the_model_is_loaded(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("/v1/models", "/v1/models/midstream-demo"):
-        told = json.loads((await running.get(path))[2])
-        model = told.get("data", [told])[0]
+        reported = json.loads((await running.get(path))[2])
+        model = reported.get("data", [reported])[0]
         assert (model["max_model_len"], model["context_length"]) == (4096, 4096)
     monkeypatch.setattr(running.engine, "_facts", None)  # as before the first load
     (model,) = json.loads((await running.get("/v1/models"))[2])["data"]
     assert model.keys() == {"id", "object", "created", "owned_by"}
 
 
-async def test_who_sends_no_token_shares_with_nobody(running: Running) -> None:
+async def test_who_sends_no_token_shares_with_nobody(running: InProcessService) -> None:
     for _ in range(2):
         async with peer(running) as client:
             client.write(post(running, json.dumps(HELLO)))
@@ -250,7 +252,7 @@ async def test_users_of_an_application_can_not_guess_each_others_prompts_by_the_
     assert salts[-1] == salts[1]
 
 
-async def test_a_refused_request_leaves_nothing_to_the_collector(running: Running) -> None:
+async def test_a_refused_request_leaves_nothing_to_the_collector(running: InProcessService) -> None:
     """It may be megabytes, and the collector runs rarely."""
     gc.collect()
     gc.disable()
@@ -264,7 +266,7 @@ async def test_a_refused_request_leaves_nothing_to_the_collector(running: Runnin
 
 
 async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parsed form takes memory while it waits for the tokenizer: the next request has to wait outside."""
     counted, count, waiting = asyncio.Event(), running.engine.count_tokens, 0
@@ -279,16 +281,16 @@ async def test_a_large_body_keeps_its_place_until_its_text_is_counted(
     long = {"role": "assistant", "content": "x" * 300_000}
     body = json.dumps(HELLO | {"messages": [long, *HELLO["messages"]]})
     async with AsyncExitStack() as clients:
-        begun = []
+        started = []
         for number in range(LARGE_BODIES + 1):
             client = await clients.enter_async_context(peer(running))
             client.write(post(running, body, Authorization=f"Bearer {number}"))
-            begun.append(asyncio.create_task(client.rest()))
-            while waiting <= number and not begun[-1].done():
+            started.append(asyncio.create_task(client.rest()))
+            while waiting <= number and not started[-1].done():
                 await running.get("/healthz")
         assert waiting == LARGE_BODIES
-        assert [one.done() for one in begun] == [False] * waiting + [True]
-        assert [one.result()[:12] for one in begun[waiting:]] == ["HTTP/1.1 503"]
+        assert [one.done() for one in started] == [False] * waiting + [True]
+        assert [one.result()[:12] for one in started[waiting:]] == ["HTTP/1.1 503"]
         counted.set()
-        assert {(await one)[:12] for one in begun[:waiting]} == {"HTTP/1.1 200"}
-    assert not len(running.service._presence._limiters.bodies)
+        assert {(await one)[:12] for one in started[:waiting]} == {"HTTP/1.1 200"}
+    assert not len(running.service._lifecycle._limiters.bodies)

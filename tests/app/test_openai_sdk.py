@@ -15,20 +15,20 @@ from openai.types.chat import ChatCompletionChunk
 from connections.authentication.api_keys import digest_of
 from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.signing import KEY
+from tests.app.in_process_service import InProcessService, serving
+from tests.jwt_signing import KEY
 
 MODEL = "midstream-demo"
 HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
-def client_of(running: Running, key: str = "anything") -> AsyncOpenAI:
+def client_of(running: InProcessService, key: str = "anything") -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
@@ -42,7 +42,7 @@ def text_of(chunks: list[ChatCompletionChunk]) -> str:
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
 
-async def test_a_reply_comes_whole(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_reply_comes_whole(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Good day to you.")
     running.engine.cached_tokens = 2
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO)
@@ -58,7 +58,7 @@ async def test_a_reply_comes_whole(sdk: AsyncOpenAI, running: Running) -> None:
     assert completion._request_id is not None
 
 
-async def test_a_reply_comes_as_a_stream(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_reply_comes_as_a_stream(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Good day to you.")
     first, *rest = await chunks_of(sdk)
     assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", "")
@@ -76,7 +76,7 @@ async def test_a_stream_tells_its_totals_when_asked(sdk: AsyncOpenAI) -> None:
     assert last.usage.total_tokens == last.usage.prompt_tokens + last.usage.completion_tokens > 5
 
 
-async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: InProcessService) -> None:
     await sdk.chat.completions.create(
         model=MODEL,
         messages=[
@@ -111,7 +111,7 @@ async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Runni
     assert (params.ignore_eos, params.special_tokens) == (True, True)
 
 
-async def test_logprobs_come_with_a_whole_reply(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_logprobs_come_with_a_whole_reply(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Grüß Gott!")
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, logprobs=True, top_logprobs=2)
     logprobs = completion.choices[0].logprobs
@@ -122,7 +122,7 @@ async def test_logprobs_come_with_a_whole_reply(sdk: AsyncOpenAI, running: Runni
     assert [one.token for one in second.top_logprobs] == [" Gott!"]
 
 
-async def test_logprobs_come_with_the_text_of_a_stream(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_logprobs_come_with_the_text_of_a_stream(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Good day to you.")
     first, *rest, last = await chunks_of(sdk, logprobs=True)
     assert first.choices[0].logprobs is last.choices[0].logprobs is None
@@ -233,7 +233,7 @@ async def test_an_effort_is_a_hint_and_named_where_the_model_knows_none(
         assert (answer.status_code, answer.headers.get("X-Midstream-Ignored")) == (200, ignored), answer.text
 
 
-async def test_a_client_that_goes_away_stops_the_engine(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_client_that_goes_away_stops_the_engine(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("word " * 100_000)
     stream = await sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True, max_tokens=4000)
     async for _ in stream:
@@ -241,8 +241,8 @@ async def test_a_client_that_goes_away_stops_the_engine(sdk: AsyncOpenAI, runnin
     await stream.close()
     while running.engine.statistics().running:
         await chunks_of(sdk)
-    told = running.engine.statistics()
-    assert (told.cancels, told.steps_after_cancel <= 1) == (1, True)
+    reported = running.engine.statistics()
+    assert (reported.cancels, reported.steps_after_cancel <= 1) == (1, True)
     _, _, metrics = await running.get("/metrics")
     assert 'midstream_cancels_total{cause="disconnect"} 1.0' in metrics
     assert "midstream_turns_live 0.0" in metrics
@@ -313,7 +313,7 @@ async def test_what_is_not_served_is_named_by_the_sdks_exceptions(sdk: AsyncOpen
     assert (refused.value.code, refused.value.type) == ("unknown_url", "invalid_request_error")
 
 
-async def test_a_client_without_v1_in_its_base_url_is_told_so(running: Running) -> None:
+async def test_a_client_without_v1_in_its_base_url_is_told_so(running: InProcessService) -> None:
     async with AsyncOpenAI(base_url=running.url, api_key="anything", max_retries=0) as sdk:
         with pytest.raises(openai.NotFoundError, match="base URL of an API client ends with /v1"):
             await sdk.chat.completions.create(model=MODEL, messages=HELLO)
@@ -325,7 +325,7 @@ async def test_a_model_of_another_name_is_told_the_one_that_is_served(sdk: Async
             await sdk.chat.completions.create(model=model, messages=HELLO)
 
 
-async def test_tools_pass_where_their_use_is_forbidden(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_tools_pass_where_their_use_is_forbidden(sdk: AsyncOpenAI, running: InProcessService) -> None:
     """The model does not see them, and its reply calls none, as requested."""
     tool: Any = TOOL
     completion = await sdk.chat.completions.create(

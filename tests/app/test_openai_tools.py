@@ -17,7 +17,7 @@ from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec, Tool
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import HELLO, MODEL, chunks_of, client_of
 
 LOOK: Any = {
@@ -34,12 +34,12 @@ class Place(BaseModel):
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
 
-async def test_a_reply_calls_tools(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_reply_calls_tools(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(["Let me", " look.", Call("look", '{"at":1}', "c_1"), Call("look", '{"at":2}')])
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, tools=[LOOK])
     (choice,) = completion.choices
@@ -52,7 +52,7 @@ async def test_a_reply_calls_tools(sdk: AsyncOpenAI, running: Running) -> None:
     assert request.spec == ReplySpec(tools=(Tool("look", "Looks.", '{"type":"object","properties":{}}'),))
 
 
-async def test_a_reply_that_only_calls_has_no_text(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_reply_that_only_calls_has_no_text(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([Call("look")])
     completion = await sdk.chat.completions.create(
         model=MODEL, messages=HELLO, tools=[LOOK], tool_choice="required"
@@ -61,7 +61,7 @@ async def test_a_reply_that_only_calls_has_no_text(sdk: AsyncOpenAI, running: Ru
     assert running.engine.requests[0].spec.tool_choice == "required"
 
 
-async def test_results_go_back_to_the_model(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_results_go_back_to_the_model(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([Thought("Hm."), Call("look", '{"at":1}', "c_1")])
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, tools=[LOOK])
     message = completion.choices[0].message
@@ -75,7 +75,7 @@ async def test_results_go_back_to_the_model(sdk: AsyncOpenAI, running: Running) 
     )
 
 
-async def test_calls_come_in_a_stream(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_calls_come_in_a_stream(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(["Well.", Call("look", '{"at":1}', "c_1"), Call("look", '{"at":2}', "c_2")])
     chunks = await chunks_of(sdk, tools=[LOOK])
     deltas = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
@@ -87,7 +87,9 @@ async def test_calls_come_in_a_stream(sdk: AsyncOpenAI, running: Running) -> Non
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-async def test_the_sdks_stream_helper_puts_the_reply_together(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_the_sdks_stream_helper_puts_the_reply_together(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     running.engine.script(["Well.", Call("Place", '{"city":"Bern","east":7.4}', "c_1")])
     tools = [pydantic_function_tool(Place)]
     async with sdk.chat.completions.stream(model=MODEL, messages=HELLO, tools=tools) as stream:
@@ -99,27 +101,31 @@ async def test_the_sdks_stream_helper_puts_the_reply_together(sdk: AsyncOpenAI, 
     assert completion.choices[0].message.content == "Well."
 
 
-async def test_the_sdk_parses_what_keeps_to_a_schema(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_the_sdk_parses_what_keeps_to_a_schema(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(['{"city":', '"Bern",', '"east":7.4}'])
     completion = await sdk.chat.completions.parse(model=MODEL, messages=HELLO, response_format=Place)
     assert completion.choices[0].message.parsed == Place(city="Bern", east=7.4)
-    asked = running.engine.requests[0].spec.format
-    assert isinstance(asked, JsonSchema)
-    assert json.loads(asked.schema)["required"] == ["city", "east"]
+    requested = running.engine.requests[0].spec.format
+    assert isinstance(requested, JsonSchema)
+    assert json.loads(requested.schema)["required"] == ["city", "east"]
 
 
-async def test_a_reply_that_is_cut_is_not_passed_off_as_json(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_reply_that_is_cut_is_not_passed_off_as_json(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     running.engine.script(['{"city":', '"Bern",', '"east":7.4}'])
     with pytest.raises(openai.LengthFinishReasonError):
         await sdk.chat.completions.parse(model=MODEL, messages=HELLO, response_format=Place, max_tokens=2)
 
 
-async def test_what_was_thought_comes_under_both_of_its_names(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_what_was_thought_comes_under_both_of_its_names(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     script = [Thought("Let me"), Thought(" see."), "A tree."]
     running.engine.script(script)
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO)
-    told = completion.choices[0].message.model_extra or {}
-    assert (told["reasoning_content"], told["reasoning"]) == ("Let me see.", "Let me see.")
+    reported = completion.choices[0].message.model_extra or {}
+    assert (reported["reasoning_content"], reported["reasoning"]) == ("Let me see.", "Let me see.")
     assert completion.choices[0].message.content == "A tree."
     usage = completion.usage
     assert usage is not None
@@ -135,7 +141,7 @@ async def test_what_was_thought_comes_under_both_of_its_names(sdk: AsyncOpenAI, 
     assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
 
 
-async def test_who_does_not_want_thoughts_is_told_none(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_who_does_not_want_thoughts_is_told_none(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([Thought("Let me see."), "A tree."])
     completion = await sdk.chat.completions.create(
         model=MODEL, messages=HELLO, extra_body={"include_reasoning": False}
@@ -146,7 +152,7 @@ async def test_who_does_not_want_thoughts_is_told_none(sdk: AsyncOpenAI, running
     assert not any("reasoning" in (chunk.choices[0].delta.model_extra or {}) for chunk in chunks)
 
 
-async def test_several_replies_share_a_prompt(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_several_replies_share_a_prompt(sdk: AsyncOpenAI, running: InProcessService) -> None:
     for reply in ("One.", "Two, too."):
         running.engine.script(reply)
     completion = await sdk.chat.completions.create(model=MODEL, messages=HELLO, n=2, seed=5)
@@ -165,13 +171,13 @@ async def test_several_replies_come_in_one_stream(tmp_path: Path) -> None:
         stream = await sdk.chat.completions.create(
             model=MODEL, messages=HELLO, n=2, stream=True, stream_options={"include_usage": True}
         )
-        told = [await anext(stream), await anext(stream)]
+        reported = [await anext(stream), await anext(stream)]
         for _ in range(2):
             engine.step()
-            told += [await anext(stream), await anext(stream)]
+            reported += [await anext(stream), await anext(stream)]
         engine.step()
-        told += [chunk async for chunk in stream]
-    *chunks, last = told
+        reported += [chunk async for chunk in stream]
+    *chunks, last = reported
     assert [(chunk.choices[0].index, chunk.choices[0].delta.content) for chunk in chunks] == [
         (0, ""),
         (1, ""),
@@ -185,7 +191,7 @@ async def test_several_replies_come_in_one_stream(tmp_path: Path) -> None:
     assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == ["stop", "stop"]
     assert last.usage is not None
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (5, 6)
-    assert len({chunk.id for chunk in told}) == 1
+    assert len({chunk.id for chunk in reported}) == 1
 
 
 async def test_one_that_leaves_ends_all_its_replies(tmp_path: Path) -> None:
@@ -204,9 +210,9 @@ async def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with serving(tmp_path, engine) as running, client_of(running) as sdk:
         stream = await sdk.chat.completions.create(model=MODEL, messages=HELLO, n=2, stream=True)
-        told = [await anext(stream), await anext(stream)]
+        reported = [await anext(stream), await anext(stream)]
         engine.step()
-        told += [await anext(stream), await anext(stream)]
+        reported += [await anext(stream), await anext(stream)]
         engine.die(revive=False)
         with pytest.raises(openai.APIError, match="process died"):
             async for _ in stream:
@@ -263,7 +269,7 @@ async def test_an_operator_may_have_them_refused(tmp_path: Path) -> None:
 
 
 async def test_who_shows_tools_that_are_called_is_told_of_none_ignored(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     answer = await sdk.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO, tools=[LOOK])
     assert "x-midstream-ignored" not in answer.headers
@@ -278,7 +284,7 @@ async def test_tools_that_can_not_fit_are_refused_before_they_are_read(sdk: Asyn
 
 
 async def test_a_format_that_can_not_be_compiled_is_refused_by_the_clients_name_for_it(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         await sdk.chat.completions.create(model=MODEL, messages=HELLO, extra_body={"guided_regex": "("})

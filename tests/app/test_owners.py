@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,20 +15,19 @@ from websockets.asyncio.client import connect
 
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
-from connections.wire import features
+from connections.protocol import features
 from engine.scripted.engine import ScriptedEngine
-from tests.app.event_source import reading
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.app.realtime import session, turn
-from tests.sessions.old_store import lay_out
-from tests.signing import SECRET, token
+from tests.app.event_source import open_event_source
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.realtime_client import session, turn
+from tests.jwt_signing import SECRET, token
 
 PACE_S = 0.01
 STORY = "word " * 4000
 
 
 @pytest.fixture
-async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[Running]:
+async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service that asks for a key of the file, or a JWT; its replies are slow."""
     async with serving(
         tmp_path, ScriptedEngine(pace_s=PACE_S), api_keys=str(keys), jwt_secret=SECRET
@@ -59,7 +57,7 @@ async def rows(socket: Socket) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["a personal key", "a JWT"])
 async def test_devices_of_a_person_see_one_list_and_one_running_reply(
-    kind: str, guarded: Running, keys: Path
+    kind: str, guarded: InProcessService, keys: Path
 ) -> None:
     """Both get its text, and a stop of either one ends it for both."""
     shown = shown_by(kind, keys)
@@ -100,7 +98,7 @@ async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: P
         assert (await laptop.next("done"))["reason"] == (await phone.next("done"))["reason"] == "cancelled"
 
 
-async def test_an_applications_key_keeps_its_users_apart(guarded: Running, keys: Path) -> None:
+async def test_an_applications_key_keeps_its_users_apart(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     ann = guarded.socket({"client_id": "ann", "token": key})
     bob = guarded.socket({"client_id": "bob", "token": key})
@@ -112,7 +110,7 @@ async def test_an_applications_key_keeps_its_users_apart(guarded: Running, keys:
         assert (await one.next("delta"))["type"] == "delta"
 
 
-async def test_a_line_without_a_kind_is_an_applications_key(guarded: Running, keys: Path) -> None:
+async def test_a_line_without_a_kind_is_an_applications_key(guarded: InProcessService, keys: Path) -> None:
     """All were such keys: their users stay apart, and find their conversations."""
     key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     rewrite(keys, ":app", "")
@@ -124,30 +122,14 @@ async def test_a_line_without_a_kind_is_an_applications_key(guarded: Running, ke
         assert await rows(again) == ["Tell me a story."]
 
 
-async def test_a_key_that_becomes_another_kind_ends_what_it_opened(guarded: Running, keys: Path) -> None:
+async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
+    guarded: InProcessService, keys: Path
+) -> None:
     key = key_file.add(keys, "ann")
     async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
         rewrite(keys, ":personal", ":app")
         async with guarded.socket({"client_id": "laptop", "token": key}):
             assert (await socket.closed())[0] == 4401
-
-
-async def test_what_an_applications_user_had_is_the_persons_once_the_key_is_personal(
-    guarded: Running, keys: Path
-) -> None:
-    key = key_file.add(keys, "ann", kind=Kind.APPLICATION)
-    async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
-        accepted = (await begin(socket))[0]
-        await socket.send(type="cancel", turn_id=accepted["turn_id"])
-        await socket.next("done")
-    rewrite(keys, ":app", ":personal")
-    async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
-        async with asyncio.timeout(60):
-            while not await rows(socket):  # noqa: ASYNC110 - it moves in the background, without an event
-                await asyncio.sleep(0.05)
-        assert await rows(socket) == ["Tell me a story."]
-    async with guarded.socket({"client_id": "phone", "token": key}) as socket:
-        assert await rows(socket) == ["Tell me a story."]
 
 
 async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
@@ -187,7 +169,7 @@ async def test_tokens_count_for_the_device_that_sent(
 
 
 async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
-    guarded: Running, keys: Path
+    guarded: InProcessService, keys: Path
 ) -> None:
     """By OpenAI's door too; an application's users don't learn by it what others said."""
     personal, shop = key_file.add(keys, "ann"), key_file.add(keys, "shop", kind=Kind.APPLICATION)
@@ -201,8 +183,8 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
         base_url=guarded.url, headers={"Authorization": f"Bearer {personal}"}
     ) as client:
         guarded.engine.script("Well.")
-        asked = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
-        assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
+        requested = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+        assert (await client.post("/v1/chat/completions", json=requested)).status_code == 200
     salts = [request.cache_salt for request in guarded.engine.requests]
     assert salts[0] == salts[1] == salts[4]
     assert len(set(salts)) == 3
@@ -211,7 +193,7 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
 # ---- other doors
 
 
-async def test_the_other_doors_know_the_same_owner(guarded: Running, keys: Path) -> None:
+async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, keys: Path) -> None:
     """A Realtime session and a reader without a client id are a person's, too."""
     key = key_file.add(keys, "ann")
     guarded.engine.script("Well.")
@@ -219,7 +201,7 @@ async def test_the_other_doors_know_the_same_owner(guarded: Running, keys: Path)
         await turn(call, "Hello?")
     async with guarded.socket({"client_id": "laptop", "token": key}) as laptop:
         assert await rows(laptop) == ["Hello?"]
-        async with reading(guarded, None, place="call", token=key) as view:
+        async with open_event_source(guarded, None, place="call", token=key) as view:
             assert len((await view.next("history"))["messages"]) == 2
             guarded.engine.script("Yes.")
             await laptop.send(type="send", client_msg_id="m2", conversation_id="call", content="Still there?")
@@ -229,35 +211,18 @@ async def test_the_other_doors_know_the_same_owner(guarded: Running, keys: Path)
             assert added[2]["item"]["content"][0]["text"] == "Still there?"
 
 
-async def test_a_reader_of_an_application_names_a_user(guarded: Running, keys: Path) -> None:
+async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
     status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
     assert (status, json.loads(body)["error"]["message"]) == (400, "client_id: is missing.")
 
 
-async def test_what_010_kept_is_there_with_the_first_ready(
-    tmp_path: Path, store: Redis, store_url: str
-) -> None:
-    """By each door, also for a Realtime session that never had a client id."""
-    await lay_out(store)
-    await store.delete("ms:running")
-    await store.hset("ms:{jwt:ann/laptop/cut}", "running", "")
-    async with serving(tmp_path, redis_url=store_url, jwt_secret=SECRET) as running:
-        async with running.socket({"client_id": "laptop", "token": token()}) as laptop:
-            assert await rows(laptop) == ["Tell me a story.", "And the weather?", "Drawing"]
-        async with reading(running, "phone", token=token()) as view:
-            assert len((await view.next("history"))["messages"]) == 4
-        async with session(running, token=token(), conversation_id="call") as call:
-            added = [await call.next("conversation.item.added") for _ in range(2)]
-            assert added[0]["item"]["content"][0]["text"] == "Who is there?"
-        async with running.socket({"client_id": "tablet", "token": token()}) as tablet:
-            assert len(await rows(tablet)) == 5
-
-
 # ---- features
 
 
-async def test_a_client_names_what_it_understands_and_is_told_what_there_is(running: Running) -> None:
+async def test_a_client_names_what_it_understands_and_is_told_what_there_is(
+    running: InProcessService,
+) -> None:
     async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
         assert socket.ready["features"] == [*features.SERVED, features.SHARE]
     async with running.socket() as socket:
@@ -267,17 +232,17 @@ async def test_a_client_names_what_it_understands_and_is_told_what_there_is(runn
 @pytest.mark.parametrize(
     "named", [["x"] * (features.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
 )
-async def test_features_without_measure_are_no_hello(named: Any, running: Running) -> None:
+async def test_features_without_measure_are_no_hello(named: Any, running: InProcessService) -> None:
     async with connect(running.ws_url) as opened:
         socket = Socket(opened)
         await socket.send(type="hello", features=named)
-        told = await socket.next()
-        assert (told["type"], told["code"]) == ("error", "unauthenticated")
-        assert "features" in told["message"]
+        reported = await socket.next()
+        assert (reported["type"], reported["code"]) == ("error", "unauthenticated")
+        assert "features" in reported["message"]
         assert (await socket.closed())[0] == 4401
 
 
 def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "SERVED", ("reasoning", "tools"))
-    assert features.understood(["tools", "video"]) == {"tools"}
-    assert features.understood([]) == frozenset()
+    assert features.common_features(["tools", "video"]) == {"tools"}
+    assert features.common_features([]) == frozenset()

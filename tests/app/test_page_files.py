@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from app import routes
 from app.delivery import page_files
 from app.routes import PAGE
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 FOREVER = "public, max-age=31536000, immutable"
 NAMED = re.compile(r'(?:href|src)="(static/[^"]+)"')
@@ -24,7 +24,7 @@ DECODE = {"br": brotli.decompress, "gzip": gzip.decompress, None: bytes}
 
 
 async def fetch(
-    running: Running, path: str, *, method: str = "GET", **headers: str
+    running: InProcessService, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and the raw bytes of an answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -39,7 +39,7 @@ async def fetch(
     return int(status.split()[1]), dict(line.split(": ", 1) for line in found), body
 
 
-async def named(running: Running) -> list[str]:
+async def named(running: InProcessService) -> list[str]:
     """Return the files that the page names."""
     return [f"/{path}" for path in NAMED.findall((await fetch(running, "/"))[2].decode())]
 
@@ -51,7 +51,7 @@ async def named(running: Running) -> list[str]:
     "path", ["/", "/static/main.js", "/static/client/chat-client.js", "/static/vendor/markdown.js"]
 )
 async def test_a_file_comes_in_the_coding_that_is_asked_for(
-    running: Running, path: str, accepted: str, coding: str | None
+    running: InProcessService, path: str, accepted: str, coding: str | None
 ) -> None:
     plain = (await fetch(running, path))[2]
     status, headers, body = await fetch(running, path, Accept_Encoding=accepted)
@@ -60,14 +60,14 @@ async def test_a_file_comes_in_the_coding_that_is_asked_for(
     assert int(headers["content-length"]) == len(body)
 
 
-async def test_a_source_is_what_lies_in_the_repository(running: Running) -> None:
+async def test_a_source_is_what_lies_in_the_repository(running: InProcessService) -> None:
     """Guides tell people to import the readable file."""
     assert (await fetch(running, "/static/client/chat-client.js"))[2] == (
         PAGE / "client/chat-client.js"
     ).read_bytes()
 
 
-async def test_what_the_page_names_is_kept_for_good(running: Running) -> None:
+async def test_what_the_page_names_is_kept_for_good(running: InProcessService) -> None:
     paths = [path for path in await named(running) if not path.endswith(".webmanifest")]
     assert any("start." in path for path in paths)
     assert any("style." in path for path in paths)
@@ -76,7 +76,7 @@ async def test_what_the_page_names_is_kept_for_good(running: Running) -> None:
         assert (path, status, headers["cache-control"]) == (path, 200, FOREVER)
 
 
-async def test_a_page_is_few_requests(running: Running) -> None:
+async def test_a_page_is_few_requests(running: InProcessService) -> None:
     """Before the first message: the page, its sheet, its scripts; icons and the manifest come later."""
     blocking = [path for path in await named(running) if path.endswith((".js", ".css"))]
     assert len(blocking) == 4
@@ -84,7 +84,9 @@ async def test_a_page_is_few_requests(running: Running) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/static/manifest.webmanifest"])
 @pytest.mark.parametrize("accepted", ["br", "gzip", "identity"])
-async def test_what_did_not_change_is_not_sent_again(running: Running, path: str, accepted: str) -> None:
+async def test_what_did_not_change_is_not_sent_again(
+    running: InProcessService, path: str, accepted: str
+) -> None:
     _, first, _ = await fetch(running, path, Accept_Encoding=accepted)
     for known in (first["etag"], f'"other", W/{first["etag"]}', "*"):
         status, headers, body = await fetch(running, path, Accept_Encoding=accepted, If_None_Match=known)
@@ -95,20 +97,20 @@ async def test_what_did_not_change_is_not_sent_again(running: Running, path: str
     assert first["cache-control"] == "no-cache"
 
 
-async def test_bytes_of_another_coding_are_others(running: Running) -> None:
+async def test_bytes_of_another_coding_are_others(running: InProcessService) -> None:
     _, coded, _ = await fetch(running, "/", Accept_Encoding="br")
     assert (await fetch(running, "/", If_None_Match=coded["etag"]))[0] == 200
 
 
-async def test_head_is_the_head_of_get(running: Running) -> None:
+async def test_head_is_the_head_of_get(running: InProcessService) -> None:
     for path in ["/", "/static/main.js", *await named(running)]:
-        _, asked, _ = await fetch(running, path, Accept_Encoding="br")
+        _, requested, _ = await fetch(running, path, Accept_Encoding="br")
         status, headers, body = await fetch(running, path, method="HEAD", Accept_Encoding="br")
         assert (status, body) == (200, b"")
-        assert headers | {"date": ""} == asked | {"date": ""}
+        assert headers | {"date": ""} == requested | {"date": ""}
 
 
-async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: Running) -> None:
+async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: InProcessService) -> None:
     whole = (PAGE / "main.js").read_bytes()
     status, headers, body = await fetch(running, "/static/main.js", Range="bytes=4-9", Accept_Encoding="br")
     assert (status, headers["content-range"], body) == (206, f"bytes 4-9/{len(whole)}", whole[4:10])
@@ -117,7 +119,7 @@ async def test_a_part_of_a_file_is_a_part_of_its_plain_bytes(running: Running) -
     assert status == 416
 
 
-async def test_a_file_of_another_version_is_answered_for_this_once(running: Running) -> None:
+async def test_a_file_of_another_version_is_answered_for_this_once(running: InProcessService) -> None:
     """While replicas of two versions serve: no cache keeps a file under a name with another sum."""
     for path in ("/static/start.0123456789abcdef.js", "/static/main.0123456789abcdef.js"):
         status, headers, _ = await fetch(running, path)
@@ -126,7 +128,7 @@ async def test_a_file_of_another_version_is_answered_for_this_once(running: Runn
 
 
 @pytest.mark.parametrize("path", ["/static/start.0123456789abcdef.js", "/static/main.js"])
-async def test_nothing_is_posted_to_a_file(running: Running, path: str) -> None:
+async def test_nothing_is_posted_to_a_file(running: InProcessService, path: str) -> None:
     assert (await fetch(running, path, method="POST"))[0] == 405
 
 
@@ -143,7 +145,7 @@ async def test_nothing_is_posted_to_a_file(running: Running, path: str) -> None:
         ("/static/client/LICENSE", "text/plain; charset=utf-8"),
     ],
 )
-async def test_each_kind_of_file_is_named(running: Running, path: str, media_type: str) -> None:
+async def test_each_kind_of_file_is_named(running: InProcessService, path: str, media_type: str) -> None:
     """Whatever the machine's list of types says: browsers are told not to guess."""
     assert (await fetch(running, path))[1]["content-type"] == media_type
 
@@ -153,7 +155,7 @@ def png_size(content: bytes) -> tuple[int, int]:
     return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
 
 
-async def test_the_manifest_names_icons_that_are_there(running: Running) -> None:
+async def test_the_manifest_names_icons_that_are_there(running: InProcessService) -> None:
     manifest = json.loads((await fetch(running, "/static/manifest.webmanifest"))[2])
     assert (manifest["display"], manifest["start_url"], manifest["scope"]) == ("standalone", "../", "../")
     pictures = [icon for icon in manifest["icons"] if icon["type"] == "image/png"]

@@ -52,9 +52,9 @@ def test_a_busy_function_is_what_is_seen_most() -> None:
 def test_a_stopped_profile_ends_at_once() -> None:
     stop = threading.Event()
     stop.set()
-    begun = time.monotonic()
+    started = time.monotonic()
     assert profile(60, stop).threads == ()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
 def test_different_stacks_are_bounded_in_number_and_depth(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,13 +80,13 @@ def test_different_stacks_are_bounded_in_number_and_depth(monkeypatch: pytest.Mo
 
 def test_the_file_is_what_speedscope_reads() -> None:
     """By its schema: samples are indices of the shared frames, each with its weight; the weights sum up to the end."""
-    told = speedscope("one", [("gateway", SMALL), ("engine 0", SMALL)])
-    assert told["shared"]["frames"] == [
+    reported = speedscope("one", [("gateway", SMALL), ("engine 0", SMALL)])
+    assert reported["shared"]["frames"] == [
         {"name": "main", "file": "a.py", "line": 1},
         {"name": "work", "file": "a.py", "line": 9},
     ]
-    assert [one["name"] for one in told["profiles"]] == ["gateway: MainThread", "engine 0: MainThread"]
-    for one in told["profiles"]:
+    assert [one["name"] for one in reported["profiles"]] == ["gateway: MainThread", "engine 0: MainThread"]
+    for one in reported["profiles"]:
         assert (one["type"], one["unit"], one["endValue"]) == ("sampled", "seconds", 0.04)
         assert (one["samples"], one["weights"]) == ([[0, 1], [0]], [0.03, 0.01])
 
@@ -99,8 +99,8 @@ def test_old_files_make_room_for_new_ones(tmp_path: Path) -> None:
 async def test_a_second_wish_is_told_that_the_first_is_under_way(tmp_path: Path) -> None:
     profiler = Profiler(tmp_path, ScriptedEngine(), seconds=0.1)
     with capture_logs() as log:
-        assert (profiler.ask(), profiler.ask()) == (True, False)
-    assert [line["event"] for line in log] == ["a profile is being taken already"]
+        assert (profiler.request(), profiler.request()) == (True, False)
+    assert [line["event"] for line in log] == ["profile already running"]
 
 
 def test_a_signal_has_gateway_and_engine_profiled(tmp_path: Path) -> None:
@@ -109,15 +109,15 @@ def test_a_signal_has_gateway_and_engine_profiled(tmp_path: Path) -> None:
             server.engine_pid(), signal.SIGUSR1
         )  # systemd sends it to all processes, unless told otherwise
         server.send(signal.SIGUSR1)
-        line = logged(server, "a profile was written")
+        line = logged(server, "profile written")
         path = Path(line["file"])
         assert path.parent == tmp_path / "data" / "profiles"
-        told = json.loads(path.read_bytes())
-        names = {one["name"] for one in told["profiles"]}
-        assert {"gateway: MainThread", "engine 0: MainThread", "engine 0: intake"} <= names
-        seen = {frame["name"] for frame in told["shared"]["frames"]}
-        assert "StepLoop.turn" in seen
-        longest = max(one["endValue"] for one in told["profiles"])
+        reported = json.loads(path.read_bytes())
+        names = {one["name"] for one in reported["profiles"]}
+        assert {"gateway: MainThread", "engine 0: MainThread", "engine 0: dispatcher"} <= names
+        seen = {frame["name"] for frame in reported["shared"]["frames"]}
+        assert "StepLoop.run_once" in seen
+        longest = max(one["endValue"] for one in reported["profiles"])
         assert longest > 8.0, "ten seconds, where a look of a busy machine may come late"
         assert server.is_ready()
 
@@ -128,9 +128,9 @@ async def test_a_folder_that_can_not_be_written_is_told_and_the_next_wish_is_hea
     running = asyncio.create_task(profiler.run())
     with capture_logs() as log:
         for _ in range(2):
-            while not profiler.ask():  # noqa: ASYNC110 - the log is its event
+            while not profiler.request():  # noqa: ASYNC110 - the log is its event
                 await asyncio.sleep(0.01)
-        while sum(line["event"] == "no profile was written" for line in log) < 2:  # noqa: ASYNC110 - as above
+        while sum(line["event"] == "profile failed" for line in log) < 2:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     running.cancel()
     assert next(line for line in log if "reason" in line)["reason"].endswith("profiles")
@@ -140,12 +140,12 @@ async def test_whatever_goes_wrong_ends_nothing_and_the_next_wish_is_heard(tmp_p
     profiler = Profiler(tmp_path / "no\0name", ScriptedEngine(), seconds=0.05)
     running = asyncio.create_task(profiler.run())
     with capture_logs() as log:
-        assert profiler.ask()
-        while not profiler.ask():
+        assert profiler.request()
+        while not profiler.request():
             await asyncio.sleep(0.01)
             assert not running.done()
     running.cancel()
-    assert [line["log_level"] for line in log if line["event"] == "no profile was written"] == ["error"]
+    assert [line["log_level"] for line in log if line["event"] == "profile failed"] == ["error"]
 
 
 def logged(server: ServerProcess, event: str) -> dict[str, Any]:

@@ -7,26 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from connections.line.connection import BAD_FRAMES
-from connections.realtime.asking import MAX_WAITING
+from connections.connection import BAD_FRAMES
+from connections.realtime.session import MAX_WAITING
 from engine.messages import Message
-from tests.app.in_process import Frame, Running, Socket
-from tests.app.realtime import LONG, LONGEST, begin, create, paced, prompts, said, session, turn
+from tests.app.in_process_service import Frame, InProcessService, Socket
+from tests.app.realtime_client import LONG, LONGEST, begin, create, output_text, paced, prompts, session, turn
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with paced(tmp_path) as service:
         yield service
 
 
 @pytest.fixture
-async def socket(running: Running) -> AsyncIterator[Socket]:
+async def socket(running: InProcessService) -> AsyncIterator[Socket]:
     async with session(running) as socket:
         yield socket
 
 
-async def test_a_reply_is_told_from_its_beginning_to_its_end(socket: Socket, running: Running) -> None:
+async def test_a_reply_is_told_from_its_beginning_to_its_end(
+    socket: Socket, running: InProcessService
+) -> None:
     running.engine.script("Good day.")
     running.engine.cached_tokens = 2
     events = await turn(socket, "Hello!", metadata={"topic": "test"}, max_output_tokens=20)
@@ -44,7 +46,7 @@ async def test_a_reply_is_told_from_its_beginning_to_its_end(socket: Socket, run
         "response.done",
     ]
     assert len({event["event_id"] for event in events}) == len(events)
-    assert said(events) == events[6]["text"] == "Good day."
+    assert output_text(events) == events[6]["text"] == "Good day."
     created, done = events[0]["response"], events[-1]["response"]
     assert (created["status"], created["output"], created["usage"]) == ("in_progress", [], None)
     assert (created["metadata"], created["max_output_tokens"]) == ({"topic": "test"}, 20)
@@ -68,7 +70,7 @@ async def test_items_are_chained_as_the_history_is(socket: Socket) -> None:
     assert (await create(socket, "Two?"))["previous_item_id"] == reply["item"]["id"]
 
 
-async def test_items_that_wait_are_one_message(socket: Socket, running: Running) -> None:
+async def test_items_that_wait_are_one_message(socket: Socket, running: InProcessService) -> None:
     await create(socket, "One?")
     await turn(socket, "And two?")
     await turn(socket, "Three?")
@@ -79,7 +81,7 @@ async def test_items_that_wait_are_one_message(socket: Socket, running: Running)
     )
 
 
-async def test_instructions_are_the_system_prompt(socket: Socket, running: Running) -> None:
+async def test_instructions_are_the_system_prompt(socket: Socket, running: InProcessService) -> None:
     session = {"type": "realtime", "instructions": "Be brief.", "tracing": "auto", "audio": {"input": {}}}
     await socket.send(type="session.update", session={**session, "output_modalities": ["audio"]})
     updated = (await socket.next("session.updated"))["session"]
@@ -95,7 +97,9 @@ async def test_instructions_are_the_system_prompt(socket: Socket, running: Runni
     assert [request.params.do_sample for request in running.engine.requests] == [None, False, None]
 
 
-async def test_instructions_for_one_reply_hold_for_that_alone(socket: Socket, running: Running) -> None:
+async def test_instructions_for_one_reply_hold_for_that_alone(
+    socket: Socket, running: InProcessService
+) -> None:
     await turn(socket, "One?", instructions="Be loud.")
     await turn(socket, "Two?")
     assert [prompt[0].role for prompt in prompts(running.engine)] == ["system", "user"]
@@ -103,23 +107,23 @@ async def test_instructions_for_one_reply_hold_for_that_alone(socket: Socket, ru
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_cancel_ends_the_reply_and_keeps_what_was_seen(
-    socket: Socket, running: Running, *, named: bool
+    socket: Socket, running: InProcessService, *, named: bool
 ) -> None:
-    begun = await begin(socket, running)
-    which = {"response_id": begun[0]["response"]["id"]} if named else {}
+    started = await begin(socket, running)
+    which = {"response_id": started[0]["response"]["id"]} if named else {}
     await socket.send(type="response.cancel", **which)
-    events = begun + await socket.until("response.done")
+    events = started + await socket.until("response.done")
     done = events[-1]["response"]
     assert done["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
     item = done["output"][0]
-    assert (item["status"], item["content"][0]["text"]) == ("incomplete", said(events))
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", output_text(events))
     await socket.send(type="conversation.item.retrieve", item_id=item["id"])
     assert (await socket.next())["item"] == item
     await turn(socket, "Why?")
-    assert prompts(running.engine)[1][1] == Message("assistant", said(events))
+    assert prompts(running.engine)[1][1] == Message("assistant", output_text(events))
 
 
-async def test_a_cancel_right_behind_its_reply_finds_it(socket: Socket, running: Running) -> None:
+async def test_a_cancel_right_behind_its_reply_finds_it(socket: Socket, running: InProcessService) -> None:
     running.engine.script(LONG)
     await create(socket, "Go on.")
     await socket.send(type="response.create")
@@ -128,7 +132,9 @@ async def test_a_cancel_right_behind_its_reply_finds_it(socket: Socket, running:
     assert done["response"]["status"] == "cancelled"
 
 
-async def test_what_comes_behind_a_deletion_comes_in_its_order(socket: Socket, running: Running) -> None:
+async def test_what_comes_behind_a_deletion_comes_in_its_order(
+    socket: Socket, running: InProcessService
+) -> None:
     """All in one burst: the reply answers the question alone, and the cancel finds it."""
     reply = (await turn(socket, "One?"))[-1]["response"]["output"][0]["id"]
     running.engine.script(LONG)
@@ -143,8 +149,8 @@ async def test_what_comes_behind_a_deletion_comes_in_its_order(socket: Socket, r
     assert events[-1]["response"]["status"] == "cancelled"
     await socket.send(type="conversation.item.delete", item_id="later")  # as only what waits can be
     await socket.send(type="session.update", session={})
-    told = [event["type"] for event in await socket.until("session.updated")]
-    assert "conversation.item.deleted" in told
+    reported = [event["type"] for event in await socket.until("session.updated")]
+    assert "conversation.item.deleted" in reported
 
 
 async def test_where_nothing_runs_a_cancel_is_an_error(socket: Socket) -> None:
@@ -154,7 +160,7 @@ async def test_where_nothing_runs_a_cancel_is_an_error(socket: Socket) -> None:
         assert error["message"].startswith("Cancellation failed")  # by this clients know it
 
 
-async def test_one_reply_at_a_time(socket: Socket, running: Running) -> None:
+async def test_one_reply_at_a_time(socket: Socket, running: InProcessService) -> None:
     await begin(socket, running)
     for text in (None, "And?"):
         if text is not None:
@@ -169,7 +175,7 @@ async def test_one_reply_at_a_time(socket: Socket, running: Running) -> None:
     assert prompts(running.engine)[1][-1] == Message("user", "And?")  # it was refused, so it waited on
 
 
-async def test_what_waits_can_be_deleted(socket: Socket, running: Running) -> None:
+async def test_what_waits_can_be_deleted(socket: Socket, running: InProcessService) -> None:
     added = await create(socket, "Never mind.", item={"id": "mine"})
     assert added["item"]["id"] == "mine"
     deleted = await socket.ask(type="conversation.item.delete", item_id="mine")
@@ -179,7 +185,7 @@ async def test_what_waits_can_be_deleted(socket: Socket, running: Running) -> No
 
 
 async def test_the_newest_reply_can_be_deleted_and_its_question_waits_again(
-    socket: Socket, running: Running
+    socket: Socket, running: InProcessService
 ) -> None:
     await turn(socket, "One?")
     reply = (await turn(socket, "Two?"))[-1]["response"]["output"][0]["id"]
@@ -224,14 +230,14 @@ REFUSED: list[tuple[Frame, str | None, str]] = [
 
 async def test_a_refusal_names_its_event_and_its_field(socket: Socket) -> None:
     for number, (event, param, code) in enumerate(REFUSED):
-        told = await socket.ask(event_id=f"mine_{number}", **event)
+        reported = await socket.ask(event_id=f"mine_{number}", **event)
         error = {"type": "invalid_request_error", "code": code, "param": param, "event_id": f"mine_{number}"}
-        assert told["type"] == "error", event
-        assert {**told["error"], **error} == told["error"], event
+        assert reported["type"] == "error", event
+        assert {**reported["error"], **error} == reported["error"], event
     assert (await socket.ask(type="session.update", session={}))["type"] == "session.updated"
 
 
-async def test_what_waits_has_a_bound(socket: Socket, running: Running) -> None:
+async def test_what_waits_has_a_bound(socket: Socket, running: InProcessService) -> None:
     for _ in range(MAX_WAITING):
         await create(socket, "?")
     content = [{"type": "input_text", "text": "?"}]

@@ -11,35 +11,35 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from connections.images.reading import MAX_IMAGES
+from connections.images.validation import MAX_IMAGES
 from engine.images.image import Detail, Image
 from engine.messages import Message
 from engine.scripted.engine import FEATURES, ScriptedEngine
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.app.realtime import LONG, LONGEST, create, prompts, said, session, turn
-from tests.app.test_attachments import large, seeing
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
+from tests.app.test_attachments import large, vision_engine
 from tests.app.test_images import ODD
-from tests.pictures import JPEG, PNG, Picture
-from tests.sessions.store.ledgers import MIB
-from tests.signing import KEY
+from tests.jwt_signing import KEY
+from tests.sample_images import JPEG, PNG, Picture
+from tests.sessions.store.storage_quotas import MIB
 
 MODEL = "midstream-demo"
 PART = ("type", "text", "image_url", "detail")
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path, ScriptedEngine(features=(*FEATURES, "images"), pace_s=0.001)) as service:
         yield service
 
 
 @pytest.fixture
-async def socket(running: Running) -> AsyncIterator[Socket]:
+async def socket(running: InProcessService) -> AsyncIterator[Socket]:
     async with session(running, client_id="ann") as socket:
         yield socket
 
 
-def shown(url: str, **more: str) -> dict[str, str]:
+def input_image(url: str, **more: str) -> dict[str, str]:
     return {"type": "input_image", "image_url": url, **more}
 
 
@@ -51,7 +51,7 @@ def item(*parts: dict[str, str], **more: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [*parts], **more}
 
 
-def told(image: Image, detail: str = "auto", *, url: bool = True) -> dict[str, Any]:
+def expected_image(image: Image, detail: str = "auto", *, url: bool = True) -> dict[str, Any]:
     """An image as clients are told of it."""
     part = {"type": "input_image", "image_url": image.url if url else None, "detail": detail}
     return {**part, "attachment_id": image.digest}
@@ -65,10 +65,18 @@ async def added(socket: Socket, *parts: dict[str, str], **more: str) -> Frame:
     return (await create(socket, "", item={"content": [*parts], **more}))["item"]
 
 
-async def test_an_image_is_shown_where_it_stands_and_told_back(socket: Socket, running: Running) -> None:
-    parts = [text("This"), shown(PNG.url, detail="low"), text("or that"), shown(JPEG.url), shown(PNG.url)]
+async def test_an_image_is_shown_where_it_stands_and_told_back(
+    socket: Socket, running: InProcessService
+) -> None:
+    parts = [
+        text("This"),
+        input_image(PNG.url, detail="low"),
+        text("or that"),
+        input_image(JPEG.url),
+        input_image(PNG.url),
+    ]
     created = await added(socket, *parts)
-    images = [told(PNG.image, "low"), told(JPEG.image), told(PNG.image)]
+    images = [expected_image(PNG.image, "low"), expected_image(JPEG.image), expected_image(PNG.image)]
     assert created["content"] == [parts[0], images[0], parts[2], *images[1:]]
     await socket.send(type="response.create")
     await socket.next("response.done")
@@ -80,11 +88,11 @@ async def test_an_image_is_shown_where_it_stands_and_told_back(socket: Socket, r
 
 
 async def test_items_that_wait_are_one_message_with_all_their_images(
-    socket: Socket, running: Running
+    socket: Socket, running: InProcessService
 ) -> None:
-    await added(socket, shown(PNG.url))
+    await added(socket, input_image(PNG.url))
     await create(socket, "One?")
-    await added(socket, text("And this?"), shown(JPEG.url))
+    await added(socket, text("And this?"), input_image(JPEG.url))
     await socket.send(type="response.create")
     await socket.next("response.done")
     await turn(socket, "Sure?")
@@ -96,10 +104,12 @@ async def test_items_that_wait_are_one_message_with_all_their_images(
     assert [prompt[0] for prompt in prompts(running.engine)] == [whole, whole]
 
 
-async def test_what_comes_behind_an_image_comes_in_its_order(socket: Socket, running: Running) -> None:
+async def test_what_comes_behind_an_image_comes_in_its_order(
+    socket: Socket, running: InProcessService
+) -> None:
     """All in one burst: the reply answers what came before it, and the cancel finds it."""
     running.engine.script(LONG)
-    for number, part in enumerate((shown(PNG.url), text("What is this?"), shown(JPEG.url))):
+    for number, part in enumerate((input_image(PNG.url), text("What is this?"), input_image(JPEG.url))):
         await socket.send(type="conversation.item.create", item=item(part, id=f"item_{number}"))
     await socket.send(type="response.create", response=LONGEST)
     await socket.send(type="response.cancel")
@@ -116,11 +126,13 @@ async def test_what_comes_behind_an_image_comes_in_its_order(socket: Socket, run
     assert first.images == (PNG.image, looked_at(JPEG.image, len("What is this?")))
 
 
-async def test_what_is_no_image_is_refused_and_none_is_kept(socket: Socket, running: Running) -> None:
+async def test_what_is_no_image_is_refused_and_none_is_kept(
+    socket: Socket, running: InProcessService
+) -> None:
     wrong: list[tuple[Frame, str, str]] = [
-        *((item(shown(url)), why, "item.content[0].image_url") for url, why in ODD.items()),
+        *((item(input_image(url)), why, "item.content[0].image_url") for url, why in ODD.items()),
         (
-            item(text("Look!"), shown(PNG.url, detail="sharp")),
+            item(text("Look!"), input_image(PNG.url, detail="sharp")),
             "auto, low or high",
             "item.content[1].image_url",
         ),
@@ -130,9 +142,9 @@ async def test_what_is_no_image_is_refused_and_none_is_kept(socket: Socket, runn
             "has expired",
             "item.content[0].attachment_id",
         ),
-        (item(shown(PNG.url), role="assistant"), "replies are the model's own", "item.role"),
-        (item(shown(PNG.url), role="system"), "session.instructions", "item.role"),
-        (item(*[shown(PNG.url)] * (MAX_IMAGES + 1)), f"{MAX_IMAGES} are allowed", "item.content"),
+        (item(input_image(PNG.url), role="assistant"), "replies are the model's own", "item.role"),
+        (item(input_image(PNG.url), role="system"), "session.instructions", "item.role"),
+        (item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)), f"{MAX_IMAGES} are allowed", "item.content"),
     ]
     for number, (new, why, field) in enumerate(wrong):
         await socket.send(type="conversation.item.create", item=new, event_id=f"mine_{number}")
@@ -147,7 +159,7 @@ async def test_what_is_no_image_is_refused_and_none_is_kept(socket: Socket, runn
 
 async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as running, session(running) as socket:
-        await socket.send(type="conversation.item.create", item=item(text("Look!"), shown(PNG.url)))
+        await socket.send(type="conversation.item.create", item=item(text("Look!"), input_image(PNG.url)))
         error = (await socket.next())["error"]
         assert (error["message"], error["code"]) == (
             "This model does not take images.",
@@ -161,11 +173,11 @@ async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
     tmp_path: Path,
 ) -> None:
     async with (
-        serving(tmp_path, seeing(), store_bytes=16 * MIB) as running,
+        serving(tmp_path, vision_engine(), store_bytes=16 * MIB) as running,
         session(running, client_id="ann") as socket,
     ):
         for number in range(16):
-            new = item(shown(Picture(large(number, MIB // 2)).url))
+            new = item(input_image(Picture(large(number, MIB // 2)).url))
             await socket.send(type="conversation.item.create", item=new)
             if (answer := await socket.next())["type"] == "error":
                 break
@@ -175,21 +187,21 @@ async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
 
 
 async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(
-    running: Running, socket: Socket
+    running: InProcessService, socket: Socket
 ) -> None:
-    await added(socket, text("Look!"), shown(PNG.url))
+    await added(socket, text("Look!"), input_image(PNG.url))
     await socket.send(type="response.create")
     await socket.next("response.done")
     place = socket.ready["conversation_id"]
     async with session(running, client_id="ann", conversation_id=place) as again:
         item_told = (await again.next("conversation.item.done"))["item"]
-    assert item_told["content"] == [told(PNG.image, url=False), text("Look!")]
+    assert item_told["content"] == [expected_image(PNG.image, url=False), text("Look!")]
     async with httpx.AsyncClient(base_url=running.url) as client:
         read = await client.get(f"/v1/attachments/{place}/{PNG.image.digest}", params={"client_id": "ann"})
     assert read.content == PNG.data
 
 
-async def test_what_another_door_shows_is_an_item(running: Running, socket: Socket) -> None:
+async def test_what_another_door_shows_is_an_item(running: InProcessService, socket: Socket) -> None:
     await turn(socket, "Hello!")
     place, known = socket.ready["conversation_id"], {"client_id": "ann"}
     async with running.socket(known) as native, httpx.AsyncClient(base_url=running.url) as client:
@@ -198,12 +210,14 @@ async def test_what_another_door_shows_is_an_item(running: Running, socket: Sock
         await native.send(type="send", attachments=[sent.json()["id"]], **frame)
         await native.until("done")
     item_told = (await socket.next("conversation.item.added"))["item"]
-    assert item_told["content"] == [told(JPEG.image, url=False), text("And this?")]
+    assert item_told["content"] == [expected_image(JPEG.image, url=False), text("And this?")]
 
 
-async def test_where_an_image_stood_is_forgotten_with_its_message(running: Running, socket: Socket) -> None:
+async def test_where_an_image_stood_is_forgotten_with_its_message(
+    running: InProcessService, socket: Socket
+) -> None:
     """Another message shows it where its own client says: before the text, on the native socket."""
-    await added(socket, text("Look at this:"), shown(PNG.url))
+    await added(socket, text("Look at this:"), input_image(PNG.url))
     async with running.socket({"client_id": "ann"}) as native:
         frame = {"client_msg_id": "m", "conversation_id": "other", "content": "And this?"}
         await native.send(type="send", attachments=[PNG.image.digest], **frame)
@@ -211,7 +225,7 @@ async def test_where_an_image_stood_is_forgotten_with_its_message(running: Runni
     assert prompts(running.engine) == [(Message("user", "And this?", images=(PNG.image,)),)]
 
 
-async def test_an_image_that_was_uploaded_is_named(running: Running, socket: Socket) -> None:
+async def test_an_image_that_was_uploaded_is_named(running: InProcessService, socket: Socket) -> None:
     """So it may be larger than an event."""
     async with httpx.AsyncClient(base_url=running.url) as client:
         for who in ("ann", "bob"):
@@ -219,7 +233,7 @@ async def test_an_image_that_was_uploaded_is_named(running: Running, socket: Soc
                 "/v1/attachments", content=(PNG if who == "ann" else JPEG).data, params={"client_id": who}
             )
     mine = {"type": "input_image", "attachment_id": PNG.image.digest, "detail": "high"}
-    assert (await added(socket, mine))["content"] == [told(PNG.image, "high", url=False)]
+    assert (await added(socket, mine))["content"] == [expected_image(PNG.image, "high", url=False)]
     theirs = {"type": "input_image", "attachment_id": JPEG.image.digest}
     error = (await socket.ask(type="conversation.item.create", item=item(theirs)))["error"]
     assert (error["code"], error["param"]) == ("not_found", "item.content[0].attachment_id")
@@ -228,8 +242,8 @@ async def test_an_image_that_was_uploaded_is_named(running: Running, socket: Soc
     assert prompts(running.engine) == [(Message("user", "", images=(looked_at(PNG.image, 0, "high"),)),)]
 
 
-async def test_an_image_waits_again_with_its_question(running: Running, socket: Socket) -> None:
-    await added(socket, text("Look!"), shown(PNG.url))
+async def test_an_image_waits_again_with_its_question(running: InProcessService, socket: Socket) -> None:
+    await added(socket, text("Look!"), input_image(PNG.url))
     await socket.send(type="response.create")
     reply = (await socket.next("response.done"))["response"]["output"][0]["id"]
     await socket.send(type="conversation.item.delete", item_id=reply)
@@ -240,9 +254,9 @@ async def test_an_image_waits_again_with_its_question(running: Running, socket: 
     assert prompts(running.engine)[0][0].images == (looked_at(PNG.image, len("Look!")),)
 
 
-async def test_openais_client_shows_an_image(running: Running) -> None:
+async def test_openais_client_shows_an_image(running: InProcessService) -> None:
     running.engine.script("A square.")
-    user: Any = item(text("What is this?"), shown(PNG.url, detail="high"))
+    user: Any = item(text("What is this?"), input_image(PNG.url, detail="high"))
     async with (
         AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
         client.realtime.connect(model=MODEL) as connection,
@@ -258,4 +272,4 @@ async def test_openais_client_shows_an_image(running: Running) -> None:
         ("input_text", "What is this?", None, None),
         ("input_image", None, PNG.url, "high"),
     ]
-    assert said([one.model_dump() for one in events]) == "A square."
+    assert output_text([one.model_dump() for one in events]) == "A square."

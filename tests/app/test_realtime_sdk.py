@@ -11,15 +11,15 @@ from openai import AsyncOpenAI
 from openai.types.websocket_reconnection import ReconnectingEvent, ReconnectingOverrides
 from websockets.exceptions import ConnectionClosedError
 
-from tests.app.in_process import Running, serving
-from tests.app.realtime import LONG, paced
-from tests.signing import KEY
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.realtime_client import LONG, paced
+from tests.jwt_signing import KEY
 
 MODEL = "midstream-demo"
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with paced(tmp_path) as service:
         yield service
 
@@ -51,7 +51,7 @@ async def test_openais_client_comes_back_after_a_stop_and_not_after_a_refusal(tm
         assert codes == [1012]
 
 
-async def test_openais_client_works_unchanged(running: Running) -> None:
+async def test_openais_client_works_unchanged(running: InProcessService) -> None:
     """Two turns, a cancel, an error, and what is kept."""
     running.engine.script("Good day.")
     user: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}

@@ -11,8 +11,8 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Frame, Running, Socket
-from tests.app.realtime import LONG, LONGEST, create, paced, said, session, turn
+from tests.app.in_process_service import Frame, InProcessService, Socket
+from tests.app.realtime_client import LONG, LONGEST, create, output_text, paced, session, turn
 
 WEATHER = {
     "type": "function",
@@ -26,13 +26,13 @@ _events: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with paced(tmp_path) as service:
         yield service
 
 
 @pytest.fixture
-async def socket(running: Running) -> AsyncIterator[Socket]:
+async def socket(running: InProcessService) -> AsyncIterator[Socket]:
     async with session(running) as socket:
         await offer(socket)
         yield socket
@@ -48,7 +48,7 @@ async def outcome(socket: Socket, call_id: str, output: str, **more: Any) -> Fra
     return await socket.ask(type="conversation.item.create", item=item, **more)
 
 
-async def call(socket: Socket, running: Running, *steps: Any, **response: Any) -> list[Frame]:
+async def call(socket: Socket, running: InProcessService, *steps: Any, **response: Any) -> list[Frame]:
     running.engine.script(list(steps))
     return await turn(socket, "Weather?", **response)
 
@@ -61,7 +61,7 @@ def types(events: list[Frame]) -> list[str]:
     return [event["type"] for event in events]
 
 
-async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: Running) -> None:
+async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: InProcessService) -> None:
     events = await call(socket, running, Thought("Hm."), BERN)
     assert types(events) == [
         "response.created",
@@ -73,8 +73,8 @@ async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: Ru
         "response.output_item.done",
         "response.done",
     ]
-    begun, item, arguments = events[1]["item"], events[6]["item"], events[4]
-    assert (begun["status"], begun["arguments"], begun["name"]) == ("in_progress", "", "weather")
+    started, item, arguments = events[1]["item"], events[6]["item"], events[4]
+    assert (started["status"], started["arguments"], started["name"]) == ("in_progress", "", "weather")
     assert (item["type"], item["status"], item["arguments"]) == ("function_call", "completed", BERN.arguments)
     assert (arguments["name"], arguments["arguments"], arguments["item_id"]) == (
         "weather",
@@ -92,7 +92,7 @@ async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: Ru
     running.engine.script("It rains in Bern.")
     await socket.send(type="response.create", response={"metadata": {"round": "two"}})
     second = await socket.until("response.done")
-    assert said(second) == "It rains in Bern."
+    assert output_text(second) == "It rains in Bern."
     assert second[-1]["response"]["metadata"] == {"round": "two"}
     placed = next(one for one in second if one["type"] == "conversation.item.added")
     assert placed["previous_item_id"] == added["item"]["id"]
@@ -107,7 +107,9 @@ async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: Ru
         _events.validate_python(event)
 
 
-async def test_text_and_calls_are_items_of_one_reply_in_their_order(socket: Socket, running: Running) -> None:
+async def test_text_and_calls_are_items_of_one_reply_in_their_order(
+    socket: Socket, running: InProcessService
+) -> None:
     events = await call(socket, running, "I look.", BERN, ROME)
     output = events[-1]["response"]["output"]
     assert [item["type"] for item in output] == ["message", "function_call", "function_call"]
@@ -115,12 +117,12 @@ async def test_text_and_calls_are_items_of_one_reply_in_their_order(socket: Sock
         event["item"]["id"]: event["output_index"] for event in events if "output_item" in event["type"]
     }
     assert [places[item["id"]] for item in output] == [0, 1, 2]
-    assert said(events) == "I look."
+    assert output_text(events) == "I look."
     for event in events:
         _events.validate_python(event)
 
 
-async def test_a_session_shows_the_tools_that_it_has(running: Running) -> None:
+async def test_a_session_shows_the_tools_that_it_has(running: InProcessService) -> None:
     async with session(running) as socket:
         assert (socket.ready["tools"], socket.ready["tool_choice"]) == ([], "auto")
         shown = await offer(socket, tool_choice={"type": "function", "name": "weather"})
@@ -131,7 +133,7 @@ async def test_a_session_shows_the_tools_that_it_has(running: Running) -> None:
         _events.validate_python({"type": "session.updated", "event_id": "e", "session": shown})
 
 
-async def test_tools_of_one_reply_hold_for_its_exchange_alone(running: Running) -> None:
+async def test_tools_of_one_reply_hold_for_its_exchange_alone(running: InProcessService) -> None:
     async with session(running) as socket:
         events = await call(socket, running, BERN, tools=[WEATHER], tool_choice="required")
         await outcome(socket, call_ids(events)[0], "Rain.")
@@ -144,7 +146,7 @@ async def test_tools_of_one_reply_hold_for_its_exchange_alone(running: Running) 
     assert [spec.tool_choice for spec in specs] == ["required", "auto", "auto"]
 
 
-async def test_a_reply_waits_for_all_outputs(socket: Socket, running: Running) -> None:
+async def test_a_reply_waits_for_all_outputs(socket: Socket, running: InProcessService) -> None:
     events = await call(socket, running, BERN, ROME)
     bern, rome = call_ids(events)
     await outcome(socket, bern, "Rain.")
@@ -160,7 +162,7 @@ async def test_a_reply_waits_for_all_outputs(socket: Socket, running: Running) -
     assert results == ["Rain.", "Sun."]
 
 
-async def test_messages_wait_until_the_calls_are_answered(socket: Socket, running: Running) -> None:
+async def test_messages_wait_until_the_calls_are_answered(socket: Socket, running: InProcessService) -> None:
     (call_id,) = call_ids(await call(socket, running, BERN))
     question = await create(socket, "And tomorrow?")
     added = await outcome(socket, call_id, "Rain.")
@@ -173,39 +175,41 @@ async def test_messages_wait_until_the_calls_are_answered(socket: Socket, runnin
     assert running.engine.requests[-1].messages[-1].content == "And tomorrow?"
 
 
-async def test_a_cancel_settles_open_calls(socket: Socket, running: Running) -> None:
+async def test_a_cancel_settles_open_calls(socket: Socket, running: InProcessService) -> None:
     events = await call(socket, running, BERN)
     await socket.send(type="response.cancel")
-    told = await socket.until("response.done")
-    output = next(one["item"] for one in told if one["type"] == "conversation.item.done")
+    reported = await socket.until("response.done")
+    output = next(one["item"] for one in reported if one["type"] == "conversation.item.done")
     assert (output["type"], output["call_id"], output["output"]) == (
         "function_call_output",
         call_ids(events)[0],
         "The call was cancelled.",
     )
-    assert told[-1]["response"]["status"] == "cancelled"
+    assert reported[-1]["response"]["status"] == "cancelled"
     late = (await outcome(socket, call_ids(events)[0], "Rain."))["error"]
     assert (late["code"], late["param"]) == ("invalid_tool_call_id", "item.call_id")
     await turn(socket, "Why?")
     assert running.engine.requests[-1].messages[-1].content == "Why?"
-    for event in told:
+    for event in reported:
         _events.validate_python(event)
 
 
-async def test_a_cancel_of_a_reply_that_called_cancels_its_calls(socket: Socket, running: Running) -> None:
+async def test_a_cancel_of_a_reply_that_called_cancels_its_calls(
+    socket: Socket, running: InProcessService
+) -> None:
     running.engine.script([BERN, *LONG.split()])
     await create(socket, "Go on.")
     await socket.send(type="response.create", response=LONGEST)
-    begun = await socket.until("response.output_text.delta")
+    started = await socket.until("response.output_text.delta")
     await socket.send(type="response.cancel")
     ended = await socket.until("response.done")
     assert ended[-1]["response"]["status"] == "cancelled"
     output = (await socket.next("conversation.item.done"))["item"]
-    called = next(one["item"] for one in begun if one["type"] == "response.output_item.done")
+    called = next(one["item"] for one in started if one["type"] == "response.output_item.done")
     assert (output["type"], output["call_id"]) == ("function_call_output", called["call_id"])
 
 
-async def test_another_device_may_answer(running: Running) -> None:
+async def test_another_device_may_answer(running: InProcessService) -> None:
     async with session(running, client_id="ann", conversation_id="c") as socket:
         await offer(socket)
         (call_id,) = call_ids(await call(socket, running, BERN))
@@ -216,16 +220,16 @@ async def test_another_device_may_answer(running: Running) -> None:
             await device.send(type="history", conversation_id="c")
             await device.next("history")
             await device.send(type="tool_result", call_id=call_id, content="Theirs.")
-            told = await socket.until("response.done")
-    assert types(told)[:3] == [
+            reported = await socket.until("response.done")
+    assert types(reported)[:3] == [
         "conversation.item.deleted",
         "conversation.item.added",
         "conversation.item.done",
     ]
-    assert told[2]["item"]["output"] == "Theirs."
+    assert reported[2]["item"]["output"] == "Theirs."
 
 
-async def test_who_comes_back_finds_calls_and_outputs(running: Running) -> None:
+async def test_who_comes_back_finds_calls_and_outputs(running: InProcessService) -> None:
     async with session(running, client_id="ann", conversation_id="c") as socket:
         await offer(socket)
         (call_id,) = call_ids(await call(socket, running, BERN))
@@ -255,7 +259,9 @@ async def test_who_comes_back_finds_calls_and_outputs(running: Running) -> None:
             assert [item["type"] for item in rest] == ["function_call_output", "message"]
 
 
-async def test_a_reply_that_is_deleted_takes_its_calls_along(socket: Socket, running: Running) -> None:
+async def test_a_reply_that_is_deleted_takes_its_calls_along(
+    socket: Socket, running: InProcessService
+) -> None:
     (call_id,) = call_ids(await call(socket, running, BERN))
     await outcome(socket, call_id, "Rain.")
     await socket.next("conversation.item.done")
@@ -291,7 +297,9 @@ async def test_what_is_no_tool_is_refused_by_its_name(socket: Socket) -> None:
     assert len((await offer(socket))["tools"]) == 1
 
 
-async def test_an_output_is_of_a_call_that_waits_and_given_once(socket: Socket, running: Running) -> None:
+async def test_an_output_is_of_a_call_that_waits_and_given_once(
+    socket: Socket, running: InProcessService
+) -> None:
     (call_id,) = call_ids(await call(socket, running, BERN))
     for wrong, param in (
         ({"call_id": "call_of_nobody", "output": "x"}, "item.call_id"),
@@ -309,7 +317,7 @@ async def test_an_output_is_of_a_call_that_waits_and_given_once(socket: Socket, 
     await socket.until("response.done")
 
 
-async def test_an_effort_is_asked_of_the_model(socket: Socket, running: Running) -> None:
+async def test_an_effort_is_asked_of_the_model(socket: Socket, running: InProcessService) -> None:
     await turn(socket, "Hm?", reasoning={"effort": "low"})
     await turn(socket, "Hm?")
     assert [request.spec.reasoning for request in running.engine.requests] == ["low", "auto"]

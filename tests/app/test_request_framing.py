@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from connections.limits.bounds import Bound
-from tests.app.framings import LAST, UPGRADES, by_length, in_chunks, requests, statuses
-from tests.app.in_process import Running, serving
-from tests.app.raw import exchange, peer
-from tests.app.test_bounds import met
+from connections.limits.bound_counters import Bound
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.raw_http import exchange, peer
+from tests.app.smuggled_requests import LAST, UPGRADES, by_length, in_chunks, requests, statuses
+from tests.app.test_connection_limits import limit_hits
 
 CUTS = {"one write": 1 << 20, "parts of 7": 7, "parts of 512": 512}
 
@@ -23,7 +23,7 @@ def parts(data: bytes, size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("cut", CUTS)
-async def test_a_body_is_never_another_request(running: Running, cut: str) -> None:
+async def test_a_body_is_never_another_request(running: InProcessService, cut: str) -> None:
     """n requests in, at most n responses out, or the connection is closed."""
     split = []
     for name, request in requests():
@@ -38,19 +38,21 @@ async def test_a_body_is_never_another_request(running: Running, cut: str) -> No
 @pytest.mark.parametrize("upgrade", ["foo", "h2c", "list", "two lines"])
 @pytest.mark.parametrize("framing", [by_length, in_chunks])
 async def test_an_upgrade_that_is_not_taken_changes_nothing(
-    running: Running, upgrade: str, framing: Callable[[bytes], bytes]
+    running: InProcessService, upgrade: str, framing: Callable[[bytes], bytes]
 ) -> None:
     """Java's HTTP client offers `h2c` with each request in plain text."""
-    asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
+    requested = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + UPGRADES[upgrade]
-    answers = await exchange(running, head + framing(asked), LAST)
+    answers = await exchange(running, head + framing(requested), LAST)
     assert statuses(answers) == [200, 200]
     assert b'"chat.completion"' in answers
 
 
 @pytest.mark.parametrize("name", ["Authorization: Bearer x", "Host: localhost", "Content-Length: 0"])
 @pytest.mark.parametrize("upgrade", ["none", "handshake"])
-async def test_a_header_that_counts_once_comes_once(running: Running, name: str, upgrade: str) -> None:
+async def test_a_header_that_counts_once_comes_once(
+    running: InProcessService, name: str, upgrade: str
+) -> None:
     lines = f"GET /v1/ws HTTP/1.1\r\n{name}\r\n{name}\r\n".encode()
     host = b"" if name.startswith("Host") else b"Host: localhost\r\n"
     answers = await exchange(running, lines + host + UPGRADES[upgrade] + b"\r\n")
@@ -58,11 +60,11 @@ async def test_a_header_that_counts_once_comes_once(running: Running, name: str,
 
 
 @pytest.mark.parametrize("version", [b" HTTP/1.1", b" HTTP/2.0", b" HTTP/0.9", b""])
-async def test_a_request_names_its_host(running: Running, version: bytes) -> None:
+async def test_a_request_names_its_host(running: InProcessService, version: bytes) -> None:
     assert statuses(await exchange(running, b"GET /healthz" + version + b"\r\n\r\n")) == [400]
 
 
-async def test_a_body_that_is_announced_too_large_is_not_asked_for(running: Running) -> None:
+async def test_a_body_that_is_announced_too_large_is_not_asked_for(running: InProcessService) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     async with peer(running) as one:
         one.write((head + b"Content-Length: 5000000\r\n\r\n").decode())
@@ -84,7 +86,7 @@ CHUNKED = b"POST /version HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chun
         (b"1;" + b"e" * 1_000 + b"\r\nx\r\n") * 20,
     ],
 )
-async def test_trailers_and_chunk_extensions_are_bounded(running: Running, endless: bytes) -> None:
+async def test_trailers_and_chunk_extensions_are_bounded(running: InProcessService, endless: bytes) -> None:
     """The method is refused before they come: the request has its one answer already."""
     async with peer(running) as one:
         one.write(CHUNKED.decode())
@@ -92,10 +94,10 @@ async def test_trailers_and_chunk_extensions_are_bounded(running: Running, endle
         one.write(endless.decode())
         answers += await one.rest()
     assert statuses(answers.encode()) == [405]
-    assert met(running, Bound.REQUEST_HEAD) == 1
+    assert limit_hits(running, Bound.REQUEST_HEAD) == 1
 
 
-async def test_empty_lines_between_requests_are_bounded(running: Running) -> None:
+async def test_empty_lines_between_requests_are_bounded(running: InProcessService) -> None:
     """A peer that sends them without a pause has no idle moment at which its time could end."""
     async with peer(running) as one:
         one.write(LAST.decode().replace("close", "keep-alive"))
@@ -103,17 +105,19 @@ async def test_empty_lines_between_requests_are_bounded(running: Running) -> Non
         await one.body(len('{"status":"ok"}'))
         one.write("\r\n" * 10_000)
         assert await one.rest() == ""
-    assert met(running, Bound.REQUEST_HEAD) == 1
+    assert limit_hits(running, Bound.REQUEST_HEAD) == 1
 
 
-async def test_a_bad_request_is_not_answered_in_place_of_the_one_ahead(running: Running) -> None:
+async def test_a_bad_request_is_not_answered_in_place_of_the_one_ahead(running: InProcessService) -> None:
     assert 400 not in statuses(await exchange(running, LAST.replace(b"close", b"keep-alive") + b"no\r\n\r\n"))
 
 
-async def test_a_body_in_chunks_of_one_byte_is_read(running: Running) -> None:
-    asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "%b"}]}' % (b"x" * 20_000)
+async def test_a_body_in_chunks_of_one_byte_is_read(running: InProcessService) -> None:
+    requested = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "%b"}]}' % (
+        b"x" * 20_000
+    )
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in asked)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in requested)
     assert statuses(await exchange(running, head + chunks + b"0\r\n\r\n", LAST)) == [200, 200]
 
 
@@ -148,7 +152,7 @@ async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
     ],
 )
 async def test_a_target_with_another_host_than_the_header_is_refused(
-    target: bytes, status: int, running: Running
+    target: bytes, status: int, running: InProcessService
 ) -> None:
     head = b"GET " + target + b" HTTP/1.1\r\nHost: localhost:8000\r\nConnection: close\r\n\r\n"
     assert statuses(await exchange(running, head)) == [status]
@@ -176,6 +180,6 @@ async def test_the_time_for_a_request_ends_while_its_peer_sends_on(tmp_path: Pat
 @pytest.mark.parametrize(
     "path", ["/metrics%0a", "/metrics%0A", "/healthz%0d", "/v1/models%00", "/%0a/metrics"]
 )
-async def test_no_path_has_a_control_character(running: Running, path: str) -> None:
+async def test_no_path_has_a_control_character(running: InProcessService, path: str) -> None:
     """A proxy's rule for `/metrics` does not match such a path."""
     assert (await running.get(path))[0] == 404

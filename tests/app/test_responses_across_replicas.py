@@ -10,64 +10,70 @@ import pytest
 from openai import AsyncOpenAI
 
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.app.test_responses_kept import ask, asked, client_of, read
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.test_stored_responses import client_of, create_response, read, wait_for_requests
 
 REPLY = "One two three four five."
 
 
 @pytest.fixture
-async def home(tmp_path: Path, store_url: str) -> AsyncIterator[Running]:
+async def first_replica(tmp_path: Path, store_url: str) -> AsyncIterator[InProcessService]:
     """A replica whose engine the test moves."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply=REPLY), redis_url=store_url) as running:
         yield running
 
 
 @pytest.fixture
-async def abroad(tmp_path: Path, store_url: str, home: Running) -> AsyncIterator[Running]:
+async def second_replica(
+    tmp_path: Path, store_url: str, first_replica: InProcessService
+) -> AsyncIterator[InProcessService]:
     """Another replica on the same store, which answers at once."""
     async with serving(tmp_path, redis_url=store_url) as running:
         yield running
 
 
-async def begun(sdk: AsyncOpenAI, home: Running, **more: Any) -> Any:
-    response = await ask(sdk, "Count.", background=True, **more)
-    await asked(home, 1)
-    home.engine.step()
+async def start_background(sdk: AsyncOpenAI, first_replica: InProcessService, **more: Any) -> Any:
+    response = await create_response(sdk, "Count.", background=True, **more)
+    await wait_for_requests(first_replica, 1)
+    first_replica.engine.step()
     return response
 
 
 async def test_a_response_is_followed_and_stopped_from_another_replica(
-    home: Running, abroad: Running
+    first_replica: InProcessService, second_replica: InProcessService
 ) -> None:
-    async with client_of(home) as here, client_of(abroad) as there:
-        response = await begun(here, home)
+    async with client_of(first_replica) as here, client_of(second_replica) as there:
+        response = await start_background(here, first_replica)
         seen = ""
         async for event in await there.responses.retrieve(response.id, stream=True):
             seen += event.delta if event.type == "response.output_text.delta" else ""
             if "two" in seen:
                 break
             if seen:
-                home.engine.step()
+                first_replica.engine.step()
         stopped = await there.responses.cancel(response.id)
         assert stopped.status == "cancelled"
         assert stopped.output_text.startswith(seen)
-        assert home.engine.statistics().cancels == 1
+        assert first_replica.engine.statistics().cancels == 1
         assert (await here.responses.retrieve(response.id)).output_text == stopped.output_text
-        await ask(there, "Go on.", previous_response_id=response.id)
-        assert read(abroad) == [("user", "Count."), ("assistant", stopped.output_text), ("user", "Go on.")]
+        await create_response(there, "Go on.", previous_response_id=response.id)
+        assert read(second_replica) == [
+            ("user", "Count."),
+            ("assistant", stopped.output_text),
+            ("user", "Go on."),
+        ]
 
 
 async def test_whoever_leaves_one_replica_stops_what_another_writes_for_him(
-    home: Running, abroad: Running
+    first_replica: InProcessService, second_replica: InProcessService
 ) -> None:
     """A message behind a running turn runs on the same replica."""
-    async with client_of(home) as here, client_of(abroad) as there:
-        await begun(here, home, conversation="mine")
-        stream = await ask(there, "And?", conversation="mine", stream=True)
+    async with client_of(first_replica) as here, client_of(second_replica) as there:
+        await start_background(here, first_replica, conversation="mine")
+        stream = await create_response(there, "And?", conversation="mine", stream=True)
         response_id = (await anext(aiter(stream))).response.id  # type: ignore[call-overload]
         await stream.close()  # type: ignore[attr-defined]
         while (response := await there.responses.retrieve(response_id)).status == "in_progress":
             pass
         assert response.status == "cancelled"
-        assert len(home.engine.requests) == 1
+        assert len(first_replica.engine.requests) == 1

@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.app.raw import peer
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.raw_http import peer
 
 HELLO: dict[str, Any] = {"model": "midstream-demo", "input": "Hello!"}
 
 
-def post(running: Running, body: Any, path: str = "/v1/responses", method: str = "POST") -> str:
+def post(running: InProcessService, body: Any, path: str = "/v1/responses", method: str = "POST") -> str:
     """A request that a test writes itself."""
     text = body if isinstance(body, str) else json.dumps(body)
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(text)}\r\n\r\n{text}"
 
 
-async def asked(
-    running: Running, body: Any, path: str = "/v1/responses", method: str = "POST"
+async def request(
+    running: InProcessService, body: Any, path: str = "/v1/responses", method: str = "POST"
 ) -> tuple[int, Any]:
     """The status, and the JSON of the answer."""
     async with peer(running) as client:
         client.write(post(running, body, path, method))
-        head, _, told = (await client.rest()).partition("\r\n\r\n")
-    return int(head.split()[1]), json.loads(told)
+        head, _, reported = (await client.rest()).partition("\r\n\r\n")
+    return int(head.split()[1]), json.loads(reported)
 
 
-async def test_a_stream_has_named_events_and_ends_with_done(running: Running) -> None:
+async def test_a_stream_has_named_events_and_ends_with_done(running: InProcessService) -> None:
     async with peer(running) as client:
         client.write(post(running, HELLO | {"stream": True}))
         head, _, body = (await client.rest()).partition("\r\n\r\n")
@@ -56,19 +56,19 @@ async def test_a_client_that_leaves_stops_the_engine_within_a_step(stream: bool,
     assert engine.statistics().steps == 1
 
 
-async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: Running) -> None:
+async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: InProcessService) -> None:
     """Even pieces that are longer than their event's number."""
     text = "A piece that is much longer than the number of its event. " * 3
     running.engine.script([text, text])
     async with peer(running) as client:
         client.write(post(running, HELLO | {"stream": True}))
-        told = (await client.rest()).split("data: ")[1:-1]
-    events = [json.loads(one.split("\n")[0]) for one in told]
+        reported = (await client.rest()).split("data: ")[1:-1]
+    events = [json.loads(one.split("\n")[0]) for one in reported]
     assert "".join(event.get("delta", "") for event in events) == text + text
 
 
-async def test_a_body_that_is_no_request_is_refused_in_a_sentence(running: Running) -> None:
+async def test_a_body_that_is_no_request_is_refused_in_a_sentence(running: InProcessService) -> None:
     for body, code in (("{", "invalid_json"), ("{}", "missing_required_parameter"), ("[]", "invalid_type")):
-        status, told = await asked(running, body)
-        assert (status, told["error"]["code"]) == (400, code)
-        assert told["error"]["message"].endswith(".")
+        status, reported = await request(running, body)
+        assert (status, reported["error"]["code"]) == (400, code)
+        assert reported["error"]["message"].endswith(".")

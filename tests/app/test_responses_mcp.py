@@ -14,18 +14,18 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from connections.replies.stored_reply import StoredReply
-from connections.responses.kept import keeper
-from connections.responses.kept.keeper import Keeper
-from connections.responses.kept.notes import MAX_NOTE_BYTES
+from connections.responses.stored import response_store
+from connections.responses.stored.notes import MAX_NOTE_BYTES
+from connections.responses.stored.response_store import ResponseStore
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
 from sessions.errors import Overloaded, StoreDown
-from sessions.tools.functions.declared import tool
-from tests.app.in_process import Running, serving
-from tests.app.responses import talking
-from tests.sessions.chat import eventually
-from tests.sessions.tools.servers import Shop
-from tests.signing import KEY
+from sessions.tools.functions.declaration import tool
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.responses_client import responses_socket
+from tests.jwt_signing import KEY
+from tests.sessions.chat_driver import eventually
+from tests.sessions.tools.mcp_servers import Shop
 
 MODEL = "midstream-demo"
 PAID: list[str] = []
@@ -78,22 +78,22 @@ def nobody_is_paid() -> Iterator[None]:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path, tools=TOOLS) as service:
         yield service
 
 
-def client_of(running: Running, key: str = KEY) -> AsyncOpenAI:
+def client_of(running: InProcessService, key: str = KEY) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with client_of(running) as client:
         yield client
 
 
-async def ask(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
+async def create_response(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
     return await sdk.responses.create(model=MODEL, input=text, **({"tools": [OURS]} | more))
 
 
@@ -110,25 +110,25 @@ def allowing(response: Response, *, approve: bool = True) -> list[Any]:
 
 
 async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     """A reader that comes later gets the same."""
     for said in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
         running.engine.script(said)
-    told = await ask(sdk, "What time is it?")
-    assert kinds(told) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message"]
-    first, second = (item for item in told.output if item.type == "mcp_call")
+    reported = await create_response(sdk, "What time is it?")
+    assert kinds(reported) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message"]
+    first, second = (item for item in reported.output if item.type == "mcp_call")
     assert (first.server_label, first.name, first.output) == ("midstream", "noon", "It is noon in Bern.")
     assert (second.output, second.status) == ("It is noon in Rome.", "completed")
-    assert told.output_text == "Well.Both at noon."
-    (listed, *_) = told.output
+    assert reported.output_text == "Well.Both at noon."
+    (listed, *_) = reported.output
     assert listed.type == "mcp_list_tools"
     assert [one.name for one in listed.tools] == ["noon", "pay"]
-    again = await sdk.responses.retrieve(told.id)
-    assert again.model_dump(exclude={"completed_at"}) == told.model_dump(exclude={"completed_at"})
-    assert told.usage is not None
-    assert told.usage.output_tokens > 2
-    more = await ask(sdk, "Thanks.", previous_response_id=told.id)
+    again = await sdk.responses.retrieve(reported.id)
+    assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
+    assert reported.usage is not None
+    assert reported.usage.output_tokens > 2
+    more = await create_response(sdk, "Thanks.", previous_response_id=reported.id)
     assert kinds(more) == ["message"]
     roles = [message.role for message in running.engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
@@ -142,15 +142,15 @@ async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
         "message",
     ]
     await sdk.responses.delete(more.id)
-    await sdk.responses.delete(told.id)
+    await sdk.responses.delete(reported.id)
     with pytest.raises(openai.NotFoundError):
-        await sdk.responses.retrieve(told.id)
+        await sdk.responses.retrieve(reported.id)
 
 
-async def test_events_of_a_tool_come_in_their_order(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_events_of_a_tool_come_in_their_order(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([NOON])
     running.engine.script("Noon.")
-    events = [event async for event in await ask(sdk, "Time?", stream=True)]  # type: ignore[attr-defined]
+    events = [event async for event in await create_response(sdk, "Time?", stream=True)]  # type: ignore[attr-defined]
     assert [event.type.removeprefix("response.") for event in events] == [
         "created", "in_progress",
         "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
@@ -162,10 +162,12 @@ async def test_events_of_a_tool_come_in_their_order(sdk: AsyncOpenAI, running: R
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-async def test_a_call_runs_once_it_is_allowed_and_never_again(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_call_runs_once_it_is_allowed_and_never_again(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     running.engine.script(["I pay.", PAY])
     running.engine.script("Paid.")
-    asked = await ask(sdk, "Pay Ann.")
+    asked = await create_response(sdk, "Pay Ann.")
     assert (kinds(asked), asked.status) == (
         ["mcp_list_tools", "message", "mcp_approval_request"],
         "completed",
@@ -174,128 +176,134 @@ async def test_a_call_runs_once_it_is_allowed_and_never_again(sdk: AsyncOpenAI, 
     assert (request.name, request.arguments, PAID) == ("pay", '{"to": "Ann"}', [])
     assert kinds(await sdk.responses.retrieve(asked.id)) == kinds(asked)
     with pytest.raises(openai.BadRequestError, match="waits: answer all of its approvals"):
-        await ask(sdk, "Never mind.", previous_response_id=asked.id)
-    told = await ask(sdk, allowing(asked), previous_response_id=asked.id)
-    assert (kinds(told), told.output_text, PAID) == (["mcp_call", "message"], "Paid.", ["Ann"])
-    (call, _) = told.output
+        await create_response(sdk, "Never mind.", previous_response_id=asked.id)
+    reported = await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+    assert (kinds(reported), reported.output_text, PAID) == (["mcp_call", "message"], "Paid.", ["Ann"])
+    (call, _) = reported.output
     assert call.type == "mcp_call"
     assert (call.approval_request_id, call.output) == (request.id, "Ann has it.")
-    again = await sdk.responses.retrieve(told.id)
-    assert again.model_dump(exclude={"completed_at"}) == told.model_dump(exclude={"completed_at"})
+    again = await sdk.responses.retrieve(reported.id)
+    assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
     for approve in (True, False):
         with pytest.raises(openai.ConflictError, match="answered before: the call was allowed"):
-            await ask(sdk, allowing(asked, approve=approve), previous_response_id=asked.id)
+            await create_response(sdk, allowing(asked, approve=approve), previous_response_id=asked.id)
     assert PAID == ["Ann"]
-    await ask(sdk, "Thanks.", previous_response_id=told.id)
-    items = (await sdk.responses.input_items.list(told.id, order="asc")).data
+    await create_response(sdk, "Thanks.", previous_response_id=reported.id)
+    items = (await sdk.responses.input_items.list(reported.id, order="asc")).data
     assert [item.type for item in items][-2:] == ["mcp_approval_request", "mcp_approval_response"]
 
 
 @pytest.mark.parametrize("truncation", ["auto", "disabled"])
 async def test_an_approval_in_a_long_chain_is_taken_as_the_response_that_asked_was_made(
-    truncation: Any, sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+    truncation: Any, sdk: AsyncOpenAI, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it leaves out is as before: the reply after the call is a part of that response."""
-    first = await ask(sdk, "word " * 200)
+    first = await create_response(sdk, "word " * 200)
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await ask(sdk, "Pay Ann.", previous_response_id=first.id, truncation=truncation)
-    monkeypatch.setattr(keeper, "MOST_PATH_BYTES", 100)
+    asked = await create_response(sdk, "Pay Ann.", previous_response_id=first.id, truncation=truncation)
+    monkeypatch.setattr(response_store, "MAX_PATH_BYTES", 100)
     if truncation == "auto":
-        told = await ask(sdk, allowing(asked), previous_response_id=asked.id)
-        assert (told.output_text, PAID) == ("Paid.", ["Ann"])
+        reported = await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        assert (reported.output_text, PAID) == ("Paid.", ["Ann"])
     else:
         with pytest.raises(openai.BadRequestError, match="send `truncation` as `auto`"):
-            await ask(sdk, allowing(asked), previous_response_id=asked.id)
+            await create_response(sdk, allowing(asked), previous_response_id=asked.id)
         assert PAID == []
 
 
-async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([PAY])
     running.engine.script("As you like.")
-    asked = await ask(sdk, "Pay Ann.")
-    told = await ask(sdk, allowing(asked, approve=False), previous_response_id=asked.id, tools=openai.omit)
-    (call, _) = told.output
+    asked = await create_response(sdk, "Pay Ann.")
+    reported = await create_response(
+        sdk, allowing(asked, approve=False), previous_response_id=asked.id, tools=openai.omit
+    )
+    (call, _) = reported.output
     assert call.type == "mcp_call"
     assert (call.status, call.output, PAID) == ("failed", None, [])
     assert "did not allow this call" in running.engine.requests[-1].messages[-1].content
     with pytest.raises(openai.ConflictError, match="the call was denied"):
-        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
 
 
 async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     for _ in range(2):
         running.engine.script([PAY])
-    asked, other = await ask(sdk, "Pay Ann."), await ask(sdk, "Pay Ann.")
+    asked, other = await create_response(sdk, "Pay Ann."), await create_response(sdk, "Pay Ann.")
     (answer,) = allowing(asked)
     async with client_of(running, KEY[::-1]) as stranger:
         with pytest.raises(openai.BadRequestError) as refused:
-            await ask(stranger, [answer], previous_response_id=asked.id)
+            await create_response(stranger, [answer], previous_response_id=asked.id)
         assert refused.value.code == "previous_response_not_found"
     forged = answer | {"approval_request_id": answer["approval_request_id"][:-64] + "0" * 64}
     for wrong, place in (([forged], asked.id), ([answer], other.id), ([answer], openai.omit)):
         with pytest.raises(openai.BadRequestError) as refused:
-            await ask(sdk, wrong, previous_response_id=place)
+            await create_response(sdk, wrong, previous_response_id=place)
         assert refused.value.code == "approval_not_found"
     with pytest.raises(openai.BadRequestError, match="is answered twice"):
-        await ask(sdk, [answer, answer], previous_response_id=asked.id)
+        await create_response(sdk, [answer, answer], previous_response_id=asked.id)
     assert PAID == []
 
 
 async def test_a_late_approval_is_told_that_it_is(tmp_path: Path) -> None:
     async with serving(tmp_path, tools=TOOLS, tool_wait_s=0.05) as running, client_of(running) as sdk:
         running.engine.script([PAY])
-        asked = await ask(sdk, "Pay Ann.")
+        asked = await create_response(sdk, "Pay Ann.")
         while len(running.engine.requests) < 2:
             await running.get("/healthz")
         with pytest.raises(openai.ConflictError, match="was not answered in time") as refused:
-            await ask(sdk, allowing(asked), previous_response_id=asked.id)
+            await create_response(sdk, allowing(asked), previous_response_id=asked.id)
     assert (refused.value.code, PAID) == ("approval_expired", [])
 
 
-async def test_a_client_asks_to_be_asked_and_never_not_to(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_client_asks_to_be_asked_and_never_not_to(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     for wish, runs in (("always", False), (None, False), ({"never": {"tool_names": ["noon"]}}, True)):
         running.engine.script([NOON])
         wished = {"type": "mcp", "server_label": "midstream"} | ({"require_approval": wish} if wish else {})
-        told = await ask(sdk, "Time?", tools=[wished])
-        assert ("mcp_call" in kinds(told)) is runs
+        reported = await create_response(sdk, "Time?", tools=[wished])
+        assert ("mcp_call" in kinds(reported)) is runs
     running.engine.script([PAY])
-    assert "mcp_approval_request" in kinds(await ask(sdk, "Pay.", tools=[OURS]))  # the operator decides
+    assert "mcp_approval_request" in kinds(
+        await create_response(sdk, "Pay.", tools=[OURS])
+    )  # the operator decides
 
 
-async def test_approvals_over_a_socket(running: Running) -> None:
+async def test_approvals_over_a_socket(running: InProcessService) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with talking(running, additional_headers=headers) as talk:
+    async with responses_socket(running, additional_headers=headers) as talk:
         running.engine.script([PAY])
         running.engine.script("Paid.")
         asked = (await talk.ask(input="Pay Ann.", tools=[OURS]))[-1]["response"]
         (request,) = (item for item in asked["output"] if item["type"] == "mcp_approval_request")
         answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
-        told = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
-        assert [item["type"] for item in told["response"]["output"]] == ["mcp_call", "message"]
+        reported = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
+        assert [item["type"] for item in reported["response"]["output"]] == ["mcp_call", "message"]
         late = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
         assert (late["type"], late["code"], PAID) == ("error", "approval_answered", ["Ann"])
 
 
 async def test_a_client_that_repeats_its_conversation_has_its_approval_heard(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     """The agents SDK's default."""
     running.engine.script(["I pay.", PAY])
     running.engine.script("Paid.")
     user: Any = {"role": "user", "content": "Pay Ann."}
-    asked = await ask(sdk, [user])
+    asked = await create_response(sdk, [user])
     shown = [item.model_dump(exclude_none=True) for item in asked.output]
-    told = await ask(sdk, [user, *shown, *allowing(asked)])
-    assert (told.output_text, told.previous_response_id, PAID) == ("Paid.", asked.id, ["Ann"])
-    shown += [*allowing(asked), *(item.model_dump(exclude_none=True) for item in told.output)]
-    more = await ask(sdk, [user, *shown, {"role": "user", "content": "Thanks."}])
-    assert (more.previous_response_id, PAID) == (told.id, ["Ann"])
+    reported = await create_response(sdk, [user, *shown, *allowing(asked)])
+    assert (reported.output_text, reported.previous_response_id, PAID) == ("Paid.", asked.id, ["Ann"])
+    shown += [*allowing(asked), *(item.model_dump(exclude_none=True) for item in reported.output)]
+    more = await create_response(sdk, [user, *shown, {"role": "user", "content": "Thanks."}])
+    assert (more.previous_response_id, PAID) == (reported.id, ["Ann"])
 
 
-async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: InProcessService) -> None:
     away: Any = {"type": "mcp", "server_label": "mine", "server_url": "http://127.0.0.1:1/mcp"}
     for tools, said in (
         ([away], 'uses no MCP server that a request brings.*"mine".*There are: midstream'),
@@ -304,14 +312,14 @@ async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: Running)
         ([OURS, OURS], "may name the server"),
     ):
         with pytest.raises(openai.BadRequestError, match=said):
-            await ask(sdk, "Hi.", tools=tools)
+            await create_response(sdk, "Hi.", tools=tools)
     with pytest.raises(openai.BadRequestError, match="are for responses that are kept"):
-        await ask(sdk, "Hi.", store=False)
+        await create_response(sdk, "Hi.", store=False)
     assert running.engine.requests == []
-    told = await ask(
+    reported = await create_response(
         sdk, "Hi.", tools=[OURS | {"allowed_tools": ["noon"], "server_url": "http://127.0.0.1:1/"}]
     )
-    assert told.status == "completed"
+    assert reported.status == "completed"
     assert [one.name for one in running.engine.requests[0].spec.tools] == ["noon"]
 
 
@@ -326,7 +334,7 @@ async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
         async with serving(tmp_path, tools_file=str(file)) as running:
             running.engine.script([Call("s_wait", '{"name": "tea"}')])
             headers = {"Authorization": f"Bearer {KEY}"}
-            async with talking(running, additional_headers=headers) as talk:
+            async with responses_socket(running, additional_headers=headers) as talk:
                 named = {"type": "mcp", "server_label": "shop", "require_approval": "never"}
                 await talk.send(input="Wait.", tools=[named])
                 await talk.next("response.mcp_call.in_progress")
@@ -342,47 +350,49 @@ async def test_a_response_of_the_background_runs_its_tools(tmp_path: Path) -> No
     async with serving(tmp_path, engine, tools=TOOLS) as running, client_of(running) as sdk:
         engine.script(["Well.", NOON])
         engine.script("Noon it is.")
-        begun = await ask(sdk, "Time?", background=True)
-        while (whole := await sdk.responses.retrieve(begun.id)).status == "in_progress":
+        started = await create_response(sdk, "Time?", background=True)
+        while (whole := await sdk.responses.retrieve(started.id)).status == "in_progress":
             pass
         assert kinds(whole) == ["mcp_list_tools", "message", "mcp_call", "message"]
-        events = [event async for event in await sdk.responses.retrieve(begun.id, stream=True)]
+        events = [event async for event in await sdk.responses.retrieve(started.id, stream=True)]
         assert events[-1].type == "response.completed"
         assert [item.type for item in events[-1].response.output] == kinds(whole)
         middle = events[len(events) // 2].sequence_number
         rest = [
-            one async for one in await sdk.responses.retrieve(begun.id, stream=True, starting_after=middle)
+            one async for one in await sdk.responses.retrieve(started.id, stream=True, starting_after=middle)
         ]
         assert rest[-1].sequence_number == events[-1].sequence_number
 
 
 async def test_an_approval_that_comes_twice_at_once_is_heard_once(
-    sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+    sdk: AsyncOpenAI, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second was checked before the first was taken."""
-    first = Keeper.go_on
+    first = ResponseStore.continue_with_answers
 
-    async def twice(self: Keeper, *asked: Any) -> StoredReply:
+    async def twice(self: ResponseStore, *asked: Any) -> StoredReply:
         self.forget(await first(self, *asked))
         return await first(self, *asked)
 
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await ask(sdk, "Pay Ann.")
-    monkeypatch.setattr(Keeper, "go_on", twice)
+    asked = await create_response(sdk, "Pay Ann.")
+    monkeypatch.setattr(ResponseStore, "continue_with_answers", twice)
     with pytest.raises(openai.ConflictError, match="were answered before") as refused:
-        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
     assert (refused.value.code, PAID) == ("approval_answered", ["Ann"])
 
 
-async def test_calls_are_answered_once_each_and_all_in_one(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_calls_are_answered_once_each_and_all_in_one(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
     running.engine.script([Call("look", call_id="c_1")])
     look: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}
-    asked = await ask(sdk, "Look.", tools=[OURS, look])
+    asked = await create_response(sdk, "Look.", tools=[OURS, look])
     (call,) = (item for item in asked.output if item.type == "function_call")
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "A tree."}
     with pytest.raises(openai.BadRequestError, match="may have one output of the call"):
-        await ask(
+        await create_response(
             sdk,
             [output, output | {"output": "A lake."}],
             previous_response_id=asked.id,
@@ -391,17 +401,17 @@ async def test_calls_are_answered_once_each_and_all_in_one(sdk: AsyncOpenAI, run
 
 
 async def test_nothing_is_left_of_a_response_that_fails_once_its_turn_was_accepted(
-    sdk: AsyncOpenAI, running: Running, monkeypatch: pytest.MonkeyPatch
+    sdk: AsyncOpenAI, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: Any) -> None:
         raise StoreDown("The store is away.")
 
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await ask(sdk, "Pay Ann.")
-    monkeypatch.setattr(Keeper, "answered", fail)
+    asked = await create_response(sdk, "Pay Ann.")
+    monkeypatch.setattr(ResponseStore, "answered", fail)
     with pytest.raises(openai.InternalServerError):
-        await ask(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
     await eventually(lambda: running.service._sessions.statistics().conversations == 0)
 
 
@@ -411,35 +421,35 @@ async def test_a_server_that_is_full_says_so_of_tools_too(
     async def full(*_: Any) -> None:
         raise Overloaded("Too many calls are open.", retry_after_ms=1000)
 
-    monkeypatch.setattr(Keeper, "begin", full)
+    monkeypatch.setattr(ResponseStore, "begin", full)
     with pytest.raises(openai.APIStatusError, match="Too many calls are open"):
-        await ask(sdk, "Pay Ann.")
+        await create_response(sdk, "Pay Ann.")
 
 
 async def test_what_is_kept_of_tools_has_a_bound(tmp_path: Path) -> None:
     tools = tuple(f"tests.app.test_responses_mcp:{one}" for one in ("noon", *LONG))
     async with serving(tmp_path, tools=tools) as running, client_of(running) as sdk:
         with pytest.raises(openai.BadRequestError, match="name fewer by `allowed_tools`"):
-            await ask(sdk, "Hi.")
+            await create_response(sdk, "Hi.")
         few = OURS | {"allowed_tools": ["noon"]}
-        assert (await ask(sdk, "Hi.", tools=[few])).status == "completed"
+        assert (await create_response(sdk, "Hi.", tools=[few])).status == "completed"
 
 
 async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     running.engine.script([PAY])
     running.engine.script("Ann wants money.")
-    asked = await ask(sdk, "Pay Ann.")
+    asked = await create_response(sdk, "Pay Ann.")
     for path in ("input_tokens", "compact"):
         body = {"model": MODEL, "input": allowing(asked), "previous_response_id": asked.id}
-        told = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
-        assert told.status_code == 200
+        reported = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
+        assert reported.status_code == 200
     assert PAID == []
 
 
 @pytest.fixture
-async def holding(tmp_path: Path) -> AsyncIterator[Running]:
+async def holding(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """With a tool that reports its call, and takes its time."""
     HOLDS.update(held=asyncio.Event(), go=asyncio.Event())
     async with serving(tmp_path, tools=("tests.app.test_responses_mcp:hold",)) as running:
@@ -447,40 +457,44 @@ async def holding(tmp_path: Path) -> AsyncIterator[Running]:
     HOLDS["go"].set()
 
 
-def turns_of(running: Running) -> int:
+def turns_of(running: InProcessService) -> int:
     return running.service._sessions.statistics().turns
 
 
-async def test_a_message_that_leaves_the_queue_ends_nobody_elses_response(holding: Running) -> None:
+async def test_a_message_that_leaves_the_queue_ends_nobody_elses_response(holding: InProcessService) -> None:
     """While the server runs a tool."""
     holding.engine.script([Call("hold")])
     holding.engine.script("Well.")
     async with client_of(holding) as sdk:
-        first = asyncio.create_task(ask(sdk, "Hold on.", conversation="c"))
+        first = asyncio.create_task(create_response(sdk, "Hold on.", conversation="c"))
         await HOLDS["held"].wait()
-        second = asyncio.create_task(ask(sdk, "And?", conversation="c", tools=openai.omit))
+        second = asyncio.create_task(create_response(sdk, "And?", conversation="c", tools=openai.omit))
         await eventually(lambda: turns_of(holding) == 2)
         second.cancel()
         await eventually(lambda: turns_of(holding) == 1)
         HOLDS["go"].set()
-        told = await first
-    assert (told.status, told.output_text) == ("completed", "Well.")
+        reported = await first
+    assert (reported.status, reported.output_text) == ("completed", "Well.")
 
 
-async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(holding: Running) -> None:
+async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(
+    holding: InProcessService,
+) -> None:
     holding.engine.script([Call("hold")])
     holding.engine.script("Well.")
     asks = OURS | {"require_approval": "always"}
     async with client_of(holding) as sdk:
-        asked = await ask(sdk, "Hold on.", tools=[asks])
-        told = asyncio.create_task(
-            ask(sdk, allowing(asked), previous_response_id=asked.id, tools=[asks], background=True)
+        asked = await create_response(sdk, "Hold on.", tools=[asks])
+        reported = asyncio.create_task(
+            create_response(
+                sdk, allowing(asked), previous_response_id=asked.id, tools=[asks], background=True
+            )
         )
         await HOLDS["held"].wait()
         with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
-            await ask(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
+            await create_response(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
         assert refused.value.code == "response_in_progress"
-        told.cancel()  # it has no id yet: its client leaves, and the tool ends
+        reported.cancel()  # it has no id yet: its client leaves, and the tool ends
         await eventually(lambda: turns_of(holding) == 0)
         shown = await sdk.responses.input_items.list(asked.id)
     assert (len(shown.data), HOLDS["go"].is_set()) == (1, False)

@@ -14,8 +14,8 @@ from openai.types.responses import Response, ResponseFunctionToolCall, ResponseS
 from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import Running, serving
-from tests.signing import KEY
+from tests.app.in_process_service import InProcessService, serving
+from tests.jwt_signing import KEY
 
 MODEL = "midstream-demo"
 WEATHER: Any = {
@@ -28,17 +28,17 @@ WEATHER: Any = {
 
 
 @pytest.fixture
-async def sdk(running: Running) -> AsyncIterator[AsyncOpenAI]:
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
 
-async def told(sdk: AsyncOpenAI, **asked: Any) -> list[ResponseStreamEvent]:
+async def stream_events(sdk: AsyncOpenAI, **asked: Any) -> list[ResponseStreamEvent]:
     stream = await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked, stream=True)
     return [event async for event in stream]
 
 
-async def test_a_response_comes_whole(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_response_comes_whole(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Good day to you.")
     running.engine.cached_tokens = 2
     response = await sdk.responses.create(model=MODEL, input="Hello!", metadata={"for": "a test"})
@@ -51,9 +51,9 @@ async def test_a_response_comes_whole(sdk: AsyncOpenAI, running: Running) -> Non
     assert usage.input_tokens_details.cached_tokens == 2
 
 
-async def test_a_response_comes_as_events_in_their_order(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_response_comes_as_events_in_their_order(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("Good day to you.")
-    events = await told(sdk)
+    events = await stream_events(sdk)
     kinds = [event.type.removeprefix("response.") for event in events]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
     assert set(kinds[4:-4]) == {"output_text.delta"}
@@ -65,7 +65,7 @@ async def test_a_response_comes_as_events_in_their_order(sdk: AsyncOpenAI, runni
     Response.model_validate(last.response.model_dump(), strict=True)
 
 
-async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: InProcessService) -> None:
     await sdk.responses.create(
         model=MODEL,
         instructions="Be brief.",
@@ -121,11 +121,11 @@ async def test_what_is_asked_reaches_the_engine(sdk: AsyncOpenAI, running: Runni
     assert spec.format == JsonSchema('{"type":"object"}')
 
 
-async def test_thoughts_and_calls_are_items(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_thoughts_and_calls_are_items(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script(
         [Thought("Rome. "), Thought("Ask."), Call("weather", '{"place":"Rome"}', call_id="call_1")]
     )
-    events = await told(sdk, tools=[WEATHER], include=["reasoning.encrypted_content"])
+    events = await stream_events(sdk, tools=[WEATHER], include=["reasoning.encrypted_content"])
     kinds = [event.type.removeprefix("response.") for event in events]
     assert [kind for kind in kinds if kind.startswith("output_item")] == [
         "output_item.added",
@@ -158,9 +158,9 @@ async def test_thoughts_and_calls_are_items(sdk: AsyncOpenAI, running: Running) 
     assert running.engine.requests[-1].messages[1].reasoning == "Rome. Ask."
 
 
-async def test_a_response_that_was_cut_is_incomplete(sdk: AsyncOpenAI, running: Running) -> None:
+async def test_a_response_that_was_cut_is_incomplete(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script("One two three four.")
-    events = await told(sdk, max_output_tokens=2)
+    events = await stream_events(sdk, max_output_tokens=2)
     last = events[-1]
     assert last.type == "response.incomplete"
     assert last.response.incomplete_details is not None
@@ -203,7 +203,7 @@ AGENTS: Any = {
 
 
 async def test_what_can_not_be_followed_or_run_is_named_in_a_header(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     search: Any = {"type": "web_search"}
     raw = await sdk.responses.with_raw_response.create(
@@ -215,7 +215,7 @@ async def test_what_can_not_be_followed_or_run_is_named_in_a_header(
 
 
 async def test_tools_that_can_not_be_run_are_named_wherever_they_are(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     custom: Any = {"type": "custom", "name": "patch"}
     space: Any = AGENTS | {"tools": [*AGENTS["tools"], custom]}
@@ -234,7 +234,7 @@ async def test_tools_that_can_not_be_run_are_named_wherever_they_are(
 
 
 async def test_a_choice_names_functions_of_a_namespace_and_passes_over_what_was_left_out(
-    sdk: AsyncOpenAI, running: Running
+    sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     search: Any = {"type": "web_search"}
     spawn: Any = {"type": "function", "name": "spawn", "namespace": "agents"}
@@ -258,7 +258,7 @@ async def test_an_operator_may_refuse_what_can_not_be_run(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_the_functions_of_a_namespace_are_called_under_it(
-    sdk: AsyncOpenAI, running: Running, *, is_kept: bool
+    sdk: AsyncOpenAI, running: InProcessService, *, is_kept: bool
 ) -> None:
     running.engine.script([Call("agents__spawn")])
     events = [

@@ -12,14 +12,14 @@ from websockets.exceptions import InvalidStatus
 from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
-from tests.app.in_process import Running, serving
-from tests.app.responses import Talk, talking, text_of
-from tests.signing import KEY
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.responses_client import ResponsesSocket, responses_socket, text_of
+from tests.jwt_signing import KEY
 
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 
 
-async def test_the_stock_client_speaks_over_a_socket(running: Running) -> None:
+async def test_the_stock_client_speaks_over_a_socket(running: InProcessService) -> None:
     running.engine.script("Good day to you.")
     async with (
         AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY) as sdk,
@@ -35,20 +35,20 @@ async def test_the_stock_client_speaks_over_a_socket(running: Running) -> None:
     assert text == "Good day to you."
 
 
-async def test_a_socket_goes_on_with_calls_and_their_outputs(running: Running) -> None:
+async def test_a_socket_goes_on_with_calls_and_their_outputs(running: InProcessService) -> None:
     running.engine.script([Call("weather", "{}", call_id="call_1")])
     running.engine.script("Sunny.")
     output = {"type": "function_call_output", "call_id": "call_1", "output": "Sun"}
-    async with talking(running) as talk:
+    async with responses_socket(running) as talk:
         first = await talk.response(store=False, input="Weather?", tools=[WEATHER], instructions="Be brief.")
         await talk.response(store=False, previous_response_id=first["id"], input=[output], tools=[WEATHER])
     roles = [message.role for message in running.engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool"]  # instructions count for one response
 
 
-async def test_lanes_are_conversations_side_by_side(running: Running) -> None:
+async def test_lanes_are_conversations_side_by_side(running: InProcessService) -> None:
     engine = running.engine
-    async with talking(running) as talk:
+    async with responses_socket(running) as talk:
         firsts: dict[str, Any] = {}
         for lane in ("a", "b", "c"):
             await talk.send(store=False, stream_id=lane, input=f"I am {lane}.")
@@ -74,9 +74,9 @@ async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(
 ) -> None:
     engine = ScriptedEngine(by_hand=True, reply="One two three four five.")
     known = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
-    async with serving(tmp_path, engine) as running, talking(running, **known) as talk:
+    async with serving(tmp_path, engine) as running, responses_socket(running, **known) as talk:
         await talk.send(store=store, input="Count.")
-        await begun(talk, engine, running)
+        await wait_for_requests(talk, engine, running)
         engine.step()
         engine.step()
         seen = (await talk.next("response.output_text.delta"))["delta"]
@@ -90,7 +90,7 @@ async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(
         assert engine.statistics().steps == 2
         assert last["response"]["store"] is store
         await talk.send(store=store, previous_response_id=last["response"]["id"], input="Go on.")
-        await begun(talk, engine, running, 2)
+        await wait_for_requests(talk, engine, running, 2)
         assert engine.requests[-1].messages == (
             Message("user", "Count."),
             Message("assistant", seen),
@@ -103,10 +103,10 @@ async def test_a_cancel_is_one_step_and_the_next_response_reads_what_was_sent(
 async def test_a_client_that_leaves_stops_all_of_its_lanes(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with serving(tmp_path, engine) as running:
-        async with talking(running) as talk:
+        async with responses_socket(running) as talk:
             await talk.send(store=False, stream_id="a", input="Hello!")
             await talk.send(store=False, stream_id="b", input="Hello!")
-            await begun(talk, engine, running, 2)
+            await wait_for_requests(talk, engine, running, 2)
             engine.step()
         while engine.statistics().cancels < 2:
             await running.get("/healthz")
@@ -115,18 +115,18 @@ async def test_a_client_that_leaves_stops_all_of_its_lanes(tmp_path: Path) -> No
 
 async def test_a_lane_has_one_response_at_a_time(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running, talking(running) as talk:
+    async with serving(tmp_path, engine) as running, responses_socket(running) as talk:
         await talk.send(store=False, input="Hello!")
-        await begun(talk, engine, running)
+        await wait_for_requests(talk, engine, running)
         await talk.send(store=False, input="And?")
         assert (await talk.next("error"))["code"] == "response_in_progress"
 
 
 async def test_a_reply_that_breaks_off_is_told_as_failed_and_not_gone_on_from(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running, talking(running) as talk:
+    async with serving(tmp_path, engine) as running, responses_socket(running) as talk:
         await talk.send(store=False, input="Hello!")
-        await begun(talk, engine, running)
+        await wait_for_requests(talk, engine, running)
         engine.step()
         await talk.next("response.output_text.delta")
         engine.die()
@@ -136,8 +136,8 @@ async def test_a_reply_that_breaks_off_is_told_as_failed_and_not_gone_on_from(tm
         assert code == "previous_response_not_found"
 
 
-async def test_what_is_said_in_a_wrong_way_is_an_event(running: Running) -> None:
-    async with talking(running) as talk:
+async def test_what_is_said_in_a_wrong_way_is_an_event(running: InProcessService) -> None:
+    async with responses_socket(running) as talk:
         assert await talk.refused(type="response.steer") == "unsupported_event"
         assert await talk.refused(type="response.cancel") == "response_not_found"
         assert (
@@ -153,12 +153,14 @@ async def test_what_is_said_in_a_wrong_way_is_an_event(running: Running) -> None
 async def test_nobody_without_a_key_comes_in(tmp_path: Path, keys: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
         with pytest.raises(InvalidStatus) as denied:
-            async with talking(running):
+            async with responses_socket(running):
                 pass
         assert denied.value.response.status_code == 401
 
 
-async def begun(talk: Talk, engine: ScriptedEngine, running: Running, requests: int = 1) -> None:
+async def wait_for_requests(
+    talk: ResponsesSocket, engine: ScriptedEngine, running: InProcessService, requests: int = 1
+) -> None:
     """Returns once the engine has been asked."""
     while len(engine.requests) < requests:
         await running.get("/healthz")

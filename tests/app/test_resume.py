@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 REPLY = "This reply was written before it was asked for."
 
 
 @pytest.fixture
-async def by_hand(tmp_path: Path) -> AsyncIterator[Running]:
+async def by_hand(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose engine the test moves."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply=REPLY)) as service:
         yield service
@@ -50,7 +50,7 @@ def continuous(frames: list[Frame]) -> bool:
     return True
 
 
-async def test_a_cut_reply_goes_on_where_the_reader_was(by_hand: Running) -> None:
+async def test_a_cut_reply_goes_on_where_the_reader_was(by_hand: InProcessService) -> None:
     async with by_hand.socket() as first:
         client_id = first.ready["client_id"]
         seen = await begin(first, by_hand.engine, 2, grace_s=30)
@@ -66,7 +66,7 @@ async def test_a_cut_reply_goes_on_where_the_reader_was(by_hand: Running) -> Non
     assert seen[-1]["text_sha256"] == sha256(REPLY.encode()).hexdigest()
 
 
-async def test_without_grace_the_reply_ends_with_its_reader(by_hand: Running) -> None:
+async def test_without_grace_the_reply_ends_with_its_reader(by_hand: InProcessService) -> None:
     async with by_hand.socket() as first:
         client_id = first.ready["client_id"]
         seen = await begin(first, by_hand.engine, 2)
@@ -78,7 +78,7 @@ async def test_without_grace_the_reply_ends_with_its_reader(by_hand: Running) ->
     assert frames[-1]["chars"] == len("This reply")
 
 
-async def test_a_turn_that_continues_is_read_afterwards(by_hand: Running) -> None:
+async def test_a_turn_that_continues_is_read_afterwards(by_hand: InProcessService) -> None:
     async with by_hand.socket() as first:
         client_id = first.ready["client_id"]
         seen = await begin(first, by_hand.engine, 1, on_disconnect="continue")
@@ -90,7 +90,7 @@ async def test_a_turn_that_continues_is_read_afterwards(by_hand: Running) -> Non
     assert (text(seen), seen[-1]["reason"]) == (REPLY, "stop")
 
 
-async def test_what_cannot_be_told_again_is_a_gap_with_a_snapshot(by_hand: Running) -> None:
+async def test_what_cannot_be_told_again_is_a_gap_with_a_snapshot(by_hand: InProcessService) -> None:
     async with by_hand.socket() as first, by_hand.socket({"client_id": first.ready["client_id"]}) as second:
         seen = await begin(first, by_hand.engine, 2)
         gap = await resume(second, seen, epoch="another")
@@ -105,7 +105,7 @@ async def test_what_cannot_be_told_again_is_a_gap_with_a_snapshot(by_hand: Runni
     assert rest[0]["first_seq"] == snapshot["seq"] + 1
 
 
-async def test_a_snapshot_where_nothing_runs_has_no_turn(by_hand: Running) -> None:
+async def test_a_snapshot_where_nothing_runs_has_no_turn(by_hand: InProcessService) -> None:
     async with by_hand.socket() as socket:
         seen = await begin(socket, by_hand.engine, 1)
         by_hand.engine.step(20)
@@ -115,14 +115,14 @@ async def test_a_snapshot_where_nothing_runs_has_no_turn(by_hand: Running) -> No
     assert (snapshot["turn_id"], snapshot["text"], snapshot["seq"]) == (None, "", done["seq"])
 
 
-async def test_a_conversation_of_somebody_else_is_not_found(by_hand: Running) -> None:
+async def test_a_conversation_of_somebody_else_is_not_found(by_hand: InProcessService) -> None:
     async with by_hand.socket() as first, by_hand.socket() as stranger:
         seen = await begin(first, by_hand.engine, 1)
         error = await resume(stranger, seen)
     assert (error["type"], error["code"], error["ref"]) == ("error", "not_found", "back")
 
 
-async def test_an_ack_is_not_answered_and_counted_at_the_end(by_hand: Running) -> None:
+async def test_an_ack_is_not_answered_and_counted_at_the_end(by_hand: InProcessService) -> None:
     async with by_hand.socket() as socket:
         seen = await begin(socket, by_hand.engine, 2)
         await socket.send(type="ack", conversation_id="default", seq=seen[-1]["seq"])
@@ -132,7 +132,7 @@ async def test_an_ack_is_not_answered_and_counted_at_the_end(by_hand: Running) -
     assert done["usage"]["acked_tokens"] == 2
 
 
-async def test_a_longer_grace_than_there_is_is_refused(by_hand: Running) -> None:
+async def test_a_longer_grace_than_there_is_is_refused(by_hand: InProcessService) -> None:
     async with by_hand.socket() as socket:
         error = await socket.ask(type="send", client_msg_id="one", content="Hello?", grace_s=61)
     assert (error["code"], "grace_s" in error["message"]) == ("bad_frame", True)

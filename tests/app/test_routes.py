@@ -8,7 +8,7 @@ from starlette.routing import Match, Route
 from starlette.testclient import TestClient
 from starlette.types import Scope
 
-from app.routes import ByPath
+from app.routes import ExactPathRouter
 
 
 class Watched(Route):
@@ -31,7 +31,7 @@ def routes() -> tuple[Watched, Watched, Watched, TestClient]:
         Watched("/plain", named, methods=["GET"]),
         Watched("/plain", named, methods=["POST"]),
     )
-    app = ByPath([below, read, written], PlainTextResponse("nothing", 404))
+    app = ExactPathRouter([below, read, written], PlainTextResponse("nothing", 404))
     return below, read, written, TestClient(app)
 
 

@@ -22,10 +22,10 @@ from websockets.exceptions import InvalidStatus
 
 from app.routes import PAGE
 from app.server.server import address, listen, server
-from connections.gate.origin import Origins
-from connections.limits.limits import MAX_FRAME_BYTES
-from tests.app.in_process import Running, serving
-from tests.chaos.thin_socket import CLOSE, TEXT, ThinSocket, framed
+from connections.limits.constants import MAX_FRAME_BYTES
+from connections.middleware.origins import AllowedOrigins
+from tests.app.in_process_service import InProcessService, serving
+from tests.chaos.minimal_websocket import CLOSE, TEXT, MinimalWebSocket, framed
 
 EVIL = "https://evil.example"
 SECRET = "from __future__ import annotations"
@@ -49,7 +49,7 @@ SPLITS = (
 )
 
 
-async def hijacks(running: Running) -> bool:
+async def hijacks(running: InProcessService) -> bool:
     """Another site's page opens a socket in a visitor's browser, and sends a message."""
     try:
         async with connect(running.ws_url, additional_headers={"Origin": EVIL}) as socket:
@@ -59,14 +59,14 @@ async def hijacks(running: Running) -> bool:
         return False
 
 
-async def test_a_page_of_another_site_opens_no_socket(running: Running) -> None:
+async def test_a_page_of_another_site_opens_no_socket(running: InProcessService) -> None:
     assert not await hijacks(running)
 
 
 async def test_without_the_check_of_origins_it_would(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Origins, "allow", lambda *_, **__: True)
+    monkeypatch.setattr(AllowedOrigins, "allow", lambda *_, **__: True)
     assert await hijacks(running)
 
 
@@ -108,10 +108,10 @@ async def careless(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def served(running: Running, app: ASGIApp) -> AsyncIterator[int]:
+async def served(running: InProcessService, app: ASGIApp) -> AsyncIterator[int]:
     """Runs another application in our server; yields its port."""
     with listen("127.0.0.1", 0) as listener:
-        other = server(app, patience=running.service._server._patience)
+        other = server(app, server_limits=running.service._server._server_limits)
         task = asyncio.create_task(other.serve(sockets=[listener]))
         yield int(address(listener).rpartition(":")[2])
         other.end()
@@ -120,7 +120,7 @@ async def served(running: Running, app: ASGIApp) -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("attack", [climbs_out, splits_an_answer, plants_its_host])
 async def test_paths_and_hosts_are_only_what_they_may_be(
-    attack: Callable[[int], Awaitable[bool]], running: Running, monkeypatch: pytest.MonkeyPatch
+    attack: Callable[[int], Awaitable[bool]], running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not await attack(running.port)
     monkeypatch.setattr(httptools_impl, "HEADER_VALUE_RE", re.compile(b"(?!)"))  # uvicorn's own second check
@@ -128,15 +128,15 @@ async def test_paths_and_hosts_are_only_what_they_may_be(
         assert await attack(port)
 
 
-async def inflates(running: Running) -> bool:
+async def inflates(running: InProcessService) -> bool:
     """A small frame becomes a large message in the server's memory."""
     text = b'{"type":"ping","t":"' + b" " * (MAX_FRAME_BYTES // 2) + b'"}'
     deflater = zlib.compressobj(wbits=-15)
     bomb = (deflater.compress(text) + deflater.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\x00\x00\xff\xff")
     assert len(bomb) * 100 < len(text)
-    one = await ThinSocket.connect(("127.0.0.1", running.port))
+    one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
     try:
-        await one.shake_hands(extra="Sec-WebSocket-Extensions: permessage-deflate\r\n")
+        await one.handshake(extra="Sec-WebSocket-Extensions: permessage-deflate\r\n")
         await one.put(type="hello")
         await one.read()
         await one.write(framed(bomb, first_bits=0xC0))
@@ -147,7 +147,7 @@ async def inflates(running: Running) -> bool:
         one.close()
 
 
-async def test_a_zip_bomb_is_not_inflated(running: Running) -> None:
+async def test_a_zip_bomb_is_not_inflated(running: InProcessService) -> None:
     assert not await inflates(running)
 
 

@@ -247,8 +247,8 @@ def test_data_is_kept_where_the_user_keeps_data(
 def test_a_model_of_a_folder_is_named_after_it(tmp_path: Path) -> None:
     folder = tmp_path / "my-model"
     folder.mkdir()
-    asked: dict[str, Any] = {"MIDSTREAM_MODEL": str(folder)}
-    assert Settings.read(asked).model_name == "my-model"
+    requested: dict[str, Any] = {"MIDSTREAM_MODEL": str(folder)}
+    assert Settings.read(requested).model_name == "my-model"
     assert Settings.read({"MIDSTREAM_MODEL": "org/their-model"}).model_name == "org/their-model"
 
 

@@ -11,11 +11,11 @@ from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
-from connections.http.refusals import Refusals
-from connections.limits.bounds import Bounds
-from connections.line.registry import RegistryStatistics
+from connections.http.refusal_counters import RefusalCounters
+from connections.limits.bound_counters import BoundCounters
+from connections.manager import ConnectionStatistics
 from engine.durations import Durations
-from engine.fleet.engines import EngineFleet
+from engine.fleet.engine_fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models
@@ -23,8 +23,8 @@ from sessions.service import SessionStatistics
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect
-from sessions.store.redis.writable import Writable
-from sessions.tools.tool_box import ToolBox
+from sessions.store.redis.write_probe import WriteProbe
+from sessions.tools.tool_registry import ToolRegistry
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 
@@ -52,7 +52,7 @@ async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:
     async with connect(f"unix://{tmp_path}/nothing") as store:
         report = await Readiness(
-            models=served_models(fleet), store=Writable(store, Durability.MEMORY), memory=Memory(store)
+            models=served_models(fleet), store=WriteProbe(store, Durability.MEMORY), memory=Memory(store)
         ).report()
     assert report.engine.state == "ready"
     assert report.engines_ready == 1
@@ -67,10 +67,10 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
     metrics.watch(
         Sources(
             models=served_models(fleet),
-            connections=lambda: RegistryStatistics(0, 0, 0),
-            sessions=lambda: SessionStatistics(0, 0, 0, ToolBox().statistics()),
-            refusals=Refusals(),
-            bounds=Bounds(),
+            connections=lambda: ConnectionStatistics(0, 0, 0),
+            sessions=lambda: SessionStatistics(0, 0, 0, ToolRegistry().statistics()),
+            refusals=RefusalCounters(),
+            bounds=BoundCounters(),
             stores={},
             lag=Durations(),
             is_draining=lambda: False,

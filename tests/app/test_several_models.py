@@ -17,14 +17,14 @@ from app.composition import engines_of
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import with_names
-from engine.door import EngineState
-from engine.fleet.engines import EngineFleet
+from engine.api import EngineState
+from engine.fleet.engine_fleet import EngineFleet
 from engine.process.client import EngineClient
 from engine.scripted.engine import ScriptedEngine
 from engine.served_models import ServedModels
-from tests.app.in_process import Running, Socket, serving
+from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
-from tests.signing import KEY
+from tests.jwt_signing import KEY
 
 Frame = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Two:
     """A service over two upstreams, a big one with a small one as its fallback."""
 
     def __init__(
-        self, running: Running, models: ServedModels, big: UpstreamServer, small: UpstreamServer
+        self, running: InProcessService, models: ServedModels, big: UpstreamServer, small: UpstreamServer
     ) -> None:
         self.running = running
         self.models = models
@@ -131,8 +131,8 @@ async def test_all_models_are_listed_with_their_names_and_windows(two: Two) -> N
         listed = (await client.get("/v1/models")).json()["data"]
         one = (await client.get("/v1/models/best")).json()
         none = await client.get("/v1/models/huge")
-    told = [(model["id"], model["max_model_len"], model.get("root")) for model in listed]
-    assert told == [("big", 4096, None), ("best", 4096, "big"), ("small", 400, None)]
+    reported = [(model["id"], model["max_model_len"], model.get("root")) for model in listed]
+    assert reported == [("big", 4096, None), ("best", 4096, "big"), ("small", 400, None)]
     assert one == listed[1]
     assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
 
@@ -266,8 +266,8 @@ async def test_a_fallback_answers_where_the_model_fails_before_its_text(two: Two
     async with two.running.socket() as socket:
         events = await exchange(socket, 1)
         accepted, done = events[0], events[-1]
-        told = [(event.get("state"), event.get("model")) for event in events if event["type"] == "status"]
-        assert told == [("fallback", "small")]
+        reported = [(event.get("state"), event.get("model")) for event in events if event["type"] == "status"]
+        assert reported == [("fallback", "small")]
         assert accepted["model"] == "big"
         assert (done["reason"], done["model"], done["requested_model"]) == ("stop", "small", "big")
         assert (len(two.big.bodies), len(two.small.bodies)) == (1, 1)

@@ -11,24 +11,24 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from connections.authentication.terms import Allowance
-from connections.limits.quotas import Quotas
-from connections.limits.shared_counts import SharedCounts
+from connections.authentication.key_policy import Allowance
+from connections.limits.quotas import QuotaSettings
+from connections.limits.redis_counters import RedisCounters
 from sessions.errors import StoreDown
 from sessions.records import Client
 from sessions.store.redis.servers import connect
 from tests.chaos.proxy import FAIR, Weather, proxy
-from tests.refusing_store import without_memory
 from tests.sessions.server_group import node
+from tests.store_faults import without_memory
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 MINUTE_MS = 60_000
 
 
 @pytest.fixture
-async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[SharedCounts, SharedCounts]]:
+async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[RedisCounters, RedisCounters]]:
     async with connect(store_url) as other:
-        yield SharedCounts(store), SharedCounts(other)
+        yield RedisCounters(store), RedisCounters(other)
 
 
 async def later(store: Redis, *, ms: int) -> None:
@@ -39,18 +39,18 @@ async def later(store: Redis, *, ms: int) -> None:
 
 
 async def test_replicas_count_together_to_the_limit_and_no_further(
-    replicas: tuple[SharedCounts, SharedCounts],
+    replicas: tuple[RedisCounters, RedisCounters],
 ) -> None:
-    gauges = Quotas(messages_per_minute=10).gauges(ANN)
+    gauges = QuotaSettings(messages_per_minute=10).gauges(ANN)
     taken = await asyncio.gather(*(replicas[number % 2].take(gauges) for number in range(30)))
     assert sum(admitted for admitted, _ in taken) == 10
     assert sorted(readings[0].used for _, readings in taken)[:10] == list(range(1, 11))
 
 
 async def test_room_comes_back_message_by_message(
-    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis
 ) -> None:
-    gauges = Quotas(messages_per_minute=2).gauges(ANN)
+    gauges = QuotaSettings(messages_per_minute=2).gauges(ANN)
     await replicas[0].take(gauges)
     await later(store, ms=40_000)
     await replicas[0].take(gauges)
@@ -63,20 +63,20 @@ async def test_room_comes_back_message_by_message(
 
 
 async def test_a_smaller_limit_holds_for_what_was_counted_before(
-    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis
 ) -> None:
     for _ in range(4):
-        await replicas[0].take(Quotas(messages_per_minute=9).gauges(ANN))
+        await replicas[0].take(QuotaSettings(messages_per_minute=9).gauges(ANN))
         await later(store, ms=10_000)
-    admitted, (reading,) = await replicas[0].take(Quotas(messages_per_minute=2).gauges(ANN))
+    admitted, (reading,) = await replicas[0].take(QuotaSettings(messages_per_minute=2).gauges(ANN))
     assert not admitted
     assert 30_000 < reading.reset_ms <= 40_000  # the third oldest of four has to expire, too
 
 
 async def test_a_message_that_one_limit_refuses_counts_for_none(
-    replicas: tuple[SharedCounts, SharedCounts],
+    replicas: tuple[RedisCounters, RedisCounters],
 ) -> None:
-    quotas = Quotas(messages_per_minute=1, key_messages_per_minute=2)
+    quotas = QuotaSettings(messages_per_minute=1, key_messages_per_minute=2)
     for _ in range(3):
         await replicas[0].take(quotas.gauges(ANN))
     admitted, readings = await replicas[0].take(quotas.gauges(BOB))
@@ -85,9 +85,9 @@ async def test_a_message_that_one_limit_refuses_counts_for_none(
 
 
 async def test_messages_of_a_day_are_counted_once_each_and_until_midnight(
-    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis
 ) -> None:
-    gauges = Quotas(messages_per_minute=9).gauges(ANN, Allowance(messages_per_day=2))
+    gauges = QuotaSettings(messages_per_minute=9).gauges(ANN, Allowance(messages_per_day=2))
     for message in ("m1", "m1", "m2", "m2"):  # the client repeats what was not answered
         admitted, readings = await replicas[0].take(gauges, message=message)
         assert admitted
@@ -99,15 +99,17 @@ async def test_messages_of_a_day_are_counted_once_each_and_until_midnight(
 
 
 async def test_counts_of_messages_are_gone_a_minute_after_the_last(
-    replicas: tuple[SharedCounts, SharedCounts], store: Redis
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis
 ) -> None:
-    await replicas[0].take(Quotas(messages_per_minute=1).gauges(ANN))
+    await replicas[0].take(QuotaSettings(messages_per_minute=1).gauges(ANN))
     (key,) = await store.keys("ms:limit:*")
     assert 0 < await store.pttl(key) <= MINUTE_MS
 
 
-async def test_tokens_count_until_midnight(replicas: tuple[SharedCounts, SharedCounts], store: Redis) -> None:
-    gauges = Quotas(tokens_per_day=100, key_tokens_per_day=200).gauges(ANN)
+async def test_tokens_count_until_midnight(
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis
+) -> None:
+    gauges = QuotaSettings(tokens_per_day=100, key_tokens_per_day=200).gauges(ANN)
     for tokens in (60, 50):
         replicas[0].charge(gauges, tokens)
     await replicas[0].settle()
@@ -121,10 +123,10 @@ async def test_tokens_count_until_midnight(replicas: tuple[SharedCounts, SharedC
 
 
 async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
-    replicas: tuple[SharedCounts, SharedCounts], store: Redis, monkeypatch: pytest.MonkeyPatch
+    replicas: tuple[RedisCounters, RedisCounters], store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connections.limits.shared_counts.AGAIN_S", 0.01)
-    gauges = Quotas(tokens_per_day=100).gauges(ANN)
+    monkeypatch.setattr("connections.limits.redis_counters.RETRY_S", 0.01)
+    gauges = QuotaSettings(tokens_per_day=100).gauges(ANN)
     await store.config_resetstat()
     async with without_memory(store):
         charging = asyncio.create_task(replicas[0].run())
@@ -137,10 +139,10 @@ async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
 
 
 async def test_a_message_that_is_asked_about_again_counts_once(
-    replicas: tuple[SharedCounts, SharedCounts],
+    replicas: tuple[RedisCounters, RedisCounters],
 ) -> None:
     """The client asks again if the store does not answer in time."""
-    quotas = Quotas(messages_per_minute=2, key_messages_per_minute=2, tokens_per_day=9)
+    quotas = QuotaSettings(messages_per_minute=2, key_messages_per_minute=2, tokens_per_day=9)
     first = await replicas[0].take(quotas.gauges(ANN), message="one")
     again = await replicas[1].take(quotas.gauges(ANN), message="one")
     assert [(admitted, [reading.used for reading in readings]) for admitted, readings in (first, again)] == [
@@ -155,14 +157,14 @@ async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store takes the command. The client has stopped waiting, and sends it again."""
-    gauges = Quotas(tokens_per_day=900).gauges(ANN)
+    gauges = QuotaSettings(tokens_per_day=900).gauges(ANN)
     monkeypatch.setattr("sessions.store.redis.servers.SOCKET_TIMEOUT_S", 0.2)
     async with (
         node(tmp_path / "one") as one,
         proxy(one.port) as way,
         connect(f"redis://127.0.0.1:{way.port}") as hasty,
     ):
-        counts = SharedCounts(hasty)
+        counts = RedisCounters(hasty)
         await counts.take(gauges)
         counts.charge(gauges, 40)
         await counts.settle()
@@ -176,10 +178,10 @@ async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
 
 
 async def test_a_charge_that_was_perhaps_taken_is_sent_again_as_it_was(
-    replicas: tuple[SharedCounts, SharedCounts], monkeypatch: pytest.MonkeyPatch
+    replicas: tuple[RedisCounters, RedisCounters], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store took it, and its answer was lost. Meanwhile more has to be counted."""
-    counts, gauges = replicas[0], Quotas(tokens_per_day=900).gauges(ANN)
+    counts, gauges = replicas[0], QuotaSettings(tokens_per_day=900).gauges(ANN)
     charge = counts._charge
 
     async def lost(*args: Any, **kwargs: Any) -> None:

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import httpx
 
-from tests.app.in_process import Running, serving
-from tests.app.test_frames import say
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.test_frames import send_and_wait
 
 
-async def shared_by(running: Running) -> str:
+async def shared_by(running: InProcessService) -> str:
     """Sends a message and shares the conversation; returns the share's id."""
     async with running.socket() as socket:
         assert "share" in socket.ready["features"]
-        await say(socket, "How do oaks grow?")
-        told = await socket.ask(type="share", conversation_id="default", ref="s")
-        assert {**told, "share_id": ""} == {
+        await send_and_wait(socket, "How do oaks grow?")
+        reported = await socket.ask(type="share", conversation_id="default", ref="s")
+        assert {**reported, "share_id": ""} == {
             "type": "shared",
             "ref": "s",
             "conversation_id": "default",
             "share_id": "",
         }
-        return str(told["share_id"])
+        return str(reported["share_id"])
 
 
-async def test_whoever_has_the_link_reads_it(running: Running) -> None:
+async def test_whoever_has_the_link_reads_it(running: InProcessService) -> None:
     running.engine.script(["Slowly."])
     share_id = await shared_by(running)
     async with httpx.AsyncClient(base_url=running.url) as client:
@@ -36,16 +36,16 @@ async def test_whoever_has_the_link_reads_it(running: Running) -> None:
         "no-store",
         "noindex, nofollow",
     )
-    told = answer.json()
-    assert told["title"] == "How do oaks grow?"
-    assert "next" not in told
-    assert [message["content"] for message in told["messages"]] == ["How do oaks grow?", "Slowly."]
+    reported = answer.json()
+    assert reported["title"] == "How do oaks grow?"
+    assert "next" not in reported
+    assert [message["content"] for message in reported["messages"]] == ["How do oaks grow?", "Slowly."]
     assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
 
 
-async def test_what_was_taken_back_is_not_found(running: Running) -> None:
+async def test_what_was_taken_back_is_not_found(running: InProcessService) -> None:
     async with running.socket() as socket, httpx.AsyncClient(base_url=running.url) as client:
-        await say(socket, "How do oaks grow?")
+        await send_and_wait(socket, "How do oaks grow?")
         share_id = (await socket.ask(type="share", conversation_id="default"))["share_id"]
         assert (await client.get(f"/v1/shares/{share_id}")).status_code == 200
         assert "share_id" not in await socket.ask(type="unshare", conversation_id="default")
@@ -53,9 +53,9 @@ async def test_what_was_taken_back_is_not_found(running: Running) -> None:
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_nobody_shares_what_is_anothers(running: Running) -> None:
+async def test_nobody_shares_what_is_anothers(running: InProcessService) -> None:
     async with running.socket() as socket, running.socket() as other:
-        await say(socket, "How do oaks grow?")
+        await send_and_wait(socket, "How do oaks grow?")
         refused = await other.ask(type="share", conversation_id="default")
     assert (refused["type"], refused["code"]) == ("error", "not_found")
 
@@ -63,7 +63,7 @@ async def test_nobody_shares_what_is_anothers(running: Running) -> None:
 async def test_an_operator_may_have_nothing_shared(tmp_path: Path) -> None:
     async with serving(tmp_path, sharing=False) as running, running.socket() as socket:
         assert "share" not in socket.ready["features"]
-        await say(socket, "How do oaks grow?")
+        await send_and_wait(socket, "How do oaks grow?")
         refused = await socket.ask(type="share", conversation_id="default")
         assert (refused["code"], refused["message"]) == ("not_found", "This server shares no conversations.")
         async with httpx.AsyncClient(base_url=running.url) as client:

@@ -23,10 +23,10 @@ from app.setting_values import SettingsError
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from engine.trace import Trace
-from sessions.observer import Silent
-from tests.app.collector import Collector, Seen, collecting
-from tests.app.in_process import Running, serving
-from tests.app.raw import peer
+from sessions.observer import NullObserver
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.otlp_collector import Collector, ExportedSpan, running_collector
+from tests.app.raw_http import peer
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -45,7 +45,7 @@ def noon(zone: str) -> str:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with collecting() as one:
+    with running_collector() as one:
         asked_for(monkeypatch, one.url)
         yield one
 
@@ -56,19 +56,19 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 @pytest.fixture
-async def traced_service(tmp_path: Path, collector: Collector) -> AsyncIterator[Running]:
+async def traced_service(tmp_path: Path, collector: Collector) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path) as running:
         yield running
 
 
-async def turn_of(collector: Collector, name: str = "chat") -> tuple[Seen, dict[str, Seen]]:
+async def turn_of(collector: Collector, name: str = "chat") -> tuple[ExportedSpan, dict[str, ExportedSpan]]:
     """The next turn's span, and its child spans by name."""
     *parts, turn = await asyncio.to_thread(collector.until, name)
     return turn, {part.name: part for part in parts if part.parent_id == turn.span_id}
 
 
 async def test_a_turn_is_a_span_below_the_one_that_its_handshake_names(
-    traced_service: Running, collector: Collector
+    traced_service: InProcessService, collector: Collector
 ) -> None:
     async with traced_service.socket(additional_headers={"traceparent": PARENT}) as client:
         await client.send(type="send", client_msg_id="m", content=SECRETS[0])
@@ -93,7 +93,7 @@ async def test_a_turn_is_a_span_below_the_one_that_its_handshake_names(
 
 
 async def test_the_engine_and_upstreams_are_told_the_span_of_the_turn(
-    traced_service: Running, collector: Collector
+    traced_service: InProcessService, collector: Collector
 ) -> None:
     async with traced_service.socket(additional_headers={"traceparent": PARENT}) as client:
         await client.send(type="send", client_msg_id="m", content="Hello?")
@@ -103,7 +103,7 @@ async def test_the_engine_and_upstreams_are_told_the_span_of_the_turn(
 
 
 async def test_no_span_holds_what_people_and_models_write(
-    traced_service: Running, collector: Collector
+    traced_service: InProcessService, collector: Collector
 ) -> None:
     traced_service.engine.script([Thought("a secret thought"), *["This", "was", "written", "before", "."]])
     async with traced_service.socket({"features": ["reasoning"]}) as client:
@@ -116,7 +116,7 @@ async def test_no_span_holds_what_people_and_models_write(
 
 
 async def test_a_turn_that_nobody_traces_begins_a_trace(
-    traced_service: Running, collector: Collector
+    traced_service: InProcessService, collector: Collector
 ) -> None:
     async with traced_service.socket() as client:
         for number in range(2):
@@ -128,7 +128,7 @@ async def test_a_turn_that_nobody_traces_begins_a_trace(
 
 
 async def test_a_chat_completion_is_a_turn_without_a_journal(
-    traced_service: Running, collector: Collector
+    traced_service: InProcessService, collector: Collector
 ) -> None:
     head = f"Host: 127.0.0.1:{traced_service.port}\r\nConnection: close\r\nContent-Length: {len(CHAT)}"
     async with peer(traced_service) as client:
@@ -140,7 +140,9 @@ async def test_a_chat_completion_is_a_turn_without_a_journal(
     assert "gen_ai.conversation.id" not in turn.attributes
 
 
-async def test_whoever_samples_a_trace_out_is_followed(traced_service: Running, collector: Collector) -> None:
+async def test_whoever_samples_a_trace_out_is_followed(
+    traced_service: InProcessService, collector: Collector
+) -> None:
     for parent in (UNSAMPLED, PARENT):
         async with traced_service.socket(additional_headers={"traceparent": parent}) as client:
             await client.send(type="send", client_msg_id=parent, content="Hello?")
@@ -245,7 +247,7 @@ async def test_a_dead_collector_costs_nobody_anything(
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
     made: list[Spans] = []
-    monkeypatch.setattr(spans_module.Spans, "close", _kept(made, Spans.close))
+    monkeypatch.setattr(spans_module.Spans, "close", _recording_close(made, Spans.close))
     async with silence() as url:
         asked_for(monkeypatch, url if kind == "silent" else "http://127.0.0.1:1")
         async with serving(tmp_path) as running, running.socket() as client:
@@ -253,13 +255,13 @@ async def test_a_dead_collector_costs_nobody_anything(
                 await client.send(type="send", client_msg_id=f"{number}", content="Hello?")
                 done = (await client.until("done"))[-1]
                 assert (done["reason"], done["saved"]) == ("stop", True)
-            begun = time.monotonic()
-    assert time.monotonic() - begun < CLOSE_S + 5
+            started = time.monotonic()
+    assert time.monotonic() - started < CLOSE_S + 5
     (processor,) = made[0]._provider._active_span_processor._span_processors
     assert len(processor._batch_processor._queue) <= 64  # type: ignore[attr-defined]
 
 
-def _kept(made: list[Spans], close: Any) -> Any:
+def _recording_close(made: list[Spans], close: Any) -> Any:
     async def noted(self: Spans) -> bool:
         made.append(self)
         return bool(await close(self))
@@ -285,7 +287,7 @@ async def test_off_the_observer_is_what_it_was(
         asked_for(monkeypatch, "http://127.0.0.1:1")
     for name, value in unwanted.items():
         monkeypatch.setenv(name, value)
-    silent = Silent()
+    silent = NullObserver()
     async with traced(silent, version="1") as observer:
         assert observer is silent
 
@@ -304,7 +306,7 @@ async def test_what_can_not_be_followed_stops_the_start(
     asked_for(monkeypatch, "http://127.0.0.1:4318")
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=f"{name}.*{complaint}"):
-        async with traced(Silent(), version="1"):
+        async with traced(NullObserver(), version="1"):
             pass
 
 
@@ -312,7 +314,7 @@ async def test_the_protocol_of_traces_goes_before_the_one_of_all(monkeypatch: py
     asked_for(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    silent = Silent()
+    silent = NullObserver()
     async with traced(silent, version="1") as observer:
         assert observer is not silent
 
@@ -327,5 +329,5 @@ async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch:
     monkeypatch.delitem(sys.modules, "app.operations.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(SettingsError, match=r"pip install 'midstream-server\[otel\]'"):
-        async with traced(Silent(), version="1"):
+        async with traced(NullObserver(), version="1"):
             pass

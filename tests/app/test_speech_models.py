@@ -18,7 +18,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.speech import audio_of
 from speech.sound.wav import recording_of
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 from tests.speech.compressed import compressed, tone
 from tests.speech.models import checkpoints
 from tests.speech.test_wav import wav
@@ -62,57 +62,57 @@ def sound(seconds: float, seed: int = 0) -> bytes:
     return wav(samples.astype("<i2").tobytes())
 
 
-async def heard(sdk: AsyncOpenAI, file: bytes) -> str:
-    told = await sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), language="en")
-    return told.text
+async def transcribe(sdk: AsyncOpenAI, file: bytes) -> str:
+    reported = await sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), language="en")
+    return reported.text
 
 
-async def said(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
+async def synthesize(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
     asked = {"model": VOICE, "voice": "default", "input": text, "response_format": "wav"}
     answer = await sdk.audio.speech.create(**asked | more)
     return answer.content
 
 
 async def test_a_recording_becomes_words_with_times(sdk: AsyncOpenAI) -> None:
-    told = await sdk.audio.transcriptions.create(
+    reported = await sdk.audio.transcriptions.create(
         model=EARS,
         file=("a.wav", sound(7)),
         language="german",
         response_format="verbose_json",
         timestamp_granularities=["word", "segment"],
     )
-    assert told.language == "german"
-    assert told.words
-    assert told.segments
-    assert {word.word for word in told.words} <= {word.strip() for word in checkpoints.WORDS}
-    assert all(0 <= one.start <= one.end <= 7 for one in told.segments)
-    assert " ".join(word.word for word in told.words) == told.text
+    assert reported.language == "german"
+    assert reported.words
+    assert reported.segments
+    assert {word.word for word in reported.words} <= {word.strip() for word in checkpoints.WORDS}
+    assert all(0 <= one.start <= one.end <= 7 for one in reported.segments)
+    assert " ".join(word.word for word in reported.words) == reported.text
 
 
 async def test_recordings_that_come_at_once_are_heard_as_alone(sdk: AsyncOpenAI) -> None:
     files = [sound(4, 1), sound(7, 2)]
-    at_once = await asyncio.gather(*(heard(sdk, file) for file in files))
-    assert at_once == [await heard(sdk, file) for file in files]
+    at_once = await asyncio.gather(*(transcribe(sdk, file) for file in files))
+    assert at_once == [await transcribe(sdk, file) for file in files]
     assert any(at_once)
 
 
 async def test_a_text_becomes_sound_clause_by_clause(sdk: AsyncOpenAI) -> None:
     texts = ["The light was red, and he said that it was green.", "He said that it was not red at all."]
-    parts = [recording_of(await said(sdk, text), is_raw=False).samples for text in texts]
-    assert recording_of(await said(sdk, " ".join(texts)), is_raw=False).samples == b"".join(parts)
-    fast = recording_of(await said(sdk, texts[0], speed=2.0), is_raw=False)
+    parts = [recording_of(await synthesize(sdk, text), is_raw=False).samples for text in texts]
+    assert recording_of(await synthesize(sdk, " ".join(texts)), is_raw=False).samples == b"".join(parts)
+    fast = recording_of(await synthesize(sdk, texts[0], speed=2.0), is_raw=False)
     assert 0 < len(fast.samples) < len(parts[0])
-    pcm = await said(sdk, texts[0], response_format="pcm")
+    pcm = await synthesize(sdk, texts[0], response_format="pcm")
     assert len(pcm) / 48_000 == pytest.approx(len(parts[0]) / 32_000, abs=0.01)
 
 
 async def test_openais_names_are_the_models(sdk: AsyncOpenAI) -> None:
     text = "The light was red."
-    assert await said(sdk, text, model="tts-1", voice="coral") == await said(sdk, text)
-    told = await sdk.audio.transcriptions.create(
+    assert await synthesize(sdk, text, model="tts-1", voice="coral") == await synthesize(sdk, text)
+    reported = await sdk.audio.transcriptions.create(
         model="gpt-4o-transcribe", file=("a.wav", sound(4)), language="en"
     )
-    assert told.text == await heard(sdk, sound(4))
+    assert reported.text == await transcribe(sdk, sound(4))
 
 
 async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
@@ -188,13 +188,13 @@ async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
 async def test_a_name_that_can_not_be_served_is_refused_before_anything_is_started(
     folder: Path, tmp_path: Path, settings: dict[str, str], why: str
 ) -> None:
-    told = {"broken": "{", "speecht5": '{"model_type": "speecht5"}'}
-    told |= {"ctc": '{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}'}
-    for name, config in told.items():
+    reported = {"broken": "{", "speecht5": '{"model_type": "speecht5"}'}
+    reported |= {"ctc": '{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}'}
+    for name, config in reported.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)
     (tmp_path / "empty").mkdir()
-    places = {name: str(tmp_path / name) for name in (*told, "empty")}
+    places = {name: str(tmp_path / name) for name in (*reported, "empty")}
     places |= {"whisper": str(folder / EARS), "vits": str(folder / VOICE)}
     speech = "voice" if "speech_voice" in settings else "recognition"
     asked = {name: value.format(**places) for name, value in settings.items()}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Frame, Running, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 
 @pytest.fixture
-async def busy(tmp_path: Path) -> AsyncIterator[Running]:
+async def busy(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose engine is stepped by the test: one reply at a time, four tokens of a prompt a step."""
     engine = ScriptedEngine(reply="Here.", by_hand=True, max_batch=1)
     engine.prefill_tokens = 4
@@ -20,7 +20,7 @@ async def busy(tmp_path: Path) -> AsyncIterator[Running]:
         yield running
 
 
-async def ask(socket: Socket, conversation_id: str) -> Frame:
+async def send_and_wait_status(socket: Socket, conversation_id: str) -> Frame:
     message = {"client_msg_id": conversation_id, "content": "one two three four"}
     await socket.send(type="send", conversation_id=conversation_id, **message)
     return await socket.next("accepted")
@@ -30,10 +30,10 @@ def where(accepted: Frame) -> Frame:
     return {"type": "status", **{name: accepted[name] for name in ("conversation_id", "turn_id")}}
 
 
-async def test_a_turn_that_waits_is_told_its_place_and_then_its_prefill(busy: Running) -> None:
+async def test_a_turn_that_waits_is_told_its_place_and_then_its_prefill(busy: InProcessService) -> None:
     async with busy.socket() as first, busy.socket() as second:
-        await ask(first, "first")
-        accepted = await ask(second, "second")
+        await send_and_wait_status(first, "first")
+        accepted = await send_and_wait_status(second, "second")
         assert await second.next() == where(accepted) | {"state": "queued", "queue_position": 1}
         busy.engine.step(4)
         assert (await first.until("done"))[-1]["reason"] == "stop"
@@ -43,24 +43,24 @@ async def test_a_turn_that_waits_is_told_its_place_and_then_its_prefill(busy: Ru
         assert (delta["text"], delta["seq"]) == ("Here.", accepted["seq"] + 1)
 
 
-async def test_another_device_is_told_with_the_history(busy: Running) -> None:
+async def test_another_device_is_told_with_the_history(busy: InProcessService) -> None:
     async with (
         busy.socket() as first,
         busy.socket({"client_id": "ann"}) as phone,
         busy.socket({"client_id": "ann"}) as tablet,
     ):
-        await ask(first, "first")
-        accepted = await ask(phone, "second")
+        await send_and_wait_status(first, "first")
+        accepted = await send_and_wait_status(phone, "second")
         await phone.next("status")
         page = await tablet.ask(type="history", conversation_id="second")
         assert page["messages"][-1]["status"] == "running"
         assert await tablet.next() == where(accepted) | {"state": "queued", "queue_position": 1}
 
 
-async def test_places_fall_to_the_first_while_others_leave_the_queue(busy: Running) -> None:
+async def test_places_fall_to_the_first_while_others_leave_the_queue(busy: InProcessService) -> None:
     async with busy.socket() as crowd, busy.socket() as last:
-        turns = [await ask(crowd, f"c{number}") for number in range(20)]
-        accepted = await ask(last, "last")
+        turns = [await send_and_wait_status(crowd, f"c{number}") for number in range(20)]
+        accepted = await send_and_wait_status(last, "last")
         assert (await last.next())["queue_position"] == 20
         for turn in turns[1:]:
             await crowd.send(type="cancel", turn_id=turn["turn_id"])

@@ -15,16 +15,16 @@ from app.settings import Settings
 from app.sizing.estimate import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
 from connections.http.exchange import MAX_BODY_BYTES
-from connections.images.reading import MAX_BYTES
-from connections.limits.limits import MAX_FRAME_BYTES
+from connections.images.validation import MAX_BYTES
+from connections.limits.constants import MAX_FRAME_BYTES
 from connections.limits.rates import GROUPS_TIMES
-from sessions.shares import ADDRESS, most_of_group, most_of_owner
+from sessions.fair_share import ADDRESS, group_limit, owner_limit
 from sessions.store.history.notes import MOST_BYTES
 from sessions.store.images import IMAGE_COSTS
 from sessions.store.ledger import COPIES, MESSAGE_BYTES, ONCE_PART
 from sessions.store.redis.embedded import EMBEDDED_BYTES
 from sessions.store.redis.memory import GROWTH_PART, UNSEEN_PART
-from tests.deploy.front import DEPLOY
+from tests.deploy.reverse_proxy import DEPLOY
 
 MIB = 1024**2
 SETTINGS = Settings()
@@ -71,7 +71,7 @@ def limit_in(arguments: str) -> int:
     return int(found[1]) * MIB
 
 
-def kept_in_the_reserve(store: Shipped) -> dict[str, float]:
+def reserve_usage(store: Shipped) -> dict[str, float]:
     """What is written beside, or beyond, what growth may fill, with the most of each."""
     longest_reply = LONGEST_REPLY * JOURNAL_BYTES
     return {
@@ -86,20 +86,20 @@ def kept_in_the_reserve(store: Shipped) -> dict[str, float]:
 @pytest.mark.parametrize("name", shipped())
 def test_what_is_written_in_a_full_store_fits_into_the_reserve(name: str) -> None:
     store = shipped()[name]
-    needed = kept_in_the_reserve(store)
+    needed = reserve_usage(store)
     assert sum(needed.values()) <= (1 - GROWTH_PART) * store.bytes, needed
     assert store.replicas <= ONCE_PART, "together they may write as much at once as is free"
 
 
 LONGEST_MESSAGE = MESSAGE_BYTES + COPIES * min(UTF8 * SETTINGS.max_content_chars, MAX_BODY_BYTES)
 SHARES: dict[str, Callable[[int], int]] = {
-    "owner": most_of_owner,
-    "address": partial(most_of_group, f"{ADDRESS}192.0.2.7"),
-    "key": partial(most_of_group, "key:app"),
+    "owner": owner_limit,
+    "address": partial(group_limit, f"{ADDRESS}192.0.2.7"),
+    "key": partial(group_limit, "key:app"),
 }
 
 
-def taken(free: int, most: Callable[[int], int]) -> int:
+def largest_share(free: int, most: Callable[[int], int]) -> int:
     """Return what somebody has who takes all that a share allows."""
     low, high = 0, free
     while high - low > 1:
@@ -117,13 +117,13 @@ def test_those_who_take_all_that_they_may_leave_room_for_any_message_of_a_page(n
     """Larger ones, which only requests can carry, may find a store that attackers have filled to be full."""
     free = growth(name)
     for greedy in ("key", *["address"] * ATTACKERS):
-        free -= taken(free, SHARES[greedy])
-    assert min(most_of_owner(free), free // ONCE_PART) >= MESSAGE_BYTES + COPIES * MAX_FRAME_BYTES
+        free -= largest_share(free, SHARES[greedy])
+    assert min(owner_limit(free), free // ONCE_PART) >= MESSAGE_BYTES + COPIES * MAX_FRAME_BYTES
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) -> None:
-    alone = taken(growth(name), most_of_owner)
+    alone = largest_share(growth(name), owner_limit)
     image = MAX_BYTES + IMAGE_COSTS
     assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
     assert image <= growth(name) // ONCE_PART
@@ -132,7 +132,7 @@ def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) ->
 def test_an_application_has_room_for_what_is_estimated_for_its_users() -> None:
     """Its key may be the only one; `midstream size` gives the memory of the store."""
     limit = 1024 * MIB
-    assert taken(int(limit * GROWTH_PART), SHARES["key"]) >= limit / STORE_SPARE
+    assert largest_share(int(limit * GROWTH_PART), SHARES["key"]) >= limit / STORE_SPARE
 
 
 def test_alerts_fire_before_growth_stops() -> None:

@@ -18,12 +18,12 @@ from engine.scripted.engine import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
-from sessions.store.redis import waiting
+from sessions.store.redis import startup
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
-from tests.sessions.chat import eventually
-from tests.sessions.server_group import Node, again, node
+from tests.sessions.chat_driver import eventually
+from tests.sessions.server_group import Node, node, restarted
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def waits_for(one: Node, beginning: Coroutine[None, None, None]) -> list[M
     with capture_logs() as logged:
         begun = asyncio.create_task(beginning)
         await eventually(lambda: any(entry["event"] == "waiting for the store" for entry in logged))
-        async with again(one):
+        async with restarted(one):
             await begun
     return logged
 
@@ -122,7 +122,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like a server that was just started and still loads its data."""
-    monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
+    monkeypatch.setattr(startup, "PAUSE_S", 0.02)
     one, store = dead
     named = settings("memory", url="redis://ann:secret@somewhere/3?health_check_interval=1")
     logged = await waits_for(one, look_at_store(named, store))
@@ -133,7 +133,7 @@ async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was checked a moment ago."""
-    monkeypatch.setattr(waiting, "PAUSE_S", 0.02)
+    monkeypatch.setattr(startup, "PAUSE_S", 0.02)
     one, store = dead
     sessions = Sessions(client=store, engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
 
@@ -147,7 +147,7 @@ async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
 async def test_a_store_that_dies_while_a_replica_begins_and_stays_away_ends_the_start(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(startup, "PATIENCE_S", 0.0)
     sessions = Sessions(client=dead[1], engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
     with pytest.raises(StoreDown):
         async with sessions.running(alone=True):
@@ -197,4 +197,4 @@ async def test_a_replica_of_an_older_version_stops_the_start(store: Redis) -> No
         await look_at_store(settings("memory"), store)
     await store.delete("ms:replica:there")
     await look_at_store(settings("memory"), store)
-    await here.give_up()
+    await here.release_lease()

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from app.operations.terminal import StartDisplay
+from app.operations.start_display import StartDisplay
 from engine.scripted.engine import ScriptedEngine
 
 
@@ -28,7 +28,7 @@ class Terminal(File):
         return True
 
 
-async def shown(stream: File, *stages: tuple[str, float]) -> str:
+async def start_output(stream: File, *stages: tuple[str, float]) -> str:
     """The output of a start that goes through these stages."""
     engine = ScriptedEngine()
     engine.die(revive=False)
@@ -43,7 +43,7 @@ async def shown(stream: File, *stages: tuple[str, float]) -> str:
 
 
 async def test_a_terminal_gets_one_line_that_grows_and_goes() -> None:
-    text = await shown(Terminal(), ("", 0.0), ("reading weights", 0.25), ("reading weights", 0.75))
+    text = await start_output(Terminal(), ("", 0.0), ("reading weights", 0.25), ("reading weights", 0.75))
     assert "starting the engine" in text
     assert "██████░░░░░░░░░░░░░░░░░░  25%  reading weights" in text
     assert "██████████████████░░░░░░  75%  reading weights" in text
@@ -52,7 +52,7 @@ async def test_a_terminal_gets_one_line_that_grows_and_goes() -> None:
 
 
 async def test_a_file_gets_one_line_a_stage() -> None:
-    text = await shown(File(), ("", 0.0), ("reading weights", 0.25), ("warming up", 0.75))
+    text = await start_output(File(), ("", 0.0), ("reading weights", 0.25), ("warming up", 0.75))
     assert text == "starting the engine (0%)\nreading weights (25%)\nwarming up (75%)\n"
 
 

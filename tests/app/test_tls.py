@@ -15,7 +15,7 @@ from app.server.network import tls_of
 from app.server.tls import RenewableContext
 from app.setting_values import SettingsError
 from app.settings import Settings
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
     return context
 
 
-async def handshake(running: Running, tls: ssl.SSLContext) -> ssl.SSLObject:
+async def handshake(running: InProcessService, tls: ssl.SSLContext) -> ssl.SSLObject:
     _, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=tls)
     writer.close()
     done = writer.get_extra_info("ssl_object")
@@ -65,10 +65,10 @@ async def test_a_renewed_certificate_is_taken_by_new_connections_and_a_bad_one_b
         authority.issue_cert("127.0.0.1", common_name="new").private_key_and_cert_chain_pem.write_to_path(
             both
         )
-        running.service._reread()
+        running.service._reload()
         assert "new" in str((await handshake(running, trust)).getpeercert())
         both.write_bytes(authority.issue_cert("127.0.0.1").cert_chain_pems[0].bytes())
-        running.service._reread()
+        running.service._reload()
         context = running.service._server.config.ssl
         assert isinstance(context, RenewableContext)
         with pytest.raises(SettingsError):  # as if the files change between two checks
@@ -99,12 +99,12 @@ async def test_a_reader_that_stops_reading_is_let_go_over_tls_too(
         config = running.service._server.config
         config.ws_ping_interval, config.ws_ping_timeout = 0.1, 0.3
         running.engine.script(["x" * 1024] * 600)
-        sock = await running.tight_socket()
+        sock = await running.small_buffer_socket()
         async with running.socket(ssl=trust, sock=sock, max_queue=1, ping_interval=None) as silent:
             await silent.send(type="send", client_msg_id="m", content="Much, please.")
             for _ in range(20):
                 await silent.send(type="ping")
-            await running.service._presence._registry.emptied()
+            await running.service._lifecycle._manager.emptied()
             assert (await silent.closed())[0] == 1006
 
 

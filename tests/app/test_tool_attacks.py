@@ -15,9 +15,9 @@ from websockets.exceptions import ConnectionClosed
 
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
-from tests.app.in_process import Running, Socket, serving
-from tests.e2e.wire import Frame, assert_no_hole, text_of
-from tests.sessions.tools.servers import Rogue, listening, part
+from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
+from tests.sessions.tools.mcp_servers import Rogue, listening, part
 from tests.sessions.tools.test_rogue_servers import (
     answer_to,
     endless_line,
@@ -46,7 +46,7 @@ max_response_bytes = 65536
 
 
 @asynccontextmanager
-async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> AsyncIterator[Running]:
+async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> AsyncIterator[InProcessService]:
     """A service that has a rogue's tool."""
     async with listening(rogue) as url:
         file = folder / "tools.toml"
@@ -56,19 +56,19 @@ async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> Async
 
 
 @asynccontextmanager
-async def neighbour(running: Running) -> AsyncIterator[None]:
+async def neighbour(running: InProcessService) -> AsyncIterator[None]:
     """Another client reads a reply meanwhile, to its end and without a hole."""
     async with running.socket(HELLO | {"client_id": "bob"}) as socket:
         running.engine.script(WORDS)
         await socket.send(type="send", client_msg_id="m", content="Go on.", params={"max_new_tokens": 4000})
-        begun = [await socket.next("accepted"), await socket.next("delta")]
+        started = [await socket.next("accepted"), await socket.next("delta")]
         yield
-        told = begun + await socket.until("done")
-        assert (told[-1]["reason"], text_of(told, told[-1]["turn_id"])) == ("stop", WORDS)
-        assert_no_hole(told)
+        reported = started + await socket.until("done")
+        assert (reported[-1]["reason"], text_of(reported, reported[-1]["turn_id"])) == ("stop", WORDS)
+        assert_no_hole(reported)
 
 
-async def call(socket: Socket, running: Running) -> list[Frame]:
+async def call(socket: Socket, running: InProcessService) -> list[Frame]:
     """Calls the rogue's tool; returns the events until that turn ends."""
     running.engine.script([Call("r_work", "{}")])
     await socket.send(type="send", client_msg_id="call", content="Work.", tools=OFFER)
@@ -97,13 +97,13 @@ async def test_a_rogue_ends_its_own_call_alone(tmp_path: Path, rogue: Rogue, sta
         neighbour(running),
         running.socket(HELLO | {"client_id": "ann"}) as socket,
     ):
-        told = await call(socket, running)
+        reported = await call(socket, running)
         running.engine.script("I could not.")
-        told += await socket.until("done")
-    ended = next(one for one in told if one["type"] == "tool_state" and one["state"] in ("done", "lost"))
+        reported += await socket.until("done")
+    ended = next(one for one in reported if one["type"] == "tool_state" and one["state"] in ("done", "lost"))
     assert (ended["state"], ended.get("content")) == (state, None)
     assert words in ended["error"]
-    assert text_of(told, told[-1]["turn_id"]) == "I could not."
+    assert text_of(reported, reported[-1]["turn_id"]) == "I could not."
 
 
 async def test_a_question_behind_a_cancel_reaches_nobody(tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ async def test_a_question_behind_a_cancel_reaches_nobody(tmp_path: Path) -> None
         await call(socket, running)
         await rogue.message("tools/call")
         await socket.send(type="cancel")
-        told = await socket.until("done")
+        reported = await socket.until("done")
         cancelled.set()
         assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
         await socket.send(type="ping", t=1)
-        told.append(await socket.next())
-    states = [one["state"] for one in told if one["type"] == "tool_state" and one["state"] != "running"]
-    assert (states, told[-2]["reason"], told[-1]["type"]) == (["cancelled"], "cancelled", "pong")
+        reported.append(await socket.next())
+    states = [one["state"] for one in reported if one["type"] == "tool_state" and one["state"] != "running"]
+    assert (states, reported[-2]["reason"], reported[-1]["type"]) == (["cancelled"], "cancelled", "pong")
 
 
 async def test_only_its_owner_decides_about_a_call_and_once(tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ async def test_only_its_owner_decides_about_a_call_and_once(tmp_path: Path) -> N
             await socket.send(
                 type="send", client_msg_id=name, content="Pay.", conversation_id="c", tools=[PAY]
             )
-            told = await socket.until("done")
-        asked = next(one for one in told if one["type"] == "tool_call")
+            reported = await socket.until("done")
+        requested = next(one for one in reported if one["type"] == "tool_call")
         decision = {
             "type": "tool_decision",
             "conversation_id": "c",
-            "call_id": asked["call_id"],
-            "args_sha256": asked["args_sha256"],
+            "call_id": requested["call_id"],
+            "args_sha256": requested["args_sha256"],
         }
         assert (await bob.ask(decision="allow", **decision))["code"] == "not_found"
         wrong = await ann.ask(decision="allow", **decision | {"args_sha256": "0" * 64})
@@ -181,8 +181,8 @@ async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:
             with suppress(ConnectionClosed):  # before all of it is sent
                 await socket.send(content="x" * 10_000_000, **result)
             assert (await socket.closed())[0] == 1009
-        told = {"role": "tool", "tool_call_id": "a", "content": "x" * 10_000_000}
-        body = json.dumps({"model": "midstream-demo", "messages": [told]}).encode()
+        reported = {"role": "tool", "tool_call_id": "a", "content": "x" * 10_000_000}
+        body = json.dumps({"model": "midstream-demo", "messages": [reported]}).encode()
         async with httpx.AsyncClient() as client:
             answer = await client.post(f"{running.url}/v1/chat/completions", content=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")

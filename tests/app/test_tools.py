@@ -9,15 +9,15 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from connections.wire.tools import MAX_SCHEMA_BYTES
+from connections.protocol.tools import MAX_SCHEMA_BYTES
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
 from sessions.records import digest
-from sessions.tools.tally import Outcome
-from tests.app.event_source import reading
-from tests.app.in_process import Running, Socket, serving
-from tests.e2e.wire import Frame, assert_no_hole, text_of
-from tests.sessions.tools.servers import Era, Shop
+from sessions.tools.statistics import Outcome
+from tests.app.event_source import open_event_source
+from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
+from tests.sessions.tools.mcp_servers import Era, Shop
 
 ALL = {"features": ["reasoning", "tools"]}
 WEATHER = {
@@ -34,16 +34,16 @@ def noon(zone: str) -> str:
     return f"It is noon in {zone}."
 
 
-async def asked(socket: Socket, content: str = "Weather?", **more: Any) -> Frame:
+async def send_with_tools(socket: Socket, content: str = "Weather?", **more: Any) -> Frame:
     await socket.send(type="send", client_msg_id=content, content=content, **({"tools": [WEATHER]} | more))
     return await socket.next()
 
 
-async def test_a_readers_pace_holds_for_thoughts_as_for_text(running: Running) -> None:
+async def test_a_readers_pace_holds_for_thoughts_as_for_text(running: InProcessService) -> None:
     """A stop keeps the part of them that was sent."""
     running.engine.script([Thought("hmm " * 100), "So."])
     async with running.socket(ALL) as socket:
-        await asked(socket, params={"chars_per_s": 20})
+        await send_with_tools(socket, params={"chars_per_s": 20})
         thought = ""
         while len(thought) < 6:
             thought += (await socket.next("reasoning"))["text"]
@@ -55,18 +55,18 @@ async def test_a_readers_pace_holds_for_thoughts_as_for_text(running: Running) -
     assert page["messages"][-1]["reasoning"].startswith(thought)
 
 
-async def test_who_is_told_no_thoughts_does_not_wait_for_them(running: Running) -> None:
+async def test_who_is_told_no_thoughts_does_not_wait_for_them(running: InProcessService) -> None:
     running.engine.script([Thought("hmm " * 5_000), "So."])
     async with running.socket({"features": ["tools"]}) as socket:
-        await asked(socket, params={"chars_per_s": 20})
+        await send_with_tools(socket, params={"chars_per_s": 20})
         assert (await socket.next("delta"))["text"].startswith("So")
 
 
-async def test_a_whole_exchange_with_a_tool(running: Running) -> None:
+async def test_a_whole_exchange_with_a_tool(running: InProcessService) -> None:
     running.engine.script([Thought("Hm."), "I look.", BERN])
     running.engine.script(["Rain", " in Bern."])
     async with running.socket(ALL | {"client_id": "ann"}) as socket:
-        accepted = await asked(socket)
+        accepted = await send_with_tools(socket)
         first = await socket.until("done")
         call = next(frame for frame in first if frame["type"] == "tool_call")
         assert json.loads(call["args"]) == {"city": "Bern"}
@@ -88,7 +88,9 @@ async def test_a_whole_exchange_with_a_tool(running: Running) -> None:
     assert [call["content"] for call in messages[1]["calls"]] == ["Rain."]
 
 
-async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(running: Running) -> None:
+async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(
+    running: InProcessService,
+) -> None:
     running.engine.script("Hi.")
     running.engine.script([Thought("Hm."), "I look.", Thought("Well."), BERN])
     running.engine.script([Thought("So."), "Rain."])
@@ -98,7 +100,7 @@ async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(r
     ):
         await plain.send(type="send", client_msg_id="hi", content="Hello?")
         seen = await plain.until("done")
-        await asked(socket)
+        await send_with_tools(socket)
         first = await socket.until("done")
         await socket.send(type="tool_result", call_id=first[-1]["open"][0], content="Rain.")
         await socket.until("done")
@@ -112,19 +114,19 @@ async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(r
     assert messages[3]["calls"][0]["state"] == "done"
 
 
-async def test_a_reader_of_events_names_features_in_its_url(running: Running) -> None:
+async def test_a_reader_of_events_names_features_in_its_url(running: InProcessService) -> None:
     running.engine.script([Thought("Hm."), BERN])
     async with running.socket(ALL | {"client_id": "ann"}) as socket:
-        await asked(socket, on_disconnect="continue")
+        await send_with_tools(socket, on_disconnect="continue")
         await socket.until("done")
         await socket.send(type="history")
         place = f"{(await socket.next('history'))['epoch']}:0"
         for features, kinds in (("", {"accepted", "done"}), ("tools", {"accepted", "tool_call", "done"})):
-            async with reading(running, "ann", place, features=features) as reader:
-                told = await reader.until("done")
-            assert {frame["type"] for frame in told} - {"resumed"} == kinds
-            assert_no_hole(told)
-        async with reading(running, "ann", features="A B") as reader:
+            async with open_event_source(running, "ann", place, features=features) as reader:
+                reported = await reader.until("done")
+            assert {frame["type"] for frame in reported} - {"resumed"} == kinds
+            assert_no_hole(reported)
+        async with open_event_source(running, "ann", features="A B") as reader:
             assert reader.answer.status_code == 400
         await socket.send(type="cancel")
         await socket.until("done")
@@ -148,21 +150,21 @@ async def test_a_reader_of_events_names_features_in_its_url(running: Running) ->
     ],
 )
 async def test_tools_out_of_range_are_refused_before_accepted(
-    running: Running, tools: list[Frame], choice: str, field: str
+    running: InProcessService, tools: list[Frame], choice: str, field: str
 ) -> None:
     async with running.socket(ALL) as socket:
-        told = await asked(socket, tools=tools, tool_choice=choice)
-        assert told["type"] == "error"
-        assert told["code"] in ("bad_params", "bad_frame")
-        assert f"`{field}`" in told["message"]
+        reported = await send_with_tools(socket, tools=tools, tool_choice=choice)
+        assert reported["type"] == "error"
+        assert reported["code"] in ("bad_params", "bad_frame")
+        assert f"`{field}`" in reported["message"]
         await socket.send(type="conversations")
         assert (await socket.next("conversations"))["conversations"] == []
 
 
-async def test_tools_are_for_clients_that_understand_them(running: Running) -> None:
+async def test_tools_are_for_clients_that_understand_them(running: InProcessService) -> None:
     async with running.socket() as socket:
-        told = await asked(socket)
-    assert (told["code"], "`tools`" in told["message"]) == ("bad_params", True)
+        reported = await send_with_tools(socket)
+    assert (reported["code"], "`tools`" in reported["message"]) == ("bad_params", True)
 
 
 @pytest.mark.parametrize(
@@ -177,38 +179,38 @@ async def test_tools_are_for_clients_that_understand_them(running: Running) -> N
     ],
 )
 async def test_a_format_is_taken_or_refused_before_accepted(
-    running: Running,
+    running: InProcessService,
     format: Frame,  # noqa: A002 - the field's name
     is_fine: bool,  # noqa: FBT001 - drawn
 ) -> None:
     async with running.socket() as socket:
-        told = await asked(socket, tools=[], params={"format": format, "reasoning": "off"})
+        reported = await send_with_tools(socket, tools=[], params={"format": format, "reasoning": "off"})
         if is_fine:
             await socket.until("done")
-    assert told["type"] == ("accepted" if is_fine else "error")
+    assert reported["type"] == ("accepted" if is_fine else "error")
     if not is_fine:
-        assert "format" in told["message"]
+        assert "format" in reported["message"]
 
 
-async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: Running) -> None:
+async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: InProcessService) -> None:
     async with running.socket(ALL) as socket:
         for said, field in (
             ({"call_id": "c"}, "content"),
             ({"call_id": "c", "content": "a", "error": "b"}, "content"),
             ({"content": "a"}, "call_id"),
         ):
-            told = await socket.ask(type="tool_result", **said)
-            assert (told["type"], f"`{field}`" in told["message"]) == ("error", True)
+            reported = await socket.ask(type="tool_result", **said)
+            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
         decision = {"type": "tool_decision", "call_id": "c", "decision": "allow"}
         for more, field in (
             ({}, "args_sha256"),
             ({"args_sha256": "x"}, "args_sha256"),
             ({"args_sha256": digest(""), "args": "[1]"}, "args"),
         ):
-            told = await socket.ask(**decision, **more)
-            assert (told["type"], f"`{field}`" in told["message"]) == ("error", True)
-        told = await socket.ask(type="tool_result", call_id="c", content="a")
-        assert told["code"] == "not_found"
+            reported = await socket.ask(**decision, **more)
+            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
+        reported = await socket.ask(type="tool_result", call_id="c", content="a")
+        assert reported["code"] == "not_found"
 
 
 async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: Path) -> None:
@@ -218,9 +220,9 @@ async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: 
             assert [tool["name"] for tool in socket.ready["tools"]] == ["noon"]
             running.engine.script([Call("noon", '{"zone": "Bern"}')])
             running.engine.script("Noon.")
-            told = [await asked(socket, tools=[{"name": "noon", "where": "server"}])]
-            told += await socket.until("done")
-            told += await socket.until("done")
+            reported = [await send_with_tools(socket, tools=[{"name": "noon", "where": "server"}])]
+            reported += await socket.until("done")
+            reported += await socket.until("done")
         async with running.socket() as socket:
             assert "tools" not in socket.ready
         async with httpx.AsyncClient() as client:
@@ -232,9 +234,9 @@ async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: 
         "midstream_tool_calls_running 0.0",
     } <= set(metrics)
     assert sum(line.startswith("midstream_tool_") for line in metrics) == 2 + 2 * len(Outcome)
-    states = [(frame["state"], frame.get("content")) for frame in told if frame["type"] == "tool_state"]
+    states = [(frame["state"], frame.get("content")) for frame in reported if frame["type"] == "tool_state"]
     assert states == [("running", None), ("done", "It is noon in Bern.")]
-    assert_no_hole(told)
+    assert_no_hole(reported)
 
 
 async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine.script(["I look.", BERN, Call("pay", '{"sum": 5}')])
     async with serving(tmp_path, engine) as running, running.socket(ALL | {"client_id": "ann"}) as socket:
-        seen = [await asked(socket, tools=[WEATHER, PAY], on_disconnect="continue")]
+        seen = [await send_with_tools(socket, tools=[WEATHER, PAY], on_disconnect="continue")]
         seen += await socket.until("done")
     engine = ScriptedEngine()
     engine.script("Paid.")
@@ -257,8 +259,8 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
         await socket.send(
             type="tool_decision", call_id=pay["call_id"], args_sha256=pay["args_sha256"], decision="deny"
         )
-        told = await socket.until("done")
-        assert told[-1]["reason"] == "stop"
+        reported = await socket.until("done")
+        assert reported[-1]["reason"] == "stop"
         await socket.send(type="history")
         messages = (await socket.next("history"))["messages"]
     assert [call["state"] for call in messages[1]["calls"]] == ["done", "denied"]
@@ -310,8 +312,8 @@ async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the
             assert (await phone.next("error"))["code"] == "bad_params"
             await phone.send(ref="2", **asked, **said)
             assert (await phone.next("tool_ack"))["state"] == "running"
-            told = await socket.until("done")
-            while told[-1]["reason"] != "stop":
-                told += await socket.until("done")
-        ended = next(one for one in told if one["type"] == "tool_state" and one["state"] == "done")
+            reported = await socket.until("done")
+            while reported[-1]["reason"] != "stop":
+                reported += await socket.until("done")
+        ended = next(one for one in reported if one["type"] == "tool_state" and one["state"] == "done")
         assert ended["content"] == sold

@@ -97,13 +97,13 @@ def test_a_service_without_the_library_for_mcp_says_what_to_install(tmp_path: Pa
     file = tmp_path / "tools.toml"
     file.write_text(SERVER)
     assert servers_from(file)
-    told = told_without_mcp(f"tool_box_of(Settings.read({{'MIDSTREAM_TOOLS_FILE': {str(file)!r}}}))")
-    assert "mcp is not installed" in told
-    assert "pip install 'midstream-server[mcp]'" in told
-    assert told_without_mcp("print(tool_box_of(Settings.read({})).offered())") == "()\n"
+    reported = output_without_mcp(f"tool_box_of(Settings.read({{'MIDSTREAM_TOOLS_FILE': {str(file)!r}}}))")
+    assert "mcp is not installed" in reported
+    assert "pip install 'midstream-server[mcp]'" in reported
+    assert output_without_mcp("print(tool_box_of(Settings.read({})).offered())") == "()\n"
 
 
-def told_without_mcp(code: str) -> str:
+def output_without_mcp(code: str) -> str:
     """The output of a Python without the library."""
     program = f"""
 import sys

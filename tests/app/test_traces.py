@@ -10,8 +10,8 @@ import pytest
 
 from app.operations import logs
 from engine.trace import Trace
-from tests.app.in_process import Running
-from tests.app.raw import peer
+from tests.app.in_process_service import InProcessService
+from tests.app.raw_http import peer
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -35,7 +35,7 @@ def ends(log: io.StringIO) -> list[dict[str, str]]:
 
 
 async def test_turns_of_a_socket_are_logged_by_what_its_handshake_said(
-    log: io.StringIO, running: Running
+    log: io.StringIO, running: InProcessService
 ) -> None:
     named = {"X-Request-Id": "req-7", "traceparent": PARENT}
     async with running.socket(additional_headers=named) as socket, running.socket() as other:
@@ -49,7 +49,9 @@ async def test_turns_of_a_socket_are_logged_by_what_its_handshake_said(
     assert [request.trace for request in running.engine.requests] == [Trace("req-7", PARENT), Trace()]
 
 
-async def test_a_request_for_a_chat_completion_reaches_the_engine_by_its_name(running: Running) -> None:
+async def test_a_request_for_a_chat_completion_reaches_the_engine_by_its_name(
+    running: InProcessService,
+) -> None:
     head = f"Host: 127.0.0.1:{running.port}\r\nConnection: close\r\nContent-Length: {len(CHAT)}"
     async with peer(running) as client:
         client.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\ntraceparent: {PARENT}\r\n\r\n{CHAT}")

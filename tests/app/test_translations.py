@@ -17,8 +17,8 @@ from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted.engine import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
-from tests.app.in_process import Frame, Running, Socket, serving
-from tests.signing import KEY
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.jwt_signing import KEY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,7 +28,7 @@ REPLY = "This reply was written before it was asked for."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     """A chat model, which is the default, and the bundled translator."""
     translator = EngineClient(
         EngineOptions(model=str(CHECKPOINT), device="cpu", dtype="float32", max_batch=4)
@@ -44,7 +44,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 
 @asynccontextmanager
-async def session(running: Running, wishes: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
+async def session(running: InProcessService, wishes: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
     """A session whose translation has begun."""
     shown = "&".join(f"{name}={value}" for name, value in query.items())
     url = f"{running.url.replace('http', 'ws')}/v1/realtime/translations?{shown}"
@@ -57,7 +57,7 @@ async def session(running: Running, wishes: Any = TO_CHINESE, **query: str) -> A
         yield socket
 
 
-async def say(socket: Socket, *texts: str) -> None:
+async def append_text(socket: Socket, *texts: str) -> None:
     for text in texts:
         await socket.send(type="session.input_text_buffer.append", text=text)
 
@@ -68,33 +68,33 @@ async def close(socket: Socket) -> list[Frame]:
     return await socket.until("session.closed")
 
 
-async def heard(socket: Socket, text: str) -> list[Frame]:
+async def events_until(socket: Socket, text: str) -> list[Frame]:
     """The events until this much is told."""
     frames: list[Frame] = []
-    while told(frames) != text:
+    while transcript(frames) != text:
         frames.append(await socket.next())
     return frames
 
 
-def told(frames: list[Frame], side: str = "output") -> str:
+def transcript(frames: list[Frame], side: str = "output") -> str:
     return "".join(one["delta"] for one in frames if one["type"] == f"session.{side}_transcript.delta")
 
 
-async def test_words_go_in_one_by_one_and_their_translation_is_told_once(service: Running) -> None:
+async def test_words_go_in_one_by_one_and_their_translation_is_told_once(service: InProcessService) -> None:
     wishes = TO_CHINESE | {"audio": {"input": {"transcription": {"model": ""}}, "output": {"language": "zh"}}}
     async with session(service, wishes) as socket:
         assert socket.ready["model"] == "en-zh"
-        await say(socket, *(word + " " for word in ["Good", "morning.", "How", "are", "you?"]))
-        before = await heard(socket, MORNING)
+        await append_text(socket, *(word + " " for word in ["Good", "morning.", "How", "are", "you?"]))
+        before = await events_until(socket, MORNING)
         after = await close(socket)
         assert (await socket.closed())[0] == 1000
         place = socket.ready["conversation_id"]
-    assert told(before + after, "input") == "Good morning. How are you? "
-    assert told(before + after) == "早上好。你好吗？"  # noqa: RUF001 - Chinese
+    assert transcript(before + after, "input") == "Good morning. How are you? "
+    assert transcript(before + after) == "早上好。你好吗？"  # noqa: RUF001 - Chinese
     assert place.startswith("conv_")
 
 
-async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service: Running) -> None:
+async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service: InProcessService) -> None:
     append: Any = {"type": "session.input_text_buffer.append", "text": "Good morning. "}
     async with (
         AsyncOpenAI(api_key=KEY, base_url=f"{service.url}/v1") as client,
@@ -116,49 +116,51 @@ async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service
     assert text == MORNING
 
 
-async def test_the_history_has_what_the_session_told_and_others_see_it_grow(service: Running) -> None:
+async def test_the_history_has_what_the_session_told_and_others_see_it_grow(
+    service: InProcessService,
+) -> None:
     place = {"client_id": "ann", "conversation_id": "seen"}
     async with (
         session(service, **place) as socket,
         service.socket({"client_id": "ann", "features": ["interpret"]}) as other,
     ):
-        await say(socket, "Good morning. ")
-        await heard(socket, MORNING)
+        await append_text(socket, "Good morning. ")
+        await events_until(socket, MORNING)
         page = await other.ask(type="history", conversation_id="seen")
         assert page["messages"][0]["interprets"] == {"source": "auto", "target": "zh"}
-        await say(socket, "How are you?")
+        await append_text(socket, "How are you?")
         frames = await close(socket)
         assert (await other.until("done"))[-1]["reason"] == "stop"
         page = await other.ask(type="history", conversation_id="seen")
     assert [one["content"] for one in page["messages"]] == [
         "Good morning. How are you?",
-        MORNING + told(frames),
+        MORNING + transcript(frames),
     ]
 
 
 async def test_what_another_device_adds_is_translated_and_the_session_goes_on_behind_it(
-    service: Running,
+    service: InProcessService,
 ) -> None:
     place = {"client_id": "fay", "conversation_id": "two"}
     async with (
         session(service, **place) as socket,
         service.socket({"client_id": "fay", "features": ["interpret"]}) as other,
     ):
-        await say(socket, "Good morning. ")
-        await heard(socket, MORNING)
+        await append_text(socket, "Good morning. ")
+        await events_until(socket, MORNING)
         theirs = {"conversation_id": "two", "off": len("Good morning. "), "text": "How are you? "}
         assert (await other.ask(type="source", **theirs))["type"] == "source_ack"
-        await say(socket, "Good morning.")
+        await append_text(socket, "Good morning.")
         frames = await close(socket)
         page = await other.ask(type="history", conversation_id="two")
     assert [one for one in frames if one["type"] == "error"] == []
     assert page["messages"][0]["content"] == "Good morning. How are you? Good morning."
 
 
-async def test_who_leaves_ends_the_translation(service: Running) -> None:
+async def test_who_leaves_ends_the_translation(service: InProcessService) -> None:
     async with session(service, client_id="bob", conversation_id="left") as socket:
-        await say(socket, "Good morning. How ")
-        await heard(socket, MORNING)
+        await append_text(socket, "Good morning. How ")
+        await events_until(socket, MORNING)
     async with service.socket({"client_id": "bob"}) as other:
         page = await other.ask(type="history", conversation_id="left")
         while page["messages"][1]["status"] == "running":
@@ -171,34 +173,34 @@ async def test_who_leaves_ends_the_translation(service: Running) -> None:
     )
 
 
-async def test_another_language_ends_what_was_begun_and_begins_the_next(service: Running) -> None:
+async def test_another_language_ends_what_was_begun_and_begins_the_next(service: InProcessService) -> None:
     async with session(service) as socket:
-        await say(socket, "Good morning. ")
+        await append_text(socket, "Good morning. ")
         await socket.send(
             type="session.update",
             session={"audio": {"input": {"language": "zh"}, "output": {"language": "en"}}},
         )
-        await say(socket, "早上好。")
+        await append_text(socket, "早上好。")
         frames = await close(socket)
-    assert told(frames) == MORNING + "Good morning!"
+    assert transcript(frames) == MORNING + "Good morning!"
 
 
-async def test_a_stop_from_elsewhere_is_told_and_the_session_goes_on(service: Running) -> None:
+async def test_a_stop_from_elsewhere_is_told_and_the_session_goes_on(service: InProcessService) -> None:
     async with (
         service.socket({"client_id": "cy"}) as other,
         session(service, client_id="cy", conversation_id="stopped") as socket,
     ):
-        await say(socket, "Good morning. How ")
-        await heard(socket, MORNING)
+        await append_text(socket, "Good morning. How ")
+        await events_until(socket, MORNING)
         await other.send(type="cancel", conversation_id="stopped")
         error = (await socket.next("error"))["error"]
         assert (error["code"], error["message"].endswith(".")) == ("translation_stopped", True)
-        await say(socket, "Good morning.")
+        await append_text(socket, "Good morning.")
         frames = await close(socket)
-    assert told(frames) == MORNING
+    assert transcript(frames) == MORNING
 
 
-async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service: Running) -> None:
+async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service: InProcessService) -> None:
     async with session(service, None) as socket:
         await socket.send(type="session.input_text_buffer.append", text="Hello.", event_id="e1")
         first = (await socket.next("error"))["error"]
@@ -212,33 +214,37 @@ async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service:
         await socket.send(type="session.input_audio_buffer.append", audio="AAAA")
         assert (await socket.next("error"))["error"]["message"] == "This server does not take sound."
         await socket.send(type="session.update", session=TO_CHINESE)
-        await say(socket, "", "  ", "Good morning.")
-        assert told(await close(socket)) == MORNING
+        await append_text(socket, "", "  ", "Good morning.")
+        assert transcript(await close(socket)) == MORNING
 
 
-async def test_a_busy_conversation_refuses_and_the_session_can_still_be_closed(service: Running) -> None:
+async def test_a_busy_conversation_refuses_and_the_session_can_still_be_closed(
+    service: InProcessService,
+) -> None:
     async with session(service, client_id="dan", conversation_id="busy") as one:
-        await say(one, "Good morning. How ")
-        await heard(one, MORNING)
+        await append_text(one, "Good morning. How ")
+        await events_until(one, MORNING)
         async with session(service, client_id="dan", conversation_id="busy") as two:
-            await say(two, "Hello.")
+            await append_text(two, "Hello.")
             frames = await close(two)
     [error] = [frame["error"] for frame in frames if frame["type"] == "error"]
     assert error["code"] == "conversation_already_has_active_response"
 
 
-async def test_as_much_as_one_likes_is_translated_in_parts_of_bounded_length(service: Running) -> None:
+async def test_as_much_as_one_likes_is_translated_in_parts_of_bounded_length(
+    service: InProcessService,
+) -> None:
     """More text than a source may have comes faster than it is read, by a chat model that answers each sentence at once."""
     sentence = "word " * 79 + "end. "
     async with session(service, model="chat", client_id="eve", conversation_id="long") as socket:
-        await say(socket, *(sentence * 20 for _ in range(4)))
-        await heard(socket, " ".join([REPLY] * 80))
-        await say(socket, *(sentence for _ in range(20)))
+        await append_text(socket, *(sentence * 20 for _ in range(4)))
+        await events_until(socket, " ".join([REPLY] * 80))
+        await append_text(socket, *(sentence for _ in range(20)))
         frames = await close(socket)
     async with service.socket({"client_id": "eve"}) as other:
         page = await other.ask(type="history", conversation_id="long")
     assert {frame["type"] for frame in frames} == {"session.output_transcript.delta", "session.closed"}
-    assert told(frames) == f" {REPLY}" * 20
+    assert transcript(frames) == f" {REPLY}" * 20
     sources = [one["content"] for one in page["messages"] if one["role"] == "user"]
     assert "".join(sources) == sentence * 100
     assert [len(source) for source in sources] == [24_399, 15_601]

@@ -21,7 +21,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Step, Thought
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 ONE = '[[upstream]]\nname = "one"\nurl = "http://h/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
@@ -42,7 +42,7 @@ async def server() -> AsyncIterator[UpstreamServer]:
 
 
 @pytest.fixture
-async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[Running]:
+async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[InProcessService]:
     """A service over that server."""
     text = ONE.replace("http://h/v1", server.url).replace('"m"', '"model"')
     settings = named_by(tmp_path, text)
@@ -55,7 +55,7 @@ async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[Runni
         yield service
 
 
-async def test_a_reply_of_an_upstream_comes_over_the_socket(running: Running) -> None:
+async def test_a_reply_of_an_upstream_comes_over_the_socket(running: InProcessService) -> None:
     async with running.socket() as socket:
         assert socket.ready["model"] == "model"
         await socket.send(type="send", client_msg_id="1", content="hello")
@@ -66,7 +66,7 @@ async def test_a_reply_of_an_upstream_comes_over_the_socket(running: Running) ->
 
 
 async def test_a_cancel_from_the_socket_closes_the_upstreams_stream(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(("word ",), endless=True)]
     async with running.socket() as socket:
@@ -83,7 +83,7 @@ async def test_a_cancel_from_the_socket_closes_the_upstreams_stream(
 
 
 async def test_an_upstream_that_fails_before_the_first_token_is_asked_once_more(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(status=500, error="oops")]
     async with running.socket() as socket:
@@ -94,7 +94,7 @@ async def test_an_upstream_that_fails_before_the_first_token_is_asked_once_more(
 
 
 async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(status=400, error={"message": "maximum context length is 8 tokens"})]
     async with running.socket() as socket:
@@ -104,7 +104,7 @@ async def test_a_prompt_that_is_too_long_after_all_is_told_as_such(
 
 
 async def test_an_upstream_that_turns_messages_away_sheds_them(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     """It is no failure: the client is told when to try again. Until then it is refused before anything is accepted."""
     server.answers = [Answer(status=429, error="busy", headers={"Retry-After": "100"})]
@@ -121,7 +121,7 @@ async def test_an_upstream_that_turns_messages_away_sheds_them(
 
 
 async def test_what_an_upstream_does_not_take_is_refused_by_its_name(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     async with running.socket() as socket:
         await socket.send(type="send", client_msg_id="1", content="hello", params={"top_k": 5})
@@ -133,7 +133,9 @@ async def test_what_an_upstream_does_not_take_is_refused_by_its_name(
     assert len(server.bodies) == 1
 
 
-async def test_the_openai_door_says_both_in_its_own_words(running: Running, server: UpstreamServer) -> None:
+async def test_the_openai_door_says_both_in_its_own_words(
+    running: InProcessService, server: UpstreamServer
+) -> None:
     server.answers = [Answer(status=503, error="busy", headers={"Retry-After": "7"})]
     async with httpx.AsyncClient(base_url=running.url) as client:
         asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
@@ -165,8 +167,8 @@ async def test_another_upstream_that_serves_instead_is_told_before_any_text(
             async with running.socket() as socket:
                 await socket.send(type="send", client_msg_id="2", content="hello")
                 *events, done = await socket.until("done")
-    told = [event.get("state") or event["type"] for event in events]
-    assert told.index("fallback") < told.index("delta")
+    reported = [event.get("state") or event["type"] for event in events]
+    assert reported.index("fallback") < reported.index("delta")
     assert done["reason"] == "stop"
 
 
@@ -206,7 +208,7 @@ async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) ->
                 tmp_path / "outer", cast("ScriptedEngine", engine), upstreams=settings.upstreams
             ) as outer,
         ):
-            told = []
+            reported = []
             for service in (inner, outer):
                 inner.engine.script("Grüß Gott 👍!")
                 async with httpx.AsyncClient(base_url=service.url) as client:
@@ -214,9 +216,9 @@ async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) ->
                         "/v1/chat/completions", json=asked | {"model": "midstream-demo"}
                     )
                 (choice,) = answer.json()["choices"]
-                told.append((choice["message"]["content"], choice["logprobs"]))
-    assert told[0] == told[1]
-    content = told[1][1]["content"]
+                reported.append((choice["message"]["content"], choice["logprobs"]))
+    assert reported[0] == reported[1]
+    content = reported[1][1]["content"]
     assert [one["token"] for one in content] == ["Grüß", " Gott", " 👍!"]
     assert all(one["top_logprobs"] for one in content)
 
@@ -237,7 +239,7 @@ CALLED = [
 
 
 @asynccontextmanager
-async def behind_another(folder: Path) -> AsyncIterator[tuple[Running, Running]]:
+async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService, InProcessService]]:
     """A service, and one in front of it, whose replies it makes."""
     async with serving(folder / "inner") as inner:
         text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
@@ -265,8 +267,8 @@ async def behind_another(folder: Path) -> AsyncIterator[tuple[Running, Running]]
 async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
     path: str, asked: dict[str, Any], script: list[Step], tmp_path: Path
 ) -> None:
-    async with behind_another(tmp_path) as (inner, outer):
-        told = []
+    async with chained_services(tmp_path) as (inner, outer):
+        reported = []
         for service in (inner, outer):
             inner.engine.script(script)
             async with httpx.AsyncClient(base_url=service.url) as client:
@@ -275,9 +277,9 @@ async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
                 )
             assert answer.status_code == 200, answer.text
             (choice,) = answer.json()["choices"]
-            told.append((choice, answer.json()["usage"]["completion_tokens"]))
+            reported.append((choice, answer.json()["usage"]["completion_tokens"]))
         direct, through = inner.engine.requests
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
     assert through.messages == direct.messages
     ours = (
         msgspec.structs.replace(through.spec, template={}) if asked.get("reasoning_effort") else through.spec
@@ -287,7 +289,7 @@ async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
 
 
 async def test_what_an_upstream_can_not_follow_is_refused_by_name(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     hello = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
     async with httpx.AsyncClient(base_url=f"{running.url}/v1") as client:
@@ -303,7 +305,7 @@ async def test_what_an_upstream_can_not_follow_is_refused_by_name(
 
 
 async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
-    running: Running, server: UpstreamServer
+    running: InProcessService, server: UpstreamServer
 ) -> None:
     asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}], "logprobs": True}
     async with httpx.AsyncClient(base_url=running.url) as client:

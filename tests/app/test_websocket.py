@@ -9,8 +9,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.in_process import Running, Socket, serving
-from tests.chaos.thin_socket import CLOSE, ThinSocket, framed
+from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.chaos.minimal_websocket import CLOSE, MinimalWebSocket, framed
 
 NO_TEXT = b"\xff\xfe"
 
@@ -21,10 +21,10 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def test_text_that_is_no_utf_8_closes_and_is_no_error_of_ours(
-    running: Running, caplog: pytest.LogCaptureFixture
+    running: InProcessService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = await ThinSocket.connect(("127.0.0.1", running.port))
-    await one.greet()
+    one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
+    await one.send_hello()
     await one.write(framed(NO_TEXT) + framed(NO_TEXT))
     opcode, payload = await one.read()
     one.close()
@@ -32,7 +32,7 @@ async def test_text_that_is_no_utf_8_closes_and_is_no_error_of_ours(
     assert warned(caplog) == []
 
 
-async def test_text_in_fragments_may_be_cut_within_a_character(running: Running) -> None:
+async def test_text_in_fragments_may_be_cut_within_a_character(running: InProcessService) -> None:
     async with running.socket() as socket:
         await socket.opened.send(['{"type":"ping","t":"', "é", '"}'])
         assert (await socket.next())["t"] == "é"
@@ -48,20 +48,20 @@ async def test_an_answer_in_place_of_a_handshake_is_no_error_of_ours(
 
 
 @pytest.mark.parametrize("words", [3_000, 100_000], ids=["in the kernel", "in the server too"])
-async def test_a_peer_that_stopped_reading_is_reset(words: int, running: Running) -> None:
+async def test_a_peer_that_stopped_reading_is_reset(words: int, running: InProcessService) -> None:
     """A close would wait for the peer, and the kernel would keep what it has not read."""
     config = running.service._server.config
     config.ws_ping_interval = config.ws_ping_timeout = 0.1
     running.engine.script(["word " * words])
-    one = await ThinSocket.connect(("127.0.0.1", running.port), receive_buffer=4096)
-    await one.greet()
+    one = await MinimalWebSocket.connect(("127.0.0.1", running.port), receive_buffer=4096)
+    await one.send_hello()
     await one.put(type="send", client_msg_id="m", content="Go.")
     await one.until_over(within_s=10)
-    await running.service._presence._registry.emptied()
+    await running.service._lifecycle._manager.emptied()
     one.close()
 
 
-async def test_a_large_message_comes_whole(running: Running) -> None:
+async def test_a_large_message_comes_whole(running: InProcessService) -> None:
     async with running.socket() as socket:
         content = "x" * 30_000
         await socket.send(type="send", client_msg_id="m", content=content)

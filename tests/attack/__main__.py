@@ -10,11 +10,11 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.attack.conduct import Plan, conduct
-from tests.attack.ground import ATTACKERS
 from tests.attack.registry import ATTACKS
 from tests.attack.report import encode
+from tests.attack.runner import Plan, run_attacks
 from tests.attack.table import listed, markdown, put_between, table
+from tests.attack.target import ATTACKERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "bench" / "attack.json"
@@ -35,7 +35,7 @@ def main() -> int:
         attackers=tuple(options.attackers),
         seconds=options.seconds,
     )
-    report = conduct(plan, say=lambda line: print(line, file=sys.stderr, flush=True))
+    report = run_attacks(plan, say=lambda line: print(line, file=sys.stderr, flush=True))
     print(f"\n{table(report)}")
     print(f"{report.took_s:.0f} s. Times are of those calm; ! is beyond what is asked for.")
     if options.out:

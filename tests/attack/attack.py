@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.attack.attacker import Attacker
+    from tests.attack.client import Attacker
 
 KB = 1024
 MB = 1024 * KB
 
 
-class Ground(StrEnum):
+class TargetKind(StrEnum):
     """The kind of server that is attacked."""
 
     SCRIPTED = "scripted"
@@ -51,7 +51,7 @@ class Attack:
     run: Callable[[Attacker], Awaitable[None]]
     sockets: int = 1
     together: bool = False
-    ground: Ground = Ground.SCRIPTED
+    ground: TargetKind = TargetKind.SCRIPTED
     cost: Cost = Cost.SOCKET
     warm: Callable[[], object] | None = None
     prepare: Callable[[Attacker], Awaitable[str]] | None = None

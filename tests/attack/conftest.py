@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.attack.ground import Places
+from tests.attack.target import Targets
 
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[Places]:
+def targets() -> Iterator[Targets]:
     """Servers that are started when a test asks for them."""
-    with closing(Places()) as made:
+    with closing(Targets()) as made:
         yield made

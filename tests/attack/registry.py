@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from tests.attack.attack import Attack, Ground
+from tests.attack.attack import Attack, TargetKind
 from tests.attack.families import (
+    admin,
+    all_endpoints,
+    audio,
+    baseline,
     bodies,
     credentials,
-    doors,
-    every,
     frames,
-    kept,
-    larger,
-    lists,
-    nobody,
-    operators,
-    readers,
-    recordings,
+    large_messages,
+    searches_and_links,
     sessions,
+    slow_readers,
     sockets,
-    sound,
+    stored_state,
     tools,
     turns,
+    uploads,
+    vendor_apis,
 )
 
 FAMILIES = (
-    *(nobody, frames, sockets, turns, readers, lists, bodies, doors, every, kept, sessions, larger),
-    *(tools, credentials, operators, sound, recordings),
+    *(
+        baseline,
+        frames,
+        sockets,
+        turns,
+        slow_readers,
+        searches_and_links,
+        bodies,
+        vendor_apis,
+        all_endpoints,
+        stored_state,
+        sessions,
+        large_messages,
+    ),
+    *(tools, credentials, admin, audio, uploads),
 )
 FIRST_SEEN = (
     "empty-fragments",
@@ -40,7 +53,7 @@ FIRST_SEEN = (
 """The eight attacks that a review found before there were guards."""
 
 _BY_GROUND = sorted(
-    (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(Ground).index(one.ground)
+    (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(TargetKind).index(one.ground)
 )
 """The attacks, grouped by server: a server is ended once all attacks on it are done."""
 

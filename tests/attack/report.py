@@ -7,10 +7,10 @@ from collections import Counter
 import msgspec
 
 from tests.attack.attack import KB, MB, Cost
-from tests.attack.neighbours import Noticed
-from tests.bench.engine.findings import Failure
-from tests.bench.figures import percentile
+from tests.attack.bystanders import Latencies
+from tests.bench.engine.report import Failure
 from tests.bench.machine import Machine
+from tests.bench.statistics import percentile
 
 GAP_TIMES = 1.5
 PING_MS = 50.0
@@ -123,7 +123,7 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.failures and all(trial.met for trial in self.trials)
 
 
-def figures(noticed: Noticed) -> Figures:
+def figures(noticed: Latencies) -> Figures:
     """Return the figures of the observations."""
 
     def ms(times: list[float], share: float) -> float | None:

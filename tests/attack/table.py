@@ -88,7 +88,7 @@ def _cell(mark: Mark, miss: str) -> str:
     return shown if mark.met else miss.format(shown)
 
 
-def line(trial: Trial) -> str:
+def progress_line(trial: Trial) -> str:
     """Return a line of progress: the figures, and the server's answers to the attackers."""
     cells = (
         f"{title} {cell}" for title, cell in zip(HEADING[2:], _row(trial, "{}" + MISSED)[2:], strict=True)

@@ -6,10 +6,10 @@ import pytest
 
 from connections.limits.limiters import LARGE_BODIES
 from tests.attack.attack import MB
-from tests.attack.attacker import Outcome
-from tests.attack.ground import Places
-from tests.attack.raiding import MOMENT_S, OWN_BYTES, SECONDS, raid
+from tests.attack.client import Outcome
+from tests.attack.in_test import MOMENT_S, OWN_BYTES, SECONDS, run_attack
 from tests.attack.registry import ATTACKS
+from tests.attack.target import Targets
 
 SHED = (
     "error overloaded",
@@ -30,75 +30,77 @@ def sheds(seen: Outcome) -> bool:
     return any(word in seen.told for word in SHED)
 
 
-async def test_a_message_of_many_fragments_ends_its_connection(places: Places) -> None:
+async def test_a_message_of_many_fragments_ends_its_connection(targets: Targets) -> None:
     """At most 64 fragments a message."""
-    seen = await raid("empty-fragments", places, enough=lambda seen: seen.told.get("closed 1008", 0) >= 2)
+    seen = await run_attack(
+        "empty-fragments", targets, enough=lambda seen: seen.told.get("closed 1008", 0) >= 2
+    )
     assert seen.grown_bytes <= OWN_BYTES
 
 
 @pytest.mark.parametrize("name", ["unread-pongs", "echoed-pings"])
-async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, places: Places) -> None:
+async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, targets: Targets) -> None:
     """What the kernel holds both ways is all that such a peer can send."""
-    seen = await raid(name, places)
+    seen = await run_attack(name, targets)
     assert seen.outcome.sent_bytes <= 8 * MB * seen.outcome.opened
     assert seen.grown_bytes <= OWN_BYTES
 
 
-async def test_frames_have_a_budget(places: Places) -> None:
+async def test_frames_have_a_budget(targets: Targets) -> None:
     """Reads and pings, too: whoever sends 500 a second is told so, ended, or read more slowly."""
-    seen = await raid("reads-and-pings", places)
+    seen = await run_attack("reads-and-pings", targets)
     told = seen.outcome.told
     most = ATTACKS["reads-and-pings"].sockets * SECONDS * 300
     assert {"closed 1008", "error rate_limited"} & set(told) or sum(told.values()) <= most, told
 
 
-async def test_messages_are_shed_before_the_store_is_asked(places: Places) -> None:
-    seen = await raid("send-flood", places, enough=sheds)
+async def test_messages_are_shed_before_the_store_is_asked(targets: Targets) -> None:
+    seen = await run_attack("send-flood", targets, enough=sheds)
     assert "error store_unavailable" not in seen.outcome.told
 
 
-async def test_pipelined_requests_wait_in_the_kernel(places: Places) -> None:
-    seen = await raid("pipelined-requests", places)
+async def test_pipelined_requests_wait_in_the_kernel(targets: Targets) -> None:
+    seen = await run_attack("pipelined-requests", targets)
     assert seen.grown_bytes <= OWN_BYTES
 
 
-async def test_one_client_has_a_share_of_the_turns(places: Places) -> None:
+async def test_one_client_has_a_share_of_the_turns(targets: Targets) -> None:
     """At most half, however many there are; others are admitted meanwhile."""
-    seen = await raid("all-turns", places, enough=sheds)
+    seen = await run_attack("all-turns", targets, enough=sheds)
     assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
 
 
-async def test_an_address_has_a_share_whatever_its_clients_are_called(places: Places) -> None:
-    seen = await raid("many-clients", places, enough=sheds)
+async def test_an_address_has_a_share_whatever_its_clients_are_called(targets: Targets) -> None:
+    seen = await run_attack("many-clients", targets, enough=sheds)
     assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
 
 
-async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(places: Places) -> None:
-    seen = await raid("unread-history", places, attackers=4)
+async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(targets: Targets) -> None:
+    seen = await run_attack("unread-history", targets, attackers=4)
     assert seen.grown_bytes <= OWN_BYTES + READS * MB
 
 
-async def test_what_is_too_long_to_tell_is_not_read(places: Places) -> None:
+async def test_what_is_too_long_to_tell_is_not_read(targets: Targets) -> None:
     """A resume from the oldest seq fetches nothing of a long conversation but where it stands."""
-    seen = await raid("oldest-seq", places, attackers=4)
+    seen = await run_attack("oldest-seq", targets, attackers=4)
     assert seen.peak_bytes <= OWN_BYTES // 2
 
 
-async def test_a_handshake_of_too_many_headers_is_answered(places: Places) -> None:
+async def test_a_handshake_of_too_many_headers_is_answered(targets: Targets) -> None:
     """By words, and by its end."""
-    await raid("long-heads", places, at_least_s=MOMENT_S, enough=lambda seen: "HTTP 431" in seen.told)
+    await run_attack("long-heads", targets, at_least_s=MOMENT_S, enough=lambda seen: "HTTP 431" in seen.told)
 
 
 @pytest.mark.parametrize(("name", "told"), [("read-chains", "HTTP 200"), ("long-chains", "HTTP 400")])
 async def test_of_a_long_chain_of_responses_no_more_is_read_than_is_asked_for(
-    name: str, told: str, places: Places
+    name: str, told: str, targets: Targets
 ) -> None:
     """Who reads a response reads nothing before it; who goes on from it what a request could bring."""
-    seen = await raid(name, places, enough=lambda seen: seen.told.get(told, 0) >= 10)
+    seen = await run_attack(name, targets, enough=lambda seen: seen.told.get(told, 0) >= 10)
     assert seen.peak_bytes <= OWN_BYTES // 2 + (READS * MB if name == "long-chains" else 0)
 
 
-async def test_large_items_come_a_few_at_a_time(places: Places) -> None:
+async def test_large_items_come_a_few_at_a_time(targets: Targets) -> None:
     """Those of all attackers have twelve places, until their images are on their way to the store."""
-    seen = await raid("large-items", places, attackers=20)
+    seen = await run_attack("large-items", targets, attackers=20)
     assert seen.peak_bytes <= OWN_BYTES + LARGE_BODIES * 6 * MB

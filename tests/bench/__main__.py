@@ -14,19 +14,19 @@ import msgspec
 
 from app.settings import DEMO_MODEL
 from engine.model.devices import choose_device, choose_dtype
-from tests.bench.contenders import CONTENDERS, Contender
-from tests.bench.doors import doors
-from tests.bench.engine.conduct import conduct
-from tests.bench.engine.crew import assembled
-from tests.bench.engine.findings import Figure
+from tests.bench.endpoints import measure_endpoints
 from tests.bench.engine.plan import FULL as FULL_PLAN
 from tests.bench.engine.plan import QUICK as QUICK_PLAN
+from tests.bench.engine.report import Figure
+from tests.bench.engine.runner import run_measurements
 from tests.bench.engine.shapes import SMALL, TINY
 from tests.bench.engine.table import table as engine_table
+from tests.bench.engine.worker_pool import assembled
 from tests.bench.machine import this_machine
 from tests.bench.report import DEMO_TITLE, Report, encode, medians_of
+from tests.bench.rounds import Setup, rounds
+from tests.bench.servers import CONTENDERS, Contender
 from tests.bench.table import table
-from tests.bench.turns import Setup, rounds
 from tests.bench.workload import FULL, QUICK
 
 DOORS = "doors"
@@ -85,7 +85,7 @@ def _engine_share(options: argparse.Namespace) -> int:
         QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
     )
     with assembled() as crew:
-        report = conduct(plan, {Figure.SOCKETS}, crew, say=partial(print, flush=True))
+        report = run_measurements(plan, {Figure.SOCKETS}, crew, say=partial(print, flush=True))
     print(f"\n{engine_table(report)}")
     return 1 if report.failures else 0
 
@@ -115,7 +115,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
         say = partial(print, flush=True)
         turns = rounds(contenders, workload, setup, say=say)
         of_doors = (
-            doors(CONTENDERS[0], workload, msgspec.structs.asdict(setup), say=say)
+            measure_endpoints(CONTENDERS[0], workload, msgspec.structs.asdict(setup), say=say)
             if DOORS in options.only
             else None
         )
@@ -140,7 +140,7 @@ def _write(report: Report, folder: Path) -> None:
     file.write_bytes(encode(report))
     print(f"Written: {file}")
     if report.titles:
-        from tests.bench.picture import draw  # noqa: PLC0415 - matplotlib is slow to load and only drawing needs it
+        from tests.bench.chart import draw  # noqa: PLC0415 - matplotlib is slow to load and only drawing needs it
 
         draw(report, folder / "bench.png")
         print(f"Written: {folder / 'bench.png'}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.figures import Figures
 from tests.bench.machine import this_machine
 from tests.bench.report import Report, Turn, medians_of
+from tests.bench.statistics import Figures
 from tests.bench.workload import QUICK
 
 TURNS = (

@@ -88,10 +88,10 @@ async def measured(server: ServerProcess, drive: Callable[[Client, float], Await
         reading = [asyncio.create_task(client.read()) for client in clients]
         until = monotonic() + SECONDS
         await asyncio.gather(*(drive(client, until) for client in clients))
-        told = Counter(answers)
+        reported = Counter(answers)
         for task in reading:
             task.cancel()
-    return told
+    return reported
 
 
 async def measure(server: ServerProcess) -> None:

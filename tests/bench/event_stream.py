@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tests.bench.peer import Heard, Kind, ServerMisbehaved
+from tests.bench.client import ClientEvent, Kind, ServerMisbehaved
 
 
 class Delta(msgspec.Struct):
@@ -45,23 +45,23 @@ _decode = msgspec.json.Decoder(Chunk).decode
 class EventStream:
     """Splits the body of a response at its blank lines. The end is the usage, or else `[DONE]`."""
 
-    def __init__(self, hear: Callable[[bytes], Heard | None] | None = None) -> None:
-        """`hear`: parses the events of another door than chat completions."""
-        self._hear = hear
+    def __init__(self, receive: Callable[[bytes], ClientEvent | None] | None = None) -> None:
+        """`receive`: parses the events of another door than chat completions."""
+        self._hear = receive
         self._rest = b""
         self._ended = False
 
-    def feed(self, body: bytes) -> list[Heard]:
+    def feed(self, body: bytes) -> list[ClientEvent]:
         """Take bytes and return the complete events. Raises ServerMisbehaved if an event is an error."""
         *events, self._rest = (self._rest + body).split(b"\n\n")
-        return [heard for event in events if (heard := self._heard(event)) is not None]
+        return [received for event in events if (received := self._heard(event)) is not None]
 
-    def _heard(self, event: bytes) -> Heard | None:
+    def _heard(self, event: bytes) -> ClientEvent | None:
         line = event.strip().rpartition(b"\n")[2].removeprefix(b"data:").strip()
         if not line:
             return None
         if line == b"[DONE]":
-            return None if self._ended or self._hear is not None else Heard(Kind.END)
+            return None if self._ended or self._hear is not None else ClientEvent(Kind.END)
         if self._hear is not None:
             return self._hear(line)
         chunk = _decode(line)
@@ -69,7 +69,7 @@ class EventStream:
             raise ServerMisbehaved(str(chunk.error))
         if chunk.usage is not None:
             self._ended = True
-            return Heard(Kind.END, chunk.usage.completion_tokens)
+            return ClientEvent(Kind.END, chunk.usage.completion_tokens)
         if any(choice.delta.content for choice in chunk.choices):
-            return Heard(Kind.TEXT)
+            return ClientEvent(Kind.TEXT)
         return None

@@ -23,19 +23,19 @@ from redis.asyncio import Redis
 from engine.scripted.engine import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.compacting import Compaction
+from sessions.store.history.compaction import Compaction
 from sessions.store.history.keys import Keys, now_ms
 from sessions.turn.policy import Policy
-from tests.bench.engine.findings import Failure, Measured
+from tests.bench.engine.report import Failure, Measured
 from tests.bench.engine.table import table
-from tests.bench.figures import percentile
 from tests.bench.machine import Machine, this_machine
+from tests.bench.statistics import percentile
 from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
+from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.chaos.store_server import store_server
-from tests.chaos.thin_socket import ThinSocket
 from tests.server_process import serving
-from tests.sessions.chat import Chat
+from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
 
 RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "many.json"
@@ -75,7 +75,7 @@ FULL = Scale(stored=100_000, listed=10_000, live=1_000, exchanges=5, samples=300
 QUICK = Scale(stored=500, listed=100, live=10, exchanges=2, samples=5)
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Measurement(msgspec.Struct, frozen=True):
     """One measurement. `took_s`: by request, the seconds of each answer."""
 
     gateway_bytes: int
@@ -132,10 +132,12 @@ async def measure(scale: Scale) -> ManyReport:
                     copies = await _template(client, scale)
                     await _plant(client, copies, Owner("anonymous", PROBE), scale.samples)
 
-                    async def look(lister: str = PROBE) -> Seen:
+                    async def look(lister: str = PROBE) -> Measurement:
                         await asyncio.sleep(SETTLE_S)
                         used = (await client.info("memory"))["used_memory"]
-                        return Seen(resident_bytes(pid), used, await _times(server.port, scale, lister))
+                        return Measurement(
+                            resident_bytes(pid), used, await _times(server.port, scale, lister)
+                        )
 
                     await look()  # the first one warms up
                     before = await look()
@@ -161,7 +163,7 @@ async def _template(client: Redis, scale: Scale) -> tuple[bytes, bytes | None]:
             await chat.exchange(
                 f"Question {number}: what comes next, and why does it?", REPLY, client_msg_id=f"m{number}"
             )
-        await chat.quiet()
+        await chat.wait_idle()
         for name in await client.keys("ms:compaction:*"):
             await client.zadd(name, dict.fromkeys(await client.zrange(name, 0, -1), 1))
         await Compaction(client, ttl_s=TTL_S, window_s=0).compact()
@@ -223,18 +225,18 @@ async def _tasks() -> AsyncIterator[list[asyncio.Task[None]]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _follow(port: int, number: int) -> ThinSocket:
-    one = await ThinSocket.connect(("127.0.0.1", port))
-    await one.greet(client_id=_owner(number).client_id)
-    await _ask(one, type="history", conversation_id="c0")
+async def _follow(port: int, number: int) -> MinimalWebSocket:
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
+    await one.send_hello(client_id=_owner(number).client_id)
+    await _request(one, type="history", conversation_id="c0")
     tokens = 1 if number % WRITTEN else WORDS
     message = {"conversation_id": "c0", "client_msg_id": "new", "content": "Go on."}
-    answer = await _ask(one, type="send", **message, params={"max_new_tokens": tokens})
+    answer = await _request(one, type="send", **message, params={"max_new_tokens": tokens})
     assert answer["type"] == "accepted", answer
     return one
 
 
-async def _read(one: ThinSocket) -> None:
+async def _read(one: MinimalWebSocket) -> None:
     try:
         while True:
             await one.get()
@@ -249,35 +251,35 @@ async def _times(port: int, scale: Scale, lister: str) -> dict[str, list[float]]
     took: dict[str, list[float]] = {}
 
     async def timed(name: str, asked: Awaitable[T]) -> T:
-        begun = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         answer = await asked
-        took.setdefault(name, []).append(asyncio.get_running_loop().time() - begun)
+        took.setdefault(name, []).append(asyncio.get_running_loop().time() - started)
         return answer
 
     for number in range(scale.samples):
         (await timed("hello", _greeted(port, PROBE))).close()
-        await timed("conversations", _ask(reader, type="conversations", limit=50))
-        await timed("history", _ask(probe, type="history", conversation_id=f"c{number}"))
+        await timed("conversations", _request(reader, type="conversations", limit=50))
+        await timed("history", _request(probe, type="history", conversation_id=f"c{number}"))
         await timed("accepted", _send(probe, f"c{number}"))
     for one in (reader, probe):
         one.close()
     return took
 
 
-async def _greeted(port: int, client_id: str) -> ThinSocket:
-    one = await ThinSocket.connect(("127.0.0.1", port))
-    await one.greet(client_id=client_id)
+async def _greeted(port: int, client_id: str) -> MinimalWebSocket:
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
+    await one.send_hello(client_id=client_id)
     return one
 
 
-async def _send(one: ThinSocket, conversation_id: str) -> dict[str, Any]:
+async def _send(one: MinimalWebSocket, conversation_id: str) -> dict[str, Any]:
     message = {"conversation_id": conversation_id, "client_msg_id": f"at {now_ms()}", "content": "Go on."}
-    answer = await _ask(one, type="send", **message, params={"max_new_tokens": 1})
+    answer = await _request(one, type="send", **message, params={"max_new_tokens": 1})
     assert answer["type"] == "accepted", answer
     return answer
 
 
-async def _ask(one: ThinSocket, **frame: Any) -> dict[str, Any]:
+async def _request(one: MinimalWebSocket, **frame: Any) -> dict[str, Any]:
     """Send a frame; return its answer."""
     await one.put(**frame, ref="asked")
     while (answer := await one.get()).get("ref") != "asked":
@@ -285,7 +287,9 @@ async def _ask(one: ThinSocket, **frame: Any) -> dict[str, Any]:
     return answer
 
 
-def _findings(scale: Scale, before: Seen, stored: Seen, live: Seen) -> Iterator[Measured]:
+def _findings(
+    scale: Scale, before: Measurement, stored: Measurement, live: Measurement
+) -> Iterator[Measured]:
     looks = {
         f"{scale.samples} stored": before,
         f"{scale.stored:,} stored": stored,

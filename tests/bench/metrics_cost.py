@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from engine.durations import Durations
 from engine.messages import Chunk
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 TIMES = 400_000
 TRIES = 5
@@ -27,7 +27,7 @@ def _measured() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "a duration, with the clock", lambda: durations.observe(monotonic() - made_at)
     library = Histogram("seconds", "Of the library.", registry=CollectorRegistry())
     yield "the library's histogram", lambda: library.observe(0.004)
-    stream, chunk = ReplyStream("r", lambda _: None), Chunk("r", "x", 1)
+    stream, chunk = Streamer("r", lambda _: None), Chunk("r", "x", 1)
 
     def through() -> None:
         stream.put_nowait(chunk, made_at)

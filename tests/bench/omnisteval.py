@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.lagging import Told
+from tests.bench.translation_lag import EmissionTimes
 
 OMNISTEVAL = "omnisteval==0.1.10"
 CACHE = Path(".cache/omnisteval")
@@ -44,7 +44,7 @@ def install() -> None:
     subprocess.run([CACHE / "bin" / "python", "-m", "pip", "install", "-q", OMNISTEVAL], check=True)
 
 
-def score(folder: Path, told: Sequence[Told], sentences: Sequence[Sequence[Sentence]]) -> Scores:
+def score(folder: Path, told: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]) -> Scores:
     """Score documents against their sentences, by characters; the files stay. Raises CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, told, sentences)
@@ -73,7 +73,7 @@ def read(report: str) -> Scores:
     return Scores(found["LongYAAL (CU)"], found["LongYAAL (CA)"], found["chrF"])
 
 
-def _write(folder: Path, told: Sequence[Told], sentences: Sequence[Sequence[Sentence]]) -> None:
+def _write(folder: Path, told: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]) -> None:
     """Return a time for each character that is not a blank."""
     lines, segments, references = [], [], []
     for number, (one, of) in enumerate(zip(told, sentences, strict=True)):

@@ -9,7 +9,7 @@ import msgspec
 from tests.bench.workload import PROMPT
 
 
-class Door(StrEnum):
+class ServerApi(StrEnum):
     """How a server is spoken to."""
 
     WEBSOCKET = "websocket"
@@ -46,7 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     measure: Measure
-    door: Door
+    door: ServerApi
     url: str
     model: str
     pid: int

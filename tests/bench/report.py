@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.bench.figures import Figures, medians
 from tests.bench.machine import Machine
+from tests.bench.statistics import Figures, medians
 from tests.bench.workload import Workload
 
 DEMO_TITLE = "The bundled demo model"
@@ -24,7 +24,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
 
 
-class DoorFigures(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Medians of one door at one level over the rounds. `…_share`: ratio to the native door in the same round."""
 
     tokens_per_s: float
@@ -33,10 +33,10 @@ class DoorFigures(msgspec.Struct, frozen=True, kw_only=True):
     first_token_share: float
 
 
-class Doors(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointResults(msgspec.Struct, frozen=True, kw_only=True):
     """Doors by the number of clients and by name; `failure` says why some rounds are missing."""
 
-    levels: dict[int, dict[str, DoorFigures]]
+    levels: dict[int, dict[str, EndpointFigures]]
     failure: str | None = None
 
 
@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
     medians: dict[str, dict[int, Figures]]
     model: str = DEMO_TITLE
-    doors: Doors | None = None
+    doors: EndpointResults | None = None
 
     @property
     def is_whole(self) -> bool:

@@ -20,12 +20,12 @@ from redis.asyncio import Redis
 from engine.scripted.engine import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.compacting import Compaction
+from sessions.store.history.compaction import Compaction
 from sessions.store.history.keys import Keys
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy
-from tests.sessions.chat import Chat
+from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
 
 OWNER = Owner("key:somebody", "00112233445566778899aabbccddeeff")
@@ -99,13 +99,13 @@ async def cost(store: Redis, *, exchanges: int, tokens: int) -> Cost:
     text = 0
     async with sessions.running(alone=True):
         for number in range(exchanges):
-            asked = f"Question {number}: what comes next, and why does it?"
+            requested = f"Question {number}: what comes next, and why does it?"
             reply = [f" {words.choice(_WORDS)}" for _ in range(tokens)]
-            text += len(asked.encode()) + len("".join(reply).encode())
+            text += len(requested.encode()) + len("".join(reply).encode())
             engine.script(reply)
-            await chat.running(asked, "".join(reply), client_msg_id=f"{words.getrandbits(128):032x}")
+            await chat.running(requested, "".join(reply), client_msg_id=f"{words.getrandbits(128):032x}")
             engine.step()
-            await chat.quiet()
+            await chat.wait_idle()
             chat.reader.events.clear()
         before = await _bytes(store, chat.keys)
         await store.zadd(await _list(store), {chat.keys.conversation: 1})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.figures import Figures
-from tests.bench.report import Doors, Report
+from tests.bench.report import EndpointResults, Report
+from tests.bench.statistics import Figures
 
 ROWS = {
     "tokens_per_s": "tokens/s, all clients",
@@ -42,19 +42,19 @@ def table(report: Report) -> str:
     """Return the tables as text, a block for each number of clients: servers, then doors."""
     tables = [_aligned(list(_rows(report)))] if report.titles else []
     if report.doors and report.doors.levels:
-        tables.append(_aligned(list(_door_rows(report.doors))))
+        tables.append(_aligned(list(_endpoint_rows(report.doors))))
     return "\n\n".join(tables)
 
 
-def _door_rows(doors: Doors) -> Iterator[list[str]]:
+def _endpoint_rows(doors: EndpointResults) -> Iterator[list[str]]:
     for clients, by_door in doors.levels.items():
         yield [_clients(clients), *by_door]
         for name, title in DOOR_ROWS.items():
             values = [getattr(one, name) for one in by_door.values()]
-            yield [GAP + title, *(_door_cell(name, value) for value in values)]
+            yield [GAP + title, *(_endpoint_cell(name, value) for value in values)]
 
 
-def _door_cell(name: str, value: float) -> str:
+def _endpoint_cell(name: str, value: float) -> str:
     short = name.endswith("_share") and value < DOOR_TARGET
     return f"{number(value)} (short of {DOOR_TARGET})" if short else number(value)
 

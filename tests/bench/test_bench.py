@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bench.contenders import CONTENDERS, Contender, Place
+from tests.bench.client import ClientEvent, Kind, ServerMisbehaved
 from tests.bench.event_stream import EventStream
-from tests.bench.peer import Heard, Kind, ServerMisbehaved
-from tests.bench.report import DoorFigures, Doors, Report, decode, encode
-from tests.bench.silence import IDLE_S, WINDOW_S, Sample, silent_from
-from tests.bench.sse_peer import greedy_config
+from tests.bench.idle_detection import IDLE_S, WINDOW_S, Sample, silent_from
+from tests.bench.report import EndpointFigures, EndpointResults, Report, decode, encode
+from tests.bench.servers import CONTENDERS, Contender, ServerLocation
+from tests.bench.sse_client import greedy_config
 from tests.bench.table import TIMES, cell, number, table
 
 DEMO = Path(__file__).parents[2] / "demo_model" / "checkpoint"
@@ -58,8 +58,8 @@ def test_a_cell_without_a_figure_says_so_and_counts_of_steps_have_no_ratio() -> 
 def test_an_event_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
     ends = [0, *sorted(cuts), len(STREAM)]
     stream = EventStream()
-    heard = [one for begin, end in pairwise(ends) for one in stream.feed(STREAM[begin:end])]
-    assert heard == [Heard(Kind.TEXT), Heard(Kind.TEXT), Heard(Kind.END, 5)]
+    received = [one for begin, end in pairwise(ends) for one in stream.feed(STREAM[begin:end])]
+    assert received == [ClientEvent(Kind.TEXT), ClientEvent(Kind.TEXT), ClientEvent(Kind.END, 5)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_event_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
 )
 def test_a_stream_ends_once_wherever_its_tokens_are_told(usage: bytes, tokens: int) -> None:
     end = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}\n\n'
-    assert EventStream().feed(end + usage + b"data: [DONE]\n\n") == [Heard(Kind.END, tokens)]
+    assert EventStream().feed(end + usage + b"data: [DONE]\n\n") == [ClientEvent(Kind.END, tokens)]
 
 
 @pytest.mark.parametrize("error", ['"no more memory"', '{"message":"no more memory"}'])
@@ -77,12 +77,14 @@ def test_an_error_in_an_event_stream_is_raised(error: str) -> None:
 
 
 def test_a_door_that_falls_short_of_the_native_one_says_so(report: Report) -> None:
-    native = DoorFigures(tokens_per_s=100, first_token_ms=10, tokens_share=1, first_token_share=1)
-    other = DoorFigures(tokens_per_s=80, first_token_ms=10, tokens_share=0.8, first_token_share=1)
-    doors = Doors(levels={8: {"websocket": native, "chat": other}})
+    native = EndpointFigures(tokens_per_s=100, first_token_ms=10, tokens_share=1, first_token_share=1)
+    other = EndpointFigures(tokens_per_s=80, first_token_ms=10, tokens_share=0.8, first_token_share=1)
+    doors = EndpointResults(levels={8: {"websocket": native, "chat": other}})
     shown = table(msgspec.structs.replace(report, doors=doors))
     assert shown.count("short of") == 1
-    assert not msgspec.structs.replace(report, turns=(), doors=Doors(levels={}, failure="it ended")).is_whole
+    assert not msgspec.structs.replace(
+        report, turns=(), doors=EndpointResults(levels={}, failure="it ended")
+    ).is_whole
 
 
 def test_silence_begins_before_a_window_that_is_idle() -> None:
@@ -101,9 +103,9 @@ def test_no_silence_is_found_before_its_window_is_over() -> None:
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.name)
 def test_every_server_gets_the_same_model_device_and_dtype(contender: Contender) -> None:
-    place = Place(port=1234, folder="/none", model="/the/model", device="cpu", dtype="float32")
-    told = " ".join([*contender.command(place), *contender.environment(place).values()])
-    assert all(word in told for word in ("1234", "/the/model", "cpu", "float32"))
+    place = ServerLocation(port=1234, folder="/none", model="/the/model", device="cpu", dtype="float32")
+    reported = " ".join([*contender.command(place), *contender.environment(place).values()])
+    assert all(word in reported for word in ("1234", "/the/model", "cpu", "float32"))
 
 
 def test_greedy_replies_keep_the_models_own_end_tokens() -> None:

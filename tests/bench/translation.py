@@ -34,8 +34,8 @@ from demo_model.holdout import Split
 from demo_translator.pairs import Pair, sentence
 from sessions.interpreting.segments import next_segment
 from tests.bench import omnisteval
-from tests.bench.lagging import Screen, Told, Work, flicker, laal
 from tests.bench.machine import this_machine
+from tests.bench.translation_lag import EmissionTimes, Screen, Work, flicker, laal
 from tests.server_process import serving
 
 WORDS_PER_S = 3.0
@@ -83,8 +83,8 @@ class Document(msgspec.Struct, frozen=True):
     def timed(self, references: Sequence[str]) -> list[omnisteval.Sentence]:
         """Return the sentences, with the times of their words and their translations."""
         took = [len(one.split()) / WORDS_PER_S for one in self.sentences]
-        begun = [0.0, *accumulate(took)]
-        return [omnisteval.Sentence(*one) for one in zip(begun, took, references, strict=False)]
+        started = [0.0, *accumulate(took)]
+        return [omnisteval.Sentence(*one) for one in zip(started, took, references, strict=False)]
 
 
 class Offline(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Offline(msgspec.Struct, frozen=True):
     texts: list[str]
     work: Work
 
-    def told(self, document: Document) -> Told:
+    def told(self, document: Document) -> EmissionTimes:
         """Return the view of a reader who got each translation when its source was complete."""
         screen, shown = Screen(), ""
         for text, timed in zip(self.texts, document.timed(self.texts), strict=True):
@@ -111,37 +111,39 @@ def documents(count: int, *, seed: int = 19) -> list[Document]:
     ]
 
 
-async def spoken(document: Document, hear: Callable[[str], Awaitable[object]]) -> float:
+async def send_words(document: Document, receive: Callable[[str], Awaitable[object]]) -> float:
     """Send the words at their times; return the time of the start."""
-    begun = monotonic()
+    started = monotonic()
     for place, word in enumerate(document.words, 1):
-        await asyncio.sleep(max(0.0, begun + place / WORDS_PER_S - monotonic()))
-        await hear(word)
-    return begun
+        await asyncio.sleep(max(0.0, started + place / WORDS_PER_S - monotonic()))
+        await receive(word)
+    return started
 
 
-async def interpreted(client: midstream.Client, document: Document, name: str, **fields: Any) -> Told:
+async def interpreted(
+    client: midstream.Client, document: Document, name: str, **fields: Any
+) -> EmissionTimes:
     """Return a reader's view of a live translation."""
     place = {"conversation_id": name, "model": MODEL}
     interpretation = await client.interpret("zh", source="en", **place | fields)
-    screen, begun = Screen(), monotonic()
+    screen, started = Screen(), monotonic()
 
     async def read() -> Work:
         async for frame in client.follow(name):
             if frame["type"] == "delta":
                 delay = document.heard_ms(frame["src_off"])
-                screen.show(screen.text + frame["text"], delay=delay, elapsed=(monotonic() - begun) * 1000)
+                screen.show(screen.text + frame["text"], delay=delay, elapsed=(monotonic() - started) * 1000)
             elif frame["type"] == "done":
                 return Work.of(frame["usage"])
         return Work()
 
     reading = asyncio.create_task(read())
-    await spoken(document, interpretation.say)
+    await send_words(document, interpretation.say)
     await interpretation.say("", final=True)
     return screen.told(source_ms=document.source_ms, work=await reading)
 
 
-async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, Work]:
+async def translate_whole(client: midstream.Client, text: str, name: str) -> tuple[str, Work]:
     """A translation from scratch, and what it took."""
     reply = await client.send(
         text,
@@ -154,19 +156,19 @@ async def asked(client: midstream.Client, text: str, name: str) -> tuple[str, Wo
     return reply.text, Work.of(done["usage"])
 
 
-async def retranslated(client: midstream.Client, document: Document, name: str) -> Told:
+async def retranslated(client: midstream.Client, document: Document, name: str) -> EmissionTimes:
     """What a reader sees of a sentence that is translated anew with each word."""
-    screen, begun, work, source, settled, before = Screen(), monotonic(), Work(), "", 0, ""
+    screen, started, work, source, settled, before = Screen(), monotonic(), Work(), "", 0, ""
     for place, word in enumerate(document.words, 1):
-        await asyncio.sleep(max(0.0, begun + place / WORDS_PER_S - monotonic()))
+        await asyncio.sleep(max(0.0, started + place / WORDS_PER_S - monotonic()))
         source += word
         segment = next_segment(source, settled, final=place == len(document.words))
         if segment is None:
             continue
-        text, took = await asked(client, source[segment.start : segment.end], f"{name}:{place}")
+        text, took = await translate_whole(client, source[segment.start : segment.end], f"{name}:{place}")
         work += took
         shown = before + text
-        screen.show(shown, delay=place / WORDS_PER_S * 1000, elapsed=(monotonic() - begun) * 1000)
+        screen.show(shown, delay=place / WORDS_PER_S * 1000, elapsed=(monotonic() - started) * 1000)
         if segment.is_closed:
             settled, before = segment.end, shown
     return screen.told(source_ms=document.source_ms, work=work)
@@ -174,13 +176,15 @@ async def retranslated(client: midstream.Client, document: Document, name: str) 
 
 async def offline(client: midstream.Client, document: Document, name: str) -> Offline:
     """Return the translations of each sentence on its own."""
-    answers = [await asked(client, one, f"{name}:{place}") for place, one in enumerate(document.sentences)]
+    answers = [
+        await translate_whole(client, one, f"{name}:{place}") for place, one in enumerate(document.sentences)
+    ]
     return Offline([text for text, _ in answers], sum((took for _, took in answers), Work()))
 
 
 async def measured(
     url: str, many: Sequence[Document], ways: Sequence[str], *, at_once: int
-) -> tuple[list[Offline], dict[str, list[Told]], Counter[str]]:
+) -> tuple[list[Offline], dict[str, list[EmissionTimes]], Counter[str]]:
     """Return the offline translations, the views of each way, and the bounds that live documents met.
 
     Each live document has a connection of its own, as it has where people speak.
@@ -191,7 +195,7 @@ async def measured(
     before = bounds(url)
     for way in ways:
 
-        async def one(n: int, way: str = way) -> Told:
+        async def one(n: int, way: str = way) -> EmissionTimes:
             async with places, midstream.connect(url, features=["interpret"]) as client:
                 told_as, name = WAYS[way], f"{way}:{n}"
                 run = (
@@ -249,13 +253,17 @@ class Figures(msgspec.Struct, frozen=True):
         return [words for words, met in marks.items() if not met]
 
 
-def all_of(many: Sequence[Told | Offline]) -> Work:
+def all_of(many: Sequence[EmissionTimes | Offline]) -> Work:
     """What they took together."""
     return sum((one.work for one in many), Work())
 
 
 def figures(
-    folder: Path, many: Sequence[Document], told: Sequence[Told], references: Sequence[Offline], best: float
+    folder: Path,
+    many: Sequence[Document],
+    told: Sequence[EmissionTimes],
+    references: Sequence[Offline],
+    best: float,
 ) -> Figures:
     """Return the figures of one way. `best`: the chrF of the offline translation. Raises CalledProcessError."""
     known = [document.timed([pair.chinese for pair in document.pairs]) for document in many]

@@ -55,7 +55,7 @@ class ChatPage:
         await self.box.fill(text)
         await self.box.press("Enter")
 
-    async def begin_anew(self) -> None:
+    async def start_new_chat(self) -> None:
         """Shows an empty conversation."""
         await self.page.get_by_role("button", name="New conversation").click()
         await expect(self.replies).to_have_count(0)

@@ -19,8 +19,8 @@ from playwright.async_api import (
 
 from app.delivery import page_files
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import PAGE, Peer, shipped
-from tests.browser.peer import peer as make_peer
+from tests.browser.fake_server import PAGE, FakeServer, shipped
+from tests.browser.fake_server import peer as make_peer
 
 OPTIONS = [
     "--headless",
@@ -118,7 +118,7 @@ async def chat(context: BrowserContext) -> ChatPage:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def peer(context: BrowserContext) -> AsyncIterator[Peer]:
+async def peer(context: BrowserContext) -> AsyncIterator[FakeServer]:
     """The other side, where a test has to play it word by word.
 
     It outlives the pages: a connection that comes while asyncio closes a server is dropped unclosed, with a warning.

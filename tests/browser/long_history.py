@@ -7,7 +7,7 @@ from typing import Any
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Line, Peer
+from tests.browser.fake_server import FakeServer, PageConnection
 
 CONVERSATION = "old"
 SCROLLER = "document.querySelector('#scroller')"
@@ -32,16 +32,16 @@ def history(exchanges: int) -> list[dict[str, Any]]:
 
 def _exchange(number: int) -> list[dict[str, Any]]:
     common = {"turn_id": f"t{number}", "status": "complete", "created_at": number}
-    asked = {"message_id": f"u{number}", "role": "user", "content": f"Question {number}"}
-    told = {"message_id": f"a{number}", "role": "assistant", "content": reply_of(number)}
-    return [asked | common, told | common]
+    requested = {"message_id": f"u{number}", "role": "user", "content": f"Question {number}"}
+    reported = {"message_id": f"a{number}", "role": "assistant", "content": reply_of(number)}
+    return [requested | common, reported | common]
 
 
-async def open_long(chat: ChatPage, peer: Peer, exchanges: int) -> Line:
+async def open_long(chat: ChatPage, peer: FakeServer, exchanges: int) -> PageConnection:
     """The page, opened at the end of a long conversation."""
     peer.histories[CONVERSATION] = history(exchanges)
     await chat.page.goto(f"{peer.url}/#/{CONVERSATION}")
-    line = await peer.line()
+    line = await peer.conn()
     await expect(chat.questions.last).to_have_text(f"Question {exchanges - 1}")
     await settled(chat)
     return line

@@ -14,14 +14,14 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from tests.browser.test_embedding import (
     COUNTED,
-    ask,
     of_the_guide,
     reply_texts,
+    send_message,
     serving_site,
     stop_and_reload,
 )
 from tests.clients.environments import HERE, NotInstallable, node_modules
-from tests.docs.papers import ROOT
+from tests.docs.documents import ROOT
 from tests.server_process import ServerProcess, free_port, serving
 
 COUNT = "Count from 1 to 500."
@@ -134,10 +134,10 @@ async def visit(context: BrowserContext, url: str) -> Page:
     return page
 
 
-async def go_on(page: Page) -> None:
+async def reload_and_continue(page: Page) -> None:
     """A reload in the middle of a reply goes on with it."""
     before = await page.locator("p").count()
-    await expect(await ask(page, COUNT)).to_contain_text(" 20,")
+    await expect(await send_message(page, COUNT)).to_contain_text(" 20,")
     await page.reload()
     await expect(page.locator(".assistant").last).to_contain_text(" 499, 500", timeout=90_000)
     await expect(page.locator("p")).to_have_count(before + 2)
@@ -146,17 +146,17 @@ async def go_on(page: Page) -> None:
 async def test_our_transport_stops_exactly_and_a_reload_goes_on(context: BrowserContext, site: Site) -> None:
     page = await visit(context, f"{site.origin}/ours.html")
     await stop_and_reload(page)
-    await go_on(page)
+    await reload_and_continue(page)
     await page.close()  # before its server: it would complain of that
 
 
 @pytest.mark.parametrize("transport", ["leaving", "resuming", "socket"])
 async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: Site, transport: str) -> None:
     page = await visit(context, site.url(transport))
-    reply = await ask(page, COUNT)
+    reply = await send_message(page, COUNT)
     await expect(reply).to_contain_text(" 20,")
     await page.get_by_role("button", name="Stop").click()
-    await expect(await ask(page, "Hello!")).to_contain_text("Hello")
+    await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
     first, seen, second = await reply_texts(page)
     kept = await site.kept(transport)
     assert (first, second) == (COUNT, "Hello!")
@@ -165,7 +165,7 @@ async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: 
     assert COUNTED.startswith(kept[1])
     assert len(kept[1]) < len(COUNTED)
     if transport != "leaving":  # whoever leaves without a word wants no reply
-        await go_on(page)
+        await reload_and_continue(page)
         assert (await site.kept(transport))[-1] == COUNTED
     assert await page.locator(".error").count() == 0
     await page.close()
@@ -173,12 +173,12 @@ async def test_a_stock_transport_works_unchanged(context: BrowserContext, site: 
 
 async def test_assistant_ui_chats_and_stops(context: BrowserContext, site: Site, assistant_ui: str) -> None:
     page = await visit(context, assistant_ui)
-    async with page.expect_request("**/v1/ai-sdk/chat*") as asked:
-        reply = await ask(page, COUNT)
+    async with page.expect_request("**/v1/ai-sdk/chat*") as requested:
+        reply = await send_message(page, COUNT)
     await expect(reply).to_contain_text(" 20,")
     await page.get_by_role("button", name="Stop").click()
-    await expect(await ask(page, "Hello!")).to_contain_text("Hello")
-    chat = json.loads((await asked.value).post_data or "")["id"]
+    await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
+    chat = json.loads((await requested.value).post_data or "")["id"]
     kept = await site.kept(chat)
     assert kept[:3:2] == [COUNT, "Hello!"]
     assert kept[1].startswith(await page.locator(".assistant").first.inner_text())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.browser.acts import resume, tell_history
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Line, Peer
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import resume, send_history
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -53,12 +53,12 @@ RESUMED = "() => window.collect(window.transport.reconnectToStream({ chatId: 'c'
 READ = "() => void (window.told = window.transport.messages('c').catch((error) => error.code))"
 
 
-class Front:
+class ChatFrontend:
     """A front end with one chat."""
 
-    def __init__(self, page: ChatPage, line: Line) -> None:
+    def __init__(self, page: ChatPage, conn: PageConnection) -> None:
         self._page = page
-        self.line = line
+        self.conn = conn
 
     async def send(self, *messages: dict[str, Any], **more: Any) -> None:
         """Begins a request of `useChat`."""
@@ -73,17 +73,19 @@ class Front:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def front(chat: ChatPage, peer: Peer) -> Front:
+async def front(chat: ChatPage, peer: FakeServer) -> ChatFrontend:
     await chat.page.goto(f"{peer.url}/static/theme-early.js")  # a page with nothing on it
     await chat.client(SET_UP)
-    return Front(chat, await peer.line())
+    return ChatFrontend(chat, await peer.conn())
 
 
 def user(text: str, name: str = "m1") -> dict[str, Any]:
     return {"id": name, "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
-def kept(name: str, role: str, content: str, parent: str | None = None, **more: Any) -> dict[str, Any]:
+def history_message(
+    name: str, role: str, content: str, parent: str | None = None, **more: Any
+) -> dict[str, Any]:
     """A message of the history."""
     ids = {"message_id": name, "turn_id": f"turn of {name}", "parent_id": parent}
     return {**ids, "role": role, "content": content, "status": "complete", "created_at": 1} | more
@@ -93,29 +95,29 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
     return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
 
 
-async def text(line: Line, words: str, *, turn: str, off: int, seq: int) -> None:
+async def text(conn: PageConnection, words: str, *, turn: str, off: int, seq: int) -> None:
     where = {"conversation_id": "c", "turn_id": turn, "seq": seq, "first_seq": seq}
-    await line.say("delta", text=words, off=off, tokens=1, **where)
+    await conn.send_frame("delta", text=words, off=off, tokens=1, **where)
 
 
-async def calling(line: Line, *names: str) -> list[dict[str, Any]]:
+async def calling(conn: PageConnection, *names: str) -> list[dict[str, Any]]:
     """A reply that calls these tools of the client; gives their parts of the message, answered."""
-    send = await line.hear("send")
-    await line.accept(send, turn="t", seq=1)
+    send = await conn.receive("send")
+    await conn.accept(send, turn="t", seq=1)
     where = {"conversation_id": "c", "turn_id": "t"}
-    asked = {"name": "weather", "args": "{}", "args_sha256": "0" * 64, "where": "client", "needs": "none"}
+    requested = {"name": "weather", "args": "{}", "args_sha256": "0" * 64, "where": "client", "needs": "none"}
     for index, name in enumerate(names):
-        await line.say(
-            "tool_call", seq=index + 2, call_id=name, index=index, off=0, tokens=1, **asked, **where
+        await conn.send_frame(
+            "tool_call", seq=index + 2, call_id=name, index=index, off=0, tokens=1, **requested, **where
         )
-    await line.finish(send, turn="t", seq=len(names) + 2, reason="tools", chars=0, open=names)
+    await conn.finish(send, turn="t", seq=len(names) + 2, reason="tools", chars=0, open=names)
     part = {"type": "tool-weather", "state": "output-available", "input": {}, "output": "grey"}
     return [part | {"toolCallId": name} for name in names]
 
 
-async def settle(line: Line, name: str, *, seq: int, late: bool) -> None:
+async def settle(conn: PageConnection, name: str, *, seq: int, late: bool) -> None:
     """Takes the result of a call. `late`: it is confirmed before the change is told."""
-    answer = await line.hear("tool_result")
+    answer = await conn.receive("tool_result")
     assert answer["call_id"] == name
     call = {"conversation_id": "c", "call_id": name, "state": "done"}
     told = [
@@ -123,127 +125,132 @@ async def settle(line: Line, name: str, *, seq: int, late: bool) -> None:
         ("tool_ack", {"ref": answer["ref"]}),
     ]
     for kind, fields in reversed(told) if late else told:
-        await line.say(kind, **call, **fields)
+        await conn.send_frame(kind, **call, **fields)
 
 
-async def follow(line: Line, *, seq: int) -> None:
+async def follow(conn: PageConnection, *, seq: int) -> None:
     """The reply to the results."""
     send = {"conversation_id": "c", "client_msg_id": "x"}
-    await line.accept(send, turn="t2", seq=seq, follows="t", message_id="t-reply")
-    await text(line, "Rain.", turn="t2", off=0, seq=seq + 1)
-    await line.finish(send, turn="t2", seq=seq + 2, reason="stop", chars=5, follows="t")
+    await conn.accept(send, turn="t2", seq=seq, follows="t", message_id="t-reply")
+    await text(conn, "Rain.", turn="t2", off=0, seq=seq + 1)
+    await conn.finish(send, turn="t2", seq=seq + 2, reason="stop", chars=5, follows="t")
 
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_several_calls_are_answered_at_once_and_the_message_goes_on(
-    front: Front, *, late: bool
+    front: ChatFrontend, *, late: bool
 ) -> None:
     """The change of one call ends no message whose other answers are on their way."""
     await front.send(user("Weather?"))
-    parts = await calling(front.line, "c1", "c2")
-    asked = await front.told()
-    assert asked[-1] == {"type": "finish", "finishReason": "tool-calls"}
-    await front.send(user("Weather?"), {"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
-    await settle(front.line, "c1", seq=5, late=late)
-    await settle(front.line, "c2", seq=6, late=late)
-    await follow(front.line, seq=7)
+    parts = await calling(front.conn, "c1", "c2")
+    requested = await front.told()
+    assert requested[-1] == {"type": "finish", "finishReason": "tool-calls"}
+    await front.send(user("Weather?"), {"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    await settle(front.conn, "c1", seq=5, late=late)
+    await settle(front.conn, "c2", seq=6, late=late)
+    await follow(front.conn, seq=7)
     told = await front.told()
     assert [chunk["type"] for chunk in told].count("tool-output-available") == 2
     assert (text_of(told), told[-1]) == ("Rain.", {"type": "finish", "finishReason": "stop"})
 
 
 async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_behind(
-    front: Front, chat: ChatPage
+    front: ChatFrontend, chat: ChatPage
 ) -> None:
     await front.send(user("Weather?"))
-    parts = await calling(front.line, "c1")
-    asked = await front.told()
-    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
-    ref = (await front.line.hear("tool_result"))["ref"]
-    await front.line.say("error", ref=ref, code="conflict", message="Too late.", retryable=False)
+    parts = await calling(front.conn, "c1")
+    requested = await front.told()
+    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    ref = (await front.conn.receive("tool_result"))["ref"]
+    await front.conn.send_frame("error", ref=ref, code="conflict", message="Too late.", retryable=False)
     assert await front.told() == [{"type": "thrown", "message": "Too late."}]
     await chat.client("() => (window.stopping.abort(), void window.client.ping())")
-    await front.line.hear("ping")
-    assert front.line.kept("cancel") == []
+    await front.conn.receive("ping")
+    assert front.conn.kept("cancel") == []
 
 
-async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: Front) -> None:
+async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: ChatFrontend) -> None:
     await front.send(user("Hello?"))
-    send = await front.line.hear("send")
-    await front.line.accept(send, turn="t", seq=1)
-    await text(front.line, "Good", turn="t", off=0, seq=2)
-    await text(front.line, "evening.", turn="t", off=9, seq=3)
-    await front.line.finish(send, turn="t", seq=4, reason="stop", chars=17)
+    send = await front.conn.receive("send")
+    await front.conn.accept(send, turn="t", seq=1)
+    await text(front.conn, "Good", turn="t", off=0, seq=2)
+    await text(front.conn, "evening.", turn="t", off=9, seq=3)
+    await front.conn.finish(send, turn="t", seq=4, reason="stop", chars=17)
     told = await front.told()
     assert (text_of(told), told[-1]["type"]) == ("Good", "error")
     assert "load the chat again" in told[-1]["errorText"]
 
 
-async def test_a_history_that_is_refused_is_no_endless_wait(front: Front) -> None:
+async def test_a_history_that_is_refused_is_no_endless_wait(front: ChatFrontend) -> None:
     await front.begin(READ)
-    ref = (await front.line.hear("history"))["ref"]
-    await front.line.say(
+    ref = (await front.conn.receive("history"))["ref"]
+    await front.conn.send_frame(
         "error", ref=ref, code="forbidden", message="This key may not read.", retryable=False
     )
     assert await front.told() == "forbidden"
 
 
 async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the_next_one(
-    front: Front, chat: ChatPage, peer: Peer
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """Though the new connection resumes it: then its history does not come by itself."""
     await front.send(user("Hello?"))
-    send = await front.line.hear("send")
-    await front.line.accept(send, turn="t", seq=1)
-    await text(front.line, "Good", turn="t", off=0, seq=2)
+    send = await front.conn.receive("send")
+    await front.conn.accept(send, turn="t", seq=1)
+    await text(front.conn, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
-    await front.line.drop()
+    await front.conn.drop()
     await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
     await front.begin(RESUMED)
-    line = await peer.line()
-    await resume(line, after=2, live="t")
-    await tell_history(line, "Hello?", "Good", seq=2, status="running")
-    await text(line, " day.", turn="t", off=4, seq=3)
-    await line.finish(send, turn="t", seq=4, reason="stop", chars=9)
+    conn = await peer.conn()
+    await resume(conn, after=2, live="t")
+    await send_history(conn, "Hello?", "Good", seq=2, status="running")
+    await text(conn, " day.", turn="t", off=4, seq=3)
+    await conn.finish(send, turn="t", seq=4, reason="stop", chars=9)
     told = await front.told()
     assert (text_of(told), told[-1]["type"]) == ("Good day.", "finish")
 
 
-async def test_a_message_is_edited_while_its_reply_is_written(front: Front, peer: Peer) -> None:
+async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFrontend, peer: FakeServer) -> None:
     """It is that message, and no new one behind it."""
     await front.send(user("Hello?"))
-    send = await front.line.hear("send")
-    await front.line.accept(send, turn="t", seq=1)
-    reply = kept("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
-    peer.histories["c"] = [kept("t-user", "user", "Hello?", turn_id="t"), reply]
+    send = await front.conn.receive("send")
+    await front.conn.accept(send, turn="t", seq=1)
+    reply = history_message("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
+    peer.histories["c"] = [history_message("t-user", "user", "Hello?", turn_id="t"), reply]
     await front.send(user("Goodbye?"), messageId="m1")
-    assert (await front.line.hear("edit"))["message_id"] == "t-user"
+    assert (await front.conn.receive("edit"))["message_id"] == "t-user"
 
 
 async def test_an_edit_finds_its_message_however_far_back_and_keeps_its_images(
-    front: Front, peer: Peer
+    front: ChatFrontend, peer: FakeServer
 ) -> None:
     names = [f"msg{number}" for number in range(450)]
     roles = ("user", "assistant")
     history = [
-        kept(name, roles[number % 2], "", names[number - 1] if number else None)
+        history_message(name, roles[number % 2], "", names[number - 1] if number else None)
         for number, name in enumerate(names)
     ]
     peer.histories["c"] = [history[0] | {"attachments": [ATTACHED]}, *history[1:]]
     await front.send(user("Goodbye?", "msg0"), messageId="msg0")
-    edit = await front.line.hear("edit")
+    edit = await front.conn.receive("edit")
     assert (edit["message_id"], edit["attachments"]) == ("msg0", [ATTACHED["id"]])
     await front.send(user("", "msg0"), messageId="turn of msg1", trigger="regenerate-message")
-    assert (await front.line.hear("regenerate"))["message_id"] == "msg1"
+    assert (await front.conn.receive("regenerate"))["message_id"] == "msg1"
 
 
-async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(front: Front, peer: Peer) -> None:
+async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(
+    front: ChatFrontend, peer: FakeServer
+) -> None:
     """A page begins with what `messages` gives, which leaves it out, and resumes it a moment later."""
-    asked, reply = kept("q", "user", "Hello?"), kept("r", "assistant", "Good", "q", status="running")
-    peer.histories["c"] = [asked, reply]
+    requested, reply = (
+        history_message("q", "user", "Hello?"),
+        history_message("r", "assistant", "Good", "q", status="running"),
+    )
+    peer.histories["c"] = [requested, reply]
     await front.begin(READ)
     assert [message["id"] for message in await front.told()] == ["q"]
-    peer.histories["c"] = [asked, reply | {"content": "Good day.", "status": "complete"}]
+    peer.histories["c"] = [requested, reply | {"content": "Good day.", "status": "complete"}]
     await front.begin(RESUMED)
     told = await front.told()
     assert told[0] == {"type": "start", "messageId": "turn of r"}
@@ -252,170 +259,174 @@ async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(front
     assert await front.told() is None
 
 
-async def another(line: Line, chat: ChatPage) -> dict[str, Any]:
+async def another(conn: PageConnection, chat: ChatPage) -> dict[str, Any]:
     """A turn of another device in the same chat, seen here."""
     send = {"conversation_id": "c", "client_msg_id": "theirs"}
-    await line.accept(send, turn="theirs", seq=1)
-    await text(line, "Good", turn="theirs", off=0, seq=2)
+    await conn.accept(send, turn="theirs", seq=1)
+    await text(conn, "Good", turn="theirs", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.text === 'Good'")
     return send
 
 
-async def goes_on(line: Line, chat: ChatPage, *, seq: int) -> None:
+async def continue_on_other_device(conn: PageConnection, chat: ChatPage, *, seq: int) -> None:
     """The other device's turn goes on, and is shown."""
-    await text(line, " day.", turn="theirs", off=4, seq=seq)
+    await text(conn, " day.", turn="theirs", off=4, seq=seq)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.visible === 'Good day.'")
 
 
-async def abort(chat: ChatPage, line: Line) -> None:
+async def abort(chat: ChatPage, conn: PageConnection) -> None:
     """Aborts the last request, and waits until all that it makes the page say was heard."""
     await chat.client("() => (window.stopping.abort(), void window.client.ping())")
-    await line.hear("ping")
+    await conn.receive("ping")
 
 
-async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(front: Front, chat: ChatPage) -> None:
-    await another(front.line, chat)
+async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
+    front: ChatFrontend, chat: ChatPage
+) -> None:
+    await another(front.conn, chat)
     await front.send(user("Hello?"), body={"onBusy": "enqueue"})
-    send = await front.line.hear("send")
-    await abort(chat, front.line)
-    (cancel,) = front.line.kept("cancel")
+    send = await front.conn.receive("send")
+    await abort(chat, front.conn)
+    (cancel,) = front.conn.kept("cancel")
     assert (cancel["client_msg_id"], cancel["seen_off"]) == (send["client_msg_id"], 0)
     assert "turn_id" not in cancel
-    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t", already=False)
-    await front.line.accept(send, turn="t", seq=3, queue_position=1)
-    await front.line.finish(send, turn="t", seq=4, reason="cancelled", chars=0)
-    await goes_on(front.line, chat, seq=5)
+    await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await front.conn.accept(send, turn="t", seq=3, queue_position=1)
+    await front.conn.finish(send, turn="t", seq=4, reason="cancelled", chars=0)
+    await continue_on_other_device(front.conn, chat, seq=5)
     assert await chat.client("() => window.client.repliesOf('c').map((reply) => reply.stopping)") == [False]
     assert await front.told() == []
 
 
-async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: Front, chat: ChatPage) -> None:
+async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend, chat: ChatPage) -> None:
     await front.send(user("Hello?"))
-    send = await front.line.hear("send")
-    await front.line.accept(send, turn="t", seq=1)
-    await text(front.line, "Good", turn="t", off=0, seq=2)
+    send = await front.conn.receive("send")
+    await front.conn.accept(send, turn="t", seq=1)
+    await text(front.conn, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
-    await abort(chat, front.line)
-    (cancel,) = front.line.kept("cancel")
+    await abort(chat, front.conn)
+    (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
     assert text_of(await front.told()) == "Good"
 
 
-async def back(front: Front, chat: ChatPage, peer: Peer) -> Line:
+async def back(front: ChatFrontend, chat: ChatPage, peer: FakeServer) -> PageConnection:
     """Loses the connection, does nothing meanwhile, and gives the next one."""
-    await front.line.drop()
+    await front.conn.drop()
     await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
-    return await peer.line()
+    return await peer.conn()
 
 
 async def test_an_abort_while_a_message_waits_for_a_connection_takes_it_back(
-    front: Front, chat: ChatPage, peer: Peer
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """Nothing is sent on the next one: no message, and no stop that could mean another turn."""
-    await another(front.line, chat)
-    await front.line.drop()
+    await another(front.conn, chat)
+    await front.conn.drop()
     await chat.page.wait_for_function("() => window.client.connection.state !== 'connected'")
     await front.send(user("Hello?"))
     assert await chat.client("() => (window.stopping.abort(), window.told)") == []
-    line = await peer.line()
-    await resume(line, after=2, live="theirs")
-    await goes_on(line, chat, seq=3)
+    conn = await peer.conn()
+    await resume(conn, after=2, live="theirs")
+    await continue_on_other_device(conn, chat, seq=3)
     await chat.client("() => void window.client.ping()")
-    await line.hear("ping")
-    assert line.kept("send") + line.kept("cancel") == []
+    await conn.receive("ping")
+    assert conn.kept("send") + conn.kept("cancel") == []
 
 
 @pytest.mark.parametrize("arrived", [True, False])
 async def test_an_abort_whose_connection_is_lost_is_said_again_and_the_message_is_not_sent_anew(
-    front: Front, chat: ChatPage, peer: Peer, *, arrived: bool
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer, *, arrived: bool
 ) -> None:
     """`arrived`: whether the server had the message. If so, its turn is told as any that was stopped."""
-    await another(front.line, chat)
+    await another(front.conn, chat)
     await front.send(user("Hello?"), body={"onBusy": "enqueue"})
-    send = await front.line.hear("send")
-    await abort(chat, front.line)
-    line = await back(front, chat, peer)
-    await resume(line, after=2, live="theirs")
-    cancel = await line.hear("cancel")
+    send = await front.conn.receive("send")
+    await abort(chat, front.conn)
+    conn = await back(front, chat, peer)
+    await resume(conn, after=2, live="theirs")
+    cancel = await conn.receive("cancel")
     assert cancel["client_msg_id"] == send["client_msg_id"]
-    await line.say("cancelled", ref=cancel["ref"], turn_id="t" if arrived else None, already=False)
+    await conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t" if arrived else None, already=False)
     if arrived:
-        assert await line.hear("send") == send  # under its id, which makes one turn: that is told now
-        await line.accept(send, turn="t", seq=3, duplicate=True)
-        await line.finish(send, turn="t", seq=3, reason="cancelled", chars=0)
-    await goes_on(line, chat, seq=4 if arrived else 3)
+        assert await conn.receive("send") == send  # under its id, which makes one turn: that is told now
+        await conn.accept(send, turn="t", seq=3, duplicate=True)
+        await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=0)
+    await continue_on_other_device(conn, chat, seq=4 if arrived else 3)
     assert await chat.client("() => window.client.repliesOf('c').length") == 1
     await chat.client("() => void window.client.ping()")
-    await line.hear("ping")
-    assert line.kept("send") + line.kept("cancel") == []
+    await conn.receive("ping")
+    assert conn.kept("send") + conn.kept("cancel") == []
 
 
-async def test_a_stop_that_was_answered_is_not_said_again(front: Front, chat: ChatPage, peer: Peer) -> None:
+async def test_a_stop_that_was_answered_is_not_said_again(
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer
+) -> None:
     """Its turn's end was lost with the connection. Another turn runs by then."""
     await front.send(user("Hello?"))
-    send = await front.line.hear("send")
-    await front.line.accept(send, turn="t", seq=1)
+    send = await front.conn.receive("send")
+    await front.conn.accept(send, turn="t", seq=1)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].turnId === 't'")
-    await abort(chat, front.line)
-    (cancel,) = front.line.kept("cancel")
-    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t", already=False)
-    await front.line.say("error", code="odd", message="Seen.", retryable=False)
-    line = await back(front, chat, peer)
-    await resume(line, after=1, live="theirs")
-    await line.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
-    await line.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
+    await abort(chat, front.conn)
+    (cancel,) = front.conn.kept("cancel")
+    await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await front.conn.send_frame("error", code="odd", message="Seen.", retryable=False)
+    conn = await back(front, chat, peer)
+    await resume(conn, after=1, live="theirs")
+    await conn.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
+    await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.turnId === 'theirs'")
     await chat.client("() => void window.client.ping()")
-    await line.hear("ping")
-    assert line.kept("cancel") == []
+    await conn.receive("ping")
+    assert conn.kept("cancel") == []
 
 
 async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
-    front: Front, chat: ChatPage
+    front: ChatFrontend, chat: ChatPage
 ) -> None:
     """The reply that called is named, with all of its text: of the turn behind its calls nothing was seen."""
     await front.send(user("Weather?"))
-    parts = await calling(front.line, "c1", "c2")
-    asked = await front.told()
-    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
-    ref = (await front.line.hear("tool_result"))["ref"]
-    await abort(chat, front.line)
-    (cancel,) = front.line.kept("cancel")
+    parts = await calling(front.conn, "c1", "c2")
+    requested = await front.told()
+    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    ref = (await front.conn.receive("tool_result"))["ref"]
+    await abort(chat, front.conn)
+    (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
-    await front.line.say("tool_ack", ref=ref, conversation_id="c", call_id="c1", state="done")
+    await front.conn.send_frame("tool_ack", ref=ref, conversation_id="c", call_id="c1", state="done")
     assert [chunk["type"] for chunk in await front.told()] == ["thrown"]
-    await front.line.say("cancelled", ref=cancel["ref"], turn_id="t2", already=False)
-    await follow_cut(front.line)
+    await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t2", already=False)
+    await follow_cut(front.conn)
     await chat.page.wait_for_function("() => window.client.repliesOf('c').length === 0")
-    assert front.line.kept("tool_result") == []
+    assert front.conn.kept("tool_result") == []
 
 
-async def follow_cut(line: Line) -> None:
+async def follow_cut(conn: PageConnection) -> None:
     """The turn behind the calls, cancelled before its first word."""
     send = {"conversation_id": "c", "client_msg_id": "x"}
-    await line.accept(send, turn="t2", seq=5, follows="t", message_id="t-reply")
-    await line.finish(send, turn="t2", seq=6, reason="cancelled", chars=0, follows="t")
+    await conn.accept(send, turn="t2", seq=5, follows="t", message_id="t-reply")
+    await conn.finish(send, turn="t2", seq=6, reason="cancelled", chars=0, follows="t")
 
 
 async def test_a_stop_while_calls_are_answered_counts_on_the_next_connection(
-    front: Front, chat: ChatPage, peer: Peer
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """The history shows the turn that goes on from the answers: the reply that called is no longer live here then."""
     await front.send(user("Weather?"))
-    parts = await calling(front.line, "c1")
-    asked = await front.told()
-    await front.send({"id": asked[0]["messageId"], "role": "assistant", "parts": parts})
-    await front.line.hear("tool_result")
-    await abort(chat, front.line)
-    line = await back(front, chat, peer)
-    ref = (await line.hear("resume"))["ref"]
-    await line.say("error", ref=ref, code="not_found", message="It is gone.", retryable=False)
-    called = kept("t-reply", "assistant", "", "t-user", turn_id="t")
-    going = kept("t2-reply", "assistant", "Ra", "t-reply", turn_id="t2", status="running")
+    parts = await calling(front.conn, "c1")
+    requested = await front.told()
+    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    await front.conn.receive("tool_result")
+    await abort(chat, front.conn)
+    conn = await back(front, chat, peer)
+    ref = (await conn.receive("resume"))["ref"]
+    await conn.send_frame("error", ref=ref, code="not_found", message="It is gone.", retryable=False)
+    called = history_message("t-reply", "assistant", "", "t-user", turn_id="t")
+    going = history_message("t2-reply", "assistant", "Ra", "t-reply", turn_id="t2", status="running")
     page = {"epoch": "e", "seq": 7, "has_more": False, "messages": [called, going]}
-    ref = (await line.hear("history"))["ref"]
-    await line.say("history", ref=ref, conversation_id="c", **page)
-    cancel = await line.hear("cancel")
+    ref = (await conn.receive("history"))["ref"]
+    await conn.send_frame("history", ref=ref, conversation_id="c", **page)
+    cancel = await conn.receive("cancel")
     assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
 
 
@@ -439,17 +450,17 @@ MANY = """
 HELD = "() => window.refs.filter((ref) => ref.deref() !== undefined).length"
 
 
-async def answer(line: Line, count: int) -> None:
+async def answer(conn: PageConnection, count: int) -> None:
     """Answers so many messages."""
     for number in range(count):
-        send = await line.hear("send")
-        await line.accept(send, turn=f"t{number}", seq=number * 2 + 1)
-        await line.finish(send, turn=f"t{number}", seq=number * 2 + 2, reason="stop", chars=0)
+        send = await conn.receive("send")
+        await conn.accept(send, turn=f"t{number}", seq=number * 2 + 1)
+        await conn.finish(send, turn=f"t{number}", seq=number * 2 + 2, reason="stop", chars=0)
 
 
-async def test_replies_that_have_ended_are_let_go_of(front: Front, chat: ChatPage) -> None:
+async def test_replies_that_have_ended_are_let_go_of(front: ChatFrontend, chat: ChatPage) -> None:
     await chat.client(WATCHED)
-    await asyncio.gather(chat.client(MANY, 40), answer(front.line, 40))
+    await asyncio.gather(chat.client(MANY, 40), answer(front.conn, 40))
     session = await chat.page.context.new_cdp_session(chat.page)
     await session.send("HeapProfiler.collectGarbage")
     assert len(await chat.client("() => window.refs")) == 40
@@ -457,17 +468,19 @@ async def test_replies_that_have_ended_are_let_go_of(front: Front, chat: ChatPag
 
 
 async def test_the_newest_thousand_messages_of_a_page_are_found_again(
-    front: Front, chat: ChatPage, peer: Peer
+    front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
-    await asyncio.gather(chat.client(MANY, 1001), answer(front.line, 1001))
+    await asyncio.gather(chat.client(MANY, 1001), answer(front.conn, 1001))
     roles = (("user", "q"), ("assistant", "r"))
     peer.histories["c"] = [
-        kept(f"{name}{number}", role, "", turn_id=f"t{number}") for number in (0, 1) for role, name in roles
+        history_message(f"{name}{number}", role, "", turn_id=f"t{number}")
+        for number in (0, 1)
+        for role, name in roles
     ]
     await front.send(user("Goodbye?", "m1"), messageId="m1")
-    assert (await front.line.hear("edit"))["message_id"] == "q1"
+    assert (await front.conn.receive("edit"))["message_id"] == "q1"
     await front.send(user("Goodbye?", "m0"), messageId="m0")
-    assert (await front.line.hear("send"))["content"] == "Goodbye?"
+    assert (await front.conn.receive("send"))["content"] == "Goodbye?"
 
 
 DEVICES = """

@@ -15,8 +15,8 @@ from playwright.async_api import BrowserContext
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Peer
-from tests.browser.scenes import SCENES, Scene, axe_script, violations, welcome
+from tests.browser.fake_server import FakeServer
+from tests.browser.page_states import SCENES, Scene, axe_script, violations, welcome
 from tests.clients.environments import NotInstallable
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -41,13 +41,13 @@ async def judged(axe: Path, context: BrowserContext, complaints: Complaints) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-async def test_no_rule_is_broken(judged: ChatPage, peer: Peer, scene: Scene, scheme: Any) -> None:
+async def test_no_rule_is_broken(judged: ChatPage, peer: FakeServer, scene: Scene, scheme: Any) -> None:
     await judged.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     await scene(judged, peer)
     assert await violations(judged) == []
 
 
-async def test_what_breaks_a_rule_is_found(judged: ChatPage, peer: Peer) -> None:
+async def test_what_breaks_a_rule_is_found(judged: ChatPage, peer: FakeServer) -> None:
     await welcome(judged, peer)
     await judged.page.locator("#send").evaluate("(send) => send.removeAttribute('aria-label')")
     assert any(line.startswith("button-name") for line in await violations(judged))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.browser.acts import begin, delta, resume, visit
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Line, Peer
-from tests.browser.test_told_calls import call, card
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import begin, delta, resume, visit
+from tests.browser.test_tool_call_states import call, card
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -24,9 +24,9 @@ async def hide_network(chat: ChatPage) -> None:
     await chat.client("window.dispatchEvent(new Event('offline'))")
 
 
-async def settled(chat: ChatPage, line: Line) -> None:
+async def until_rendered(chat: ChatPage, conn: PageConnection) -> None:
     """Waits until the page has taken all that was said: the last of it is seen."""
-    await line.say("limits", name="requests", remaining=0, reset_s=1)
+    await conn.send_frame("limits", name="requests", remaining=0, reset_s=1)
     await expect(chat.page.locator(".notice")).to_be_visible()
 
 
@@ -36,7 +36,7 @@ async def width(locator: Locator) -> float:
     return 0 if box is None else box["width"]
 
 
-async def test_a_connection_that_stands_is_a_dot_with_a_name(chat: ChatPage, peer: Peer) -> None:
+async def test_a_connection_that_stands_is_a_dot_with_a_name(chat: ChatPage, peer: FakeServer) -> None:
     await visit(chat, peer)
     word = chat.page.locator("#connection-text")
     await expect(word).to_have_text("Connected")
@@ -45,13 +45,13 @@ async def test_a_connection_that_stands_is_a_dot_with_a_name(chat: ChatPage, pee
     await expect(chat.connection).to_have_attribute("title", "Connected")
 
 
-async def test_that_it_is_back_is_said_for_a_moment(chat: ChatPage, peer: Peer) -> None:
+async def test_that_it_is_back_is_said_for_a_moment(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.clock.install()
-    line = await visit(chat, peer)
-    await line.drop()
+    conn = await visit(chat, peer)
+    await conn.drop()
     await expect(chat.connection).to_have_attribute(STATE, "reconnecting")
     await chat.page.clock.fast_forward(1_000)
-    await peer.line()
+    await peer.conn()
     await chat.connected()
     word = chat.page.locator("#connection-text")
     assert await width(word) > 10
@@ -61,7 +61,7 @@ async def test_that_it_is_back_is_said_for_a_moment(chat: ChatPage, peer: Peer) 
 
 
 async def test_a_network_that_is_said_to_be_gone_is_told_at_the_first_failure(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection to"]
     await chat.page.clock.install()
@@ -76,91 +76,91 @@ async def test_a_network_that_is_said_to_be_gone_is_told_at_the_first_failure(
     await expect(chat.page.locator("#connection-text")).to_have_text("Offline")
 
 
-async def test_a_network_that_is_another_one_is_doubted(chat: ChatPage, peer: Peer) -> None:
+async def test_a_network_that_is_another_one_is_doubted(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.add_init_script(
         "Object.defineProperty(navigator, 'connection', { value: new EventTarget() })"
     )
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
     await chat.client("navigator.connection.dispatchEvent(new Event('change'))")
-    await line.hear("ping")
+    await conn.receive("ping")
 
 
-async def test_a_page_that_awaits_nothing_asks_for_no_sign_of_life(chat: ChatPage, peer: Peer) -> None:
+async def test_a_page_that_awaits_nothing_asks_for_no_sign_of_life(chat: ChatPage, peer: FakeServer) -> None:
     peer.listed = []
     await chat.page.clock.install()
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
-    send = await begin(chat, line, "one")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
     await chat.ended()
-    await settled(chat, line)
+    await until_rendered(chat, conn)
     for _ in range(6):
         await chat.page.clock.fast_forward(3_000)
     await chat.type("Again")
-    await line.hear("send")
-    assert line.kept("ping") == []
+    await conn.receive("send")
+    assert conn.kept("ping") == []
 
 
-async def test_a_message_that_nobody_accepts_has_the_server_asked(chat: ChatPage, peer: Peer) -> None:
+async def test_a_message_that_nobody_accepts_has_the_server_asked(chat: ChatPage, peer: FakeServer) -> None:
     """A server that answers is waited for as long as it takes; one that doesn't is left within five seconds."""
     await chat.page.clock.install()
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
     await chat.type("Hello?")
-    await line.hear("send")
+    await conn.receive("send")
     for _ in range(3):
         await chat.page.clock.fast_forward(2_600)
-        await line.hear("ping")
+        await conn.receive("ping")
     await expect(chat.connection).to_have_attribute(STATE, "connected")
     peer.mute = True
     await chat.page.clock.fast_forward(2_600)
-    await line.hear("ping")
+    await conn.receive("ping")
     await chat.page.clock.fast_forward(2_100)
     await expect(chat.connection).to_have_attribute(STATE, "quiet")
-    await line.say("pong")
+    await conn.send_frame("pong")
     await expect(chat.connection).to_have_attribute(STATE, "connected")
 
 
 async def test_a_reply_that_nothing_comes_of_does_not_look_as_if_it_were_written(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection to"]
     await chat.page.clock.install()
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
-    send = await begin(chat, line, "one ")
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    send = await begin(chat, conn, "one ")
     assert await chat.client(PULSE) == "flow"
     peer.mute = True
     await chat.page.clock.fast_forward(2_600)
-    await line.hear("ping")
+    await conn.receive("ping")
     await chat.page.clock.fast_forward(2_100)
     await expect(chat.connection).to_have_attribute(STATE, "quiet")
     assert await chat.client(PULSE) == "none"
-    await delta(line, send, "two", off=4, seq=3)
+    await delta(conn, send, "two", off=4, seq=3)
     await chat.until_shown("one two")
     assert await chat.client(PULSE) == "flow"
     await chat.page.clock.fast_forward(2_600)
-    await line.hear("ping")
+    await conn.receive("ping")
     await chat.page.clock.fast_forward(2_100)
     await chat.page.clock.fast_forward(2_100)
     await expect(chat.connection).to_have_attribute(STATE, "reconnecting")
     assert await chat.client(PULSE) == "none"
     await chat.page.clock.fast_forward(1_000)
-    line = await peer.line()
-    await resume(line, after=3, live="t")
-    await delta(line, send, " three", off=7, seq=4)
+    conn = await peer.conn()
+    await resume(conn, after=3, live="t")
+    await delta(conn, send, " three", off=7, seq=4)
     await chat.until_shown("one two three")
     assert await chat.client(PULSE) == "flow"
 
 
-async def test_a_call_that_waits_for_people_costs_no_questions(chat: ChatPage, peer: Peer) -> None:
+async def test_a_call_that_waits_for_people_costs_no_questions(chat: ChatPage, peer: FakeServer) -> None:
     peer.listed = []
     await chat.page.clock.install()
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
-    send = await begin(chat, line, "one")
-    await call(line, send, seq=3, off=3)
-    await line.finish(send, turn="t", seq=4, reason="tools", chars=3, open=["c"])
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    send = await begin(chat, conn, "one")
+    await call(conn, send, seq=3, off=3)
+    await conn.finish(send, turn="t", seq=4, reason="tools", chars=3, open=["c"])
     await expect(card(chat)).to_be_visible()
-    await settled(chat, line)
+    await until_rendered(chat, conn)
     for _ in range(4):
         await chat.page.clock.fast_forward(3_000)
     await chat.type("Again")
-    await line.hear("send")
-    assert line.kept("ping") == []
+    await conn.receive("send")
+    assert conn.kept("ping") == []

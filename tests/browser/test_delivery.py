@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, expect
 
 from app import routes
 from app.routes import PAGE
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.server_process import ServerProcess
 

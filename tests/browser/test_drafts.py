@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.async_api import BrowserContext, expect
 
-from tests.browser.acts import begin, visit
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Line, Peer
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import begin, visit
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -23,14 +23,14 @@ async def go_to(chat: ChatPage, conversation: str) -> None:
     await chat.client(f"location.hash = '#/{conversation}'")
 
 
-async def list_conversations(line: Line, *names: str) -> None:
+async def list_conversations(conn: PageConnection, *names: str) -> None:
     """Answers a request for the list."""
-    asked = await line.hear("conversations")
+    requested = await conn.receive("conversations")
     listed = [{"conversation_id": name, "title": name, "updated_at": 1, "messages": 2} for name in names]
-    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
 
 
-async def test_a_draft_outlives_a_reload(chat: ChatPage, peer: Peer) -> None:
+async def test_a_draft_outlives_a_reload(chat: ChatPage, peer: FakeServer) -> None:
     await visit(chat, peer)
     await chat.box.fill("Half a thou")
     await chat.page.reload()
@@ -38,7 +38,7 @@ async def test_a_draft_outlives_a_reload(chat: ChatPage, peer: Peer) -> None:
     await expect(chat.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
 
 
-async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: Peer) -> None:
+async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: FakeServer) -> None:
     await visit(chat, peer)
     await go_to(chat, "one")
     await chat.box.fill("For one")
@@ -51,7 +51,7 @@ async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: Peer) -
     await expect(chat.box).to_have_value("For two")
 
 
-async def test_what_was_begun_in_a_new_conversation_is_there_again(chat: ChatPage, peer: Peer) -> None:
+async def test_what_was_begun_in_a_new_conversation_is_there_again(chat: ChatPage, peer: FakeServer) -> None:
     await visit(chat, peer)
     await chat.box.fill("Begun")
     await go_to(chat, "one")
@@ -60,48 +60,48 @@ async def test_what_was_begun_in_a_new_conversation_is_there_again(chat: ChatPag
     await expect(chat.box).to_have_value("Begun")
 
 
-async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
+async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
     await chat.box.fill("Secret plan")
     assert "Secret plan" in await chat.client(KEPT)
-    await begin(chat, line, "Yes.", text="Secret plan")
+    await begin(chat, conn, "Yes.", text="Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)
     await chat.page.reload()
     await expect(chat.box).to_have_value("")
 
 
-async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    await list_conversations(line, "one")
+async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    await list_conversations(conn, "one")
     await go_to(chat, "one")
     await chat.box.fill("Secret plan")
-    await line.say("deleted", conversation_id="one")
+    await conn.send_frame("deleted", conversation_id="one")
     await expect(chat.box).to_have_value("")
     assert "Secret plan" not in await chat.client(KEPT)
 
 
-async def test_what_is_edited_is_no_draft(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "one")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+async def test_what_is_edited_is_no_draft(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
     await chat.page.get_by_role("button", name="Edit this message").click()
     await chat.page.get_by_label("Your message, edited").fill("Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)
 
 
 async def test_a_draft_goes_with_a_key_that_goes_with_the_tab(
-    chat: ChatPage, peer: Peer, context: BrowserContext, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, context: BrowserContext, complaints: Complaints
 ) -> None:
     """Whoever opens the browser next has neither."""
     complaints.expected = ["Failed to load resource"]
     await context.route("**/v1/tickets", lambda route: route.fulfill(status=404))
     await chat.page.goto(peer.url)
-    line = await peer.stranger()
-    await line.hear("hello")
-    await line.drop(4401, "unauthenticated")
+    conn = await peer.stranger()
+    await conn.receive("hello")
+    await conn.drop(4401, "unauthenticated")
     await chat.page.get_by_label("Key", exact=True).fill("right")
     await chat.page.keyboard.press("Enter")
-    await peer.line()
+    await peer.conn()
     await chat.connected()
     await chat.box.fill("Secret plan")
     assert "Secret plan" not in await chat.client("JSON.stringify(localStorage)")
@@ -129,7 +129,7 @@ DRAFTS = """
     ],
 )
 async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
-    chat: ChatPage, peer: Peer, sizes: list[int], kept: list[int]
+    chat: ChatPage, peer: FakeServer, sizes: list[int], kept: list[int]
 ) -> None:
     written: list[Any] = [[f"c{number}", "x" * size] for number, size in enumerate(sizes)]
     assert await run(chat, peer, "ui/settings/kept-texts.js", DRAFTS, written) == kept
@@ -143,12 +143,12 @@ CHOICES = """
 """
 
 
-async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: Peer) -> None:
+async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: FakeServer) -> None:
     assert await run(chat, peer, "ui/settings/choices.js", CHOICES, 500) == [{"pace": 0}, {"pace": 499}]
 
 
-async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
+async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
     await go_to(chat, "one")
     notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Secret plan"}
     await chat.page.locator("#attach-files").set_input_files([notes])  # type: ignore[list-item]
@@ -160,12 +160,12 @@ async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, pe
     await expect(chips).to_have_text(["notes.txt"])
     await chat.page.reload()
     await expect(chips).to_have_text(["notes.txt"])
-    line = await peer.line()
+    conn = await peer.conn()
     await chat.connected()
     await chat.page.get_by_role("button", name="Send", exact=True).click()
-    send = await line.hear("send")
+    send = await conn.receive("send")
     assert "Secret plan" in send["content"]
-    await line.accept(send, turn="t", seq=1)
+    await conn.accept(send, turn="t", seq=1)
     await chat.page.wait_for_function(f"() => !({KEPT}).includes('Secret plan')")
 
 
@@ -181,15 +181,15 @@ HELD = """
 NONE_CHOSEN = "() => document.querySelector('#attach-files').files.length === 0"
 
 
-async def test_a_file_that_is_still_read_goes_with_its_conversation(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    await list_conversations(line, "one")
+async def test_a_file_that_is_still_read_goes_with_its_conversation(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    await list_conversations(conn, "one")
     await go_to(chat, "one")
     await chat.client(f"() => {{ {HELD} }}")
     notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Secret plan"}
     await chat.page.locator("#attach-files").set_input_files([notes])  # type: ignore[list-item]
     await chat.client("async () => void (await window.reading)")
-    await line.say("deleted", conversation_id="one")
+    await conn.send_frame("deleted", conversation_id="one")
     await chat.page.wait_for_function("() => location.hash !== '#/one'")
     await chat.client("async () => (await window.reading).goOn()")
     await chat.page.wait_for_function(NONE_CHOSEN)  # it was read
@@ -198,7 +198,7 @@ async def test_a_file_that_is_still_read_goes_with_its_conversation(chat: ChatPa
 
 
 async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     body = """
         localStorage.setItem("midstream.drafts", "[[");

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.sites import serving_site
+from tests.browser.static_server import serving_site
 from tests.clients.environments import NotInstallable, node_modules
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
+from tests.jwt_signing import SECRET
 from tests.server_process import ServerProcess, free_port, serving
-from tests.signing import SECRET
 
 GUIDE = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 501)) + "."
@@ -56,7 +56,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}/"
 
 
-async def ask(page: Page, text: str) -> Locator:
+async def send_message(page: Page, text: str) -> Locator:
     """Sends a message; gives the reply that is to be seen."""
     before = await page.locator(".assistant").count()
     await page.get_by_label("Message").fill(text)
@@ -67,16 +67,16 @@ async def ask(page: Page, text: str) -> Locator:
 
 async def stop_and_reload(page: Page) -> None:
     """Stops a count, says more, and finds all of it after a reload."""
-    reply = await ask(page, "Count from 1 to 500.")
+    reply = await send_message(page, "Count from 1 to 500.")
     await expect(reply).to_contain_text(" 20,")
     await page.get_by_role("button", name="Stop").click()
     seen = await reply.inner_text()
     assert COUNTED.startswith(seen)
-    await expect(await ask(page, "Hello!")).to_contain_text("Hello")
-    told = ["Count from 1 to 500.", seen, "Hello!", re.compile("Hello")]
-    await expect(page.locator("p")).to_have_text(told)
+    await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
+    reported = ["Count from 1 to 500.", seen, "Hello!", re.compile("Hello")]
+    await expect(page.locator("p")).to_have_text(reported)
     await page.reload()
-    await expect(page.locator("p")).to_have_text(told)
+    await expect(page.locator("p")).to_have_text(reported)
 
 
 async def reply_texts(page: Page) -> list[str]:
@@ -95,7 +95,7 @@ async def test_the_plain_page_stops_a_reply_and_has_it_after_a_reload(
 async def test_a_reload_goes_on_with_the_running_reply(context: BrowserContext, plain: str) -> None:
     page = await context.new_page()
     await page.goto(plain)
-    await expect(await ask(page, "Count from 1 to 500.")).to_contain_text(" 20,")
+    await expect(await send_message(page, "Count from 1 to 500.")).to_contain_text(" 20,")
     await page.reload()
     await expect(page.locator(".assistant")).to_contain_text(" 499, 500", timeout=60_000)
     await expect(page.locator("p")).to_have_count(2)
@@ -118,10 +118,10 @@ async def test_a_user_who_is_logged_in_comes_in_and_stays_when_the_token_expires
             page = await context.new_page()
             async with page.expect_request("**/chat-token"):
                 await page.goto(origin)
-            await expect(await ask(page, "Hello!")).to_contain_text("Hello")
+            await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
             async with page.expect_request("**/chat-token", timeout=120_000):
                 pass  # the first token has expired
-            await expect(await ask(page, "Hello!")).to_contain_text("Hello")
+            await expect(await send_message(page, "Hello!")).to_contain_text("Hello")
             assert await page.locator(".error").count() == 0
             await page.close()  # before its server: it would complain of that
 

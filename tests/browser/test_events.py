@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page
 from websockets.asyncio.client import connect
 
-from tests.app.in_process import Socket
+from tests.app.in_process_service import Socket
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.server_process import ServerProcess
@@ -43,13 +43,13 @@ async def speaking(server: ServerProcess, client_id: str) -> AsyncIterator[Socke
         yield socket
 
 
-async def say(server: ServerProcess, client_id: str, content: str) -> None:
+async def send_message(server: ServerProcess, client_id: str, content: str) -> None:
     async with speaking(server, client_id) as socket:
         await socket.send(type="send", client_msg_id=content, content=content)
         await socket.until("done")
 
 
-async def told(page: Page, until: str, times: int = 1) -> list[dict[str, Any]]:
+async def received_events(page: Page, until: str, times: int = 1) -> list[dict[str, Any]]:
     """All that the page was told, once it was told something so many times."""
     frames: list[dict[str, Any]] = await page.evaluate("what => toldUntil(...what)", [until, times])
     return frames
@@ -59,15 +59,15 @@ async def test_an_event_source_reads_along_over_a_restart(
     chat: ChatPage, own_server: ServerProcess, client_id: str, complaints: Complaints
 ) -> None:
     complaints.expected += ["net::ERR_", "404"]  # the server was away, and has no favicon.ico
-    await say(own_server, client_id, "Hello!")
+    await send_message(own_server, client_id, "Hello!")
     await chat.page.goto(f"{own_server.url}/healthz")
     await chat.page.evaluate(READ, f"/v1/conversations/default/events?client_id={client_id}")
-    await told(chat.page, until="history")
-    await say(own_server, client_id, "What is your name?")
-    await told(chat.page, until="done")
+    await received_events(chat.page, until="history")
+    await send_message(own_server, client_id, "What is your name?")
+    await received_events(chat.page, until="done")
     own_server.restart()
-    await say(own_server, client_id, "Count from 1 to 3.")
-    frames = await told(chat.page, until="done", times=2)
+    await send_message(own_server, client_id, "Count from 1 to 3.")
+    frames = await received_events(chat.page, until="done", times=2)
     numbered = [frame for frame in frames if frame["type"] in ("accepted", "delta", "done")]
     page = frames[0]
     assert (page["type"], len(page["messages"])) == ("history", 2)

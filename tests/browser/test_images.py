@@ -16,16 +16,16 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from app.operations import key_file
-from connections.images.reading import MAX_BYTES, MAX_IMAGES
+from connections.images.validation import MAX_BYTES, MAX_IMAGES
 from engine.scripted.engine import FEATURES, ScriptedEngine
-from tests.app.in_process import Running
-from tests.app.in_process import serving as in_process
-from tests.app.realtime import create, session
+from tests.app.in_process_service import InProcessService
+from tests.app.in_process_service import serving as in_process
+from tests.app.realtime_client import create, session
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints
 from tests.browser.test_drafts import go_to
-from tests.engine.seeing import environ_of, folder_of
-from tests.pictures import PNG, drawn, png
+from tests.engine.vision_models import environ_of, folder_of
+from tests.sample_images import PNG, drawn, png
 from tests.server_process import ServerProcess, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -60,7 +60,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def service(tmp_path: Path) -> AsyncIterator[Running]:
+async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
     engine = ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
     async with in_process(tmp_path, engine) as running:
         yield running
@@ -126,7 +126,7 @@ async def test_an_image_is_shown_before_it_is_sent_in_the_conversation_and_on_an
     assert complaints.unexpected() == []
 
 
-async def test_images_are_pasted_and_dropped(service: Running, chat: ChatPage) -> None:
+async def test_images_are_pasted_and_dropped(service: InProcessService, chat: ChatPage) -> None:
     pictures = Pictures(chat)
     await chat.open(service.url)
     await chat.client(PASTE, b64encode(WIDE).decode())
@@ -147,7 +147,7 @@ async def test_images_are_pasted_and_dropped(service: Running, chat: ChatPage) -
     assert [(image.width, image.height) for image in message.images] == [(40, 30), (30, 60)]
 
 
-async def test_what_was_removed_is_not_sent(service: Running, chat: ChatPage) -> None:
+async def test_what_was_removed_is_not_sent(service: InProcessService, chat: ChatPage) -> None:
     """By the keyboard alone."""
     pictures = Pictures(chat)
     await chat.open(service.url)
@@ -163,7 +163,7 @@ async def test_what_was_removed_is_not_sent(service: Running, chat: ChatPage) ->
 
 
 async def test_what_is_not_taken_is_refused_in_plain_words(
-    service: Running, chat: ChatPage, complaints: Complaints
+    service: InProcessService, chat: ChatPage, complaints: Complaints
 ) -> None:
     complaints.expected = ["Failed to load resource"]
     pictures = Pictures(chat)
@@ -192,7 +192,7 @@ async def test_a_model_that_takes_no_images_is_shown_none(chat: ChatPage, server
 
 
 async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
-    service: Running, chat: ChatPage
+    service: InProcessService, chat: ChatPage
 ) -> None:
     pictures = Pictures(chat)
     await chat.open(service.url)
@@ -238,7 +238,7 @@ class Uploads:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def uploads(service: Running, chat: ChatPage) -> Uploads:
+async def uploads(service: InProcessService, chat: ChatPage) -> Uploads:
     """The page is open at a conversation, and what is uploaded there waits."""
     await chat.open(f"{service.url}/#/one")
     held = Uploads(chat.page)
@@ -247,7 +247,7 @@ async def uploads(service: Running, chat: ChatPage) -> Uploads:
 
 
 async def test_an_upload_that_ends_in_another_conversation_is_in_the_draft_where_it_was_begun(
-    service: Running, chat: ChatPage, uploads: Uploads
+    service: InProcessService, chat: ChatPage, uploads: Uploads
 ) -> None:
     pictures = Pictures(chat)
     await pictures.attach(file("garden.png", WIDE))
@@ -299,7 +299,7 @@ async def test_an_upload_that_fails_in_another_conversation_is_told(
 
 
 async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is_edited(
-    service: Running, chat: ChatPage
+    service: InProcessService, chat: ChatPage
 ) -> None:
     """As many as any door takes; all stay."""
     await chat.open(service.url)
@@ -327,7 +327,9 @@ async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is
     assert [len(request.messages[0].images) for request in service.engine.requests] == [MAX_IMAGES] * 2
 
 
-async def test_a_message_whose_image_has_expired_can_go_without_it(service: Running, chat: ChatPage) -> None:
+async def test_a_message_whose_image_has_expired_can_go_without_it(
+    service: InProcessService, chat: ChatPage
+) -> None:
     pictures = Pictures(chat)
     await chat.open(service.url)
     await pictures.attach(file("garden.png", WIDE))
@@ -344,7 +346,7 @@ async def test_a_message_whose_image_has_expired_can_go_without_it(service: Runn
 
 
 async def test_an_image_that_does_not_come_can_be_asked_for_again(
-    service: Running, chat: ChatPage, complaints: Complaints
+    service: InProcessService, chat: ChatPage, complaints: Complaints
 ) -> None:
     complaints.expected = ["Failed to load resource"]
     pictures = Pictures(chat)
@@ -361,7 +363,7 @@ async def test_an_image_that_does_not_come_can_be_asked_for_again(
 
 
 async def test_who_reads_a_shared_conversation_is_shown_its_words_alone(
-    service: Running, chat: ChatPage
+    service: InProcessService, chat: ChatPage
 ) -> None:
     known = {"client_id": "ann"}
     async with httpx.AsyncClient(base_url=service.url) as client:

@@ -14,11 +14,11 @@ from playwright.async_api import BrowserContext, expect
 
 from demo_translator.model import CHECKPOINT
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.browser.acts import visit
+from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Line, Peer
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import visit
 from tests.browser.test_modules import run
 from tests.server_process import ServerProcess
 from tests.server_process import serving as serving_process
@@ -34,7 +34,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose model can go on with a reply."""
     async with serving(tmp_path, ScriptedEngine()) as service:
         yield service
@@ -101,7 +101,7 @@ async def test_after_a_translation_the_chat_model_answers_again(
 
 
 async def test_words_are_taken_as_they_are_written_and_a_line_takes_the_rest(
-    chat: ChatPage, running: Running
+    chat: ChatPage, running: InProcessService
 ) -> None:
     for reply in ("Eins.", "Zwei drei."):
         running.engine.script(reply)
@@ -118,7 +118,7 @@ async def test_words_are_taken_as_they_are_written_and_a_line_takes_the_rest(
 
 
 async def test_a_reload_goes_on_and_stop_stops_on_all_devices(
-    chat: ChatPage, running: Running, context: BrowserContext
+    chat: ChatPage, running: InProcessService, context: BrowserContext
 ) -> None:
     for reply in ("Eins.", "Zwei."):
         running.engine.script(reply)
@@ -142,7 +142,7 @@ async def test_a_reload_goes_on_and_stop_stops_on_all_devices(
     await chat.page.close()
 
 
-async def test_what_was_stopped_goes_on(chat: ChatPage, running: Running) -> None:
+async def test_what_was_stopped_goes_on(chat: ChatPage, running: InProcessService) -> None:
     for reply in ("Eins.", "Zwei."):
         running.engine.script(reply)
     await begin(chat, running.url)
@@ -156,7 +156,9 @@ async def test_what_was_stopped_goes_on(chat: ChatPage, running: Running) -> Non
     await chat.page.close()
 
 
-async def test_on_a_phone_a_translation_stands_under_its_sentence(chat: ChatPage, running: Running) -> None:
+async def test_on_a_phone_a_translation_stands_under_its_sentence(
+    chat: ChatPage, running: InProcessService
+) -> None:
     running.engine.script("Eins.")
     await chat.page.set_viewport_size({"width": 390, "height": 800})
     await begin(chat, running.url)
@@ -175,158 +177,162 @@ async def test_on_a_phone_a_translation_stands_under_its_sentence(chat: ChatPage
     ("features", "model"), [([], ["continue"]), (["interpret"], ["tools"]), (["interpret"], [])]
 )
 async def test_the_button_is_there_only_where_a_model_can(
-    chat: ChatPage, peer: Peer, features: list[str], model: list[str]
+    chat: ChatPage, peer: FakeServer, features: list[str], model: list[str]
 ) -> None:
     await visit(chat, peer, features=features, models=[{"name": "scripted", "features": model}])
     await expect(chat.page.get_by_role("button", name="Live translation")).to_have_count(0)
 
 
-async def translate(chat: ChatPage, peer: Peer, complaints: Complaints, text: str) -> Line:
+async def translate(chat: ChatPage, peer: FakeServer, complaints: Complaints, text: str) -> PageConnection:
     """The page's connection, over which it was asked to translate this text."""
     complaints.expected = ["404"]  # the peer says nothing of its models over HTTP
     models = [{"name": "scripted", "features": ["continue"]}]
-    line = await visit(chat, peer, features=["interpret"], models=models)
+    conn = await visit(chat, peer, features=["interpret"], models=models)
     await chat.page.get_by_role("button", name="Live translation").click()
     await expect(chat.page.get_by_label("Into")).to_be_visible()
     await chat.box.fill(text)
-    return line
+    return conn
 
 
-async def take(line: Line, *, turn: str, seq: int) -> dict[str, Any]:
+async def take(conn: PageConnection, *, turn: str, seq: int) -> dict[str, Any]:
     """Accepts an interpretation, and takes the first growth of its source."""
-    start = await line.hear("interpret.start")
+    start = await conn.receive("interpret.start")
     languages = {name: start[name] for name in ("source", "target")}
-    await line.accept(start, turn=turn, seq=seq, interprets=languages, content="")
-    await grown(line, await line.hear("source"), turn=turn, seq=seq + 1)
+    await conn.accept(start, turn=turn, seq=seq, interprets=languages, content="")
+    await grown(conn, await conn.receive("source"), turn=turn, seq=seq + 1)
     return start
 
 
-async def grown(line: Line, growth: dict[str, Any], *, turn: str, seq: int) -> None:
+async def grown(conn: PageConnection, growth: dict[str, Any], *, turn: str, seq: int) -> None:
     """Takes a growth."""
-    told = {
+    reported = {
         "turn_id": turn,
         "off": growth["off"],
         "text": growth["text"],
         "final": growth.get("final", False),
     }
-    await line.say("source", conversation_id=growth["conversation_id"], seq=seq, **told)
-    known = {"turn_id": turn, "chars": growth["off"] + len(growth["text"]), "final": told["final"]}
-    await line.say("source_ack", ref=growth["ref"], conversation_id=growth["conversation_id"], **known)
+    await conn.send_frame("source", conversation_id=growth["conversation_id"], seq=seq, **reported)
+    known = {"turn_id": turn, "chars": growth["off"] + len(growth["text"]), "final": reported["final"]}
+    await conn.send_frame("source_ack", ref=growth["ref"], conversation_id=growth["conversation_id"], **known)
 
 
-async def refuse(line: Line, asked: dict[str, Any], code: str, **more: Any) -> None:
+async def refuse(conn: PageConnection, asked: dict[str, Any], code: str, **more: Any) -> None:
     """Refuses what was asked."""
-    await line.say("error", ref=asked["ref"], **{"code": code, "message": "No.", "retryable": False} | more)
+    await conn.send_frame(
+        "error", ref=asked["ref"], **{"code": code, "message": "No.", "retryable": False} | more
+    )
 
 
 async def test_words_behind_the_end_wait_for_the_next_translation(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
-    line = await translate(chat, peer, complaints, "One. ")
-    start = await take(line, turn="t", seq=1)
+    conn = await translate(chat, peer, complaints, "One. ")
+    start = await take(conn, turn="t", seq=1)
     await chat.page.get_by_role("button", name="End of the text").click()
-    last = await line.hear("source")
+    last = await conn.receive("source")
     assert (last["off"], last["text"], last["final"]) == (5, "", True)
-    await grown(line, last, turn="t", seq=3)
+    await grown(conn, last, turn="t", seq=3)
     await chat.box.press_sequentially("Two. Thr")
     await expect(chat.page.get_by_text("Translating the rest")).to_be_visible()
     await expect(chat.box).to_have_value("Two. Thr")
-    await line.finish(start, turn="t", seq=4, reason="stop", chars=0)
+    await conn.finish(start, turn="t", seq=4, reason="stop", chars=0)
     await expect(chat.page.get_by_text("Translating the rest")).to_have_count(0)
     await chat.box.press_sequentially("ee ")
-    await line.hear("interpret.start")
+    await conn.receive("interpret.start")
     await expect(chat.box).to_have_value("")
 
 
 async def test_a_translation_that_is_refused_gives_its_words_back_and_says_why(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
-    line = await translate(chat, peer, complaints, "One. Two. ")
-    start = await line.hear("interpret.start")
-    await refuse(line, {"ref": start["client_msg_id"]}, "rate_limited", retryable=True, retry_after_ms=9_000)
+    conn = await translate(chat, peer, complaints, "One. Two. ")
+    start = await conn.receive("interpret.start")
+    await refuse(conn, {"ref": start["client_msg_id"]}, "rate_limited", retryable=True, retry_after_ms=9_000)
     await expect(chat.box).to_have_value("One. Two. ")
     await expect(chat.page.get_by_text("Try again in 9 seconds.")).to_be_visible()
     await chat.box.press_sequentially("Three. ")
     await expect(chat.box).to_have_value("One. Two. Three. ")
-    assert line.kept("interpret.start") == []
+    assert conn.kept("interpret.start") == []
     await chat.box.press("Enter")
-    await line.accept(await line.hear("interpret.start"), turn="t", seq=1, content="")
-    assert (await line.hear("source"))["text"] == "One. Two. Three. \n"
+    await conn.accept(await conn.receive("interpret.start"), turn="t", seq=1, content="")
+    assert (await conn.receive("source"))["text"] == "One. Two. Three. \n"
     await expect(chat.box).to_have_value("")
 
 
 async def test_what_a_full_source_has_no_room_for_begins_the_next_translation(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
-    line = await translate(chat, peer, complaints, "One. ")
-    start = await take(line, turn="t", seq=1)
+    conn = await translate(chat, peer, complaints, "One. ")
+    start = await take(conn, turn="t", seq=1)
     await chat.box.press_sequentially("Two. ")
-    await refuse(line, await line.hear("source"), "content_too_long")
+    await refuse(conn, await conn.receive("source"), "content_too_long")
     await expect(chat.box).to_have_value("Two. ")
-    last = await line.hear("source")
+    last = await conn.receive("source")
     assert (last["off"], last["text"], last["final"]) == (5, "", True)
     await chat.box.press_sequentially("Three. ")
-    await grown(line, last, turn="t", seq=3)
-    await line.finish(start, turn="t", seq=4, reason="stop", chars=0)
+    await grown(conn, last, turn="t", seq=3)
+    await conn.finish(start, turn="t", seq=4, reason="stop", chars=0)
     await expect(chat.page.get_by_text("Translating the rest")).to_have_count(0)
     await expect(chat.page.locator(".notice")).to_have_count(1)
-    assert line.kept("source") == []
+    assert conn.kept("source") == []
     await chat.box.press("Enter")
-    await line.accept(await line.hear("interpret.start"), turn="u", seq=5, content="")
-    assert (await line.hear("source"))["text"] == "Two. Three. \n"
+    await conn.accept(await conn.receive("interpret.start"), turn="u", seq=5, content="")
+    assert (await conn.receive("source"))["text"] == "Two. Three. \n"
 
 
 async def test_who_leaves_before_the_words_were_told_finds_them_in_the_box(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
-    line = await translate(chat, peer, complaints, "One. ")
-    await line.hear("interpret.start")
+    conn = await translate(chat, peer, complaints, "One. ")
+    await conn.receive("interpret.start")
     await expect(chat.box).to_have_value("")
     await chat.page.get_by_role("button", name="Live translation").click()
     await expect(chat.box).to_have_value("One. ")
 
 
 async def test_a_long_text_that_is_pasted_is_told_in_whole_words(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
     """It is no attachment, as it would be of a message."""
     text = "words " * 1_500
-    line = await translate(chat, peer, complaints, "")
+    conn = await translate(chat, peer, complaints, "")
     await chat.page.evaluate("(text) => navigator.clipboard.writeText(text)", f"{text}more words ")
     await chat.box.press("ControlOrMeta+v")
-    await line.accept(await line.hear("interpret.start"), turn="t", seq=1, content="")
-    first = await line.hear("source")
+    await conn.accept(await conn.receive("interpret.start"), turn="t", seq=1, content="")
+    first = await conn.receive("source")
     assert first["text"] == text[:7_998]
-    await grown(line, first, turn="t", seq=2)
-    assert (await line.hear("source"))["text"] == f"{text[7_998:]}more words "
+    await grown(conn, first, turn="t", seq=2)
+    assert (await conn.receive("source"))["text"] == f"{text[7_998:]}more words "
 
 
 async def test_a_translation_is_announced_sentence_by_sentence(
-    chat: ChatPage, peer: Peer, complaints: Complaints
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
 ) -> None:
     """A screen reader hears each one once, as soon as it is whole, in its language; at the end what is left."""
-    line = await translate(chat, peer, complaints, "One. Two ")
-    start = await take(line, turn="t", seq=1)
+    conn = await translate(chat, peer, complaints, "One. Two ")
+    start = await take(conn, turn="t", seq=1)
     where = {"conversation_id": start["conversation_id"], "turn_id": "t", "tokens": 1}
-    heard, shown = chat.page.locator("#announcer"), chat.page.locator(".pairs .target")
+    received, shown = chat.page.locator("#announcer"), chat.page.locator(".pairs .target")
 
     async def tell(text: str, *, off: int, seq: int, src_off: int) -> None:
-        await line.say("delta", text=text, off=off, seq=seq, first_seq=seq, src_off=src_off, **where)
+        await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=seq, src_off=src_off, **where)
 
     await tell("Ei", off=0, seq=3, src_off=4)
     await expect(shown.first).to_have_text("Ei")
-    await expect(heard).to_be_empty()
+    await expect(received).to_be_empty()
     await tell("ns.", off=2, seq=4, src_off=4)
-    await expect(heard).to_have_text("Eins.")
-    await expect(heard.locator("span")).to_have_attribute("lang", start["target"])
+    await expect(received).to_have_text("Eins.")
+    await expect(received.locator("span")).to_have_attribute("lang", start["target"])
     await tell(" Zwei", off=5, seq=5, src_off=8)
     await expect(shown.last).to_have_text("Zwei")
-    await expect(heard).to_have_text("Eins.")
-    await line.finish(start, turn="t", seq=6, reason="cancelled", chars=10)
-    await expect(heard).to_have_text("Eins. Zwei Reply, cut short")
+    await expect(received).to_have_text("Eins.")
+    await conn.finish(start, turn="t", seq=6, reason="cancelled", chars=10)
+    await expect(received).to_have_text("Eins. Zwei Reply, cut short")
 
 
-async def test_who_comes_late_is_not_read_what_was_told_before(chat: ChatPage, running: Running) -> None:
+async def test_who_comes_late_is_not_read_what_was_told_before(
+    chat: ChatPage, running: InProcessService
+) -> None:
     for reply in ("Eins.", "Zwei."):
         running.engine.script(reply)
     await begin(chat, running.url)
@@ -350,7 +356,7 @@ sentences = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(source=sentences.map("".join), text=sentences.map("".join), data=st.data())
 async def test_rows_hold_all_of_both_texts_in_order(
-    chat: ChatPage, peer: Peer, source: str, text: str, data: Any
+    chat: ChatPage, peer: FakeServer, source: str, text: str, data: Any
 ) -> None:
     """However it came: at once, from somewhere on piece by piece, or all of it piece by piece."""
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=5).map(sorted))
@@ -367,7 +373,7 @@ async def test_rows_hold_all_of_both_texts_in_order(
 
 
 async def test_a_model_that_translated_live_is_not_the_one_that_messages_are_asked_of(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     """Neither as history tells it, nor as it was seen."""
     body = """
@@ -390,7 +396,7 @@ async def test_a_model_that_translated_live_is_not_the_one_that_messages_are_ask
     assert models == ["chat", "chat", "other"]
 
 
-async def test_a_sentence_stands_beside_what_had_been_read_for_it(chat: ChatPage, peer: Peer) -> None:
+async def test_a_sentence_stands_beside_what_had_been_read_for_it(chat: ChatPage, peer: FakeServer) -> None:
     body = "return module.alignedRows(...argument);"
     argument = ["One. Two. Three", "Eins. Zwei. Drei", [[6, 12, 9], [12, 16, 15]]]
     rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, argument)

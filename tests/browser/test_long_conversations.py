@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.acts import delta
 from tests.browser.chat_page import ChatPage
+from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.long_history import (
     CONVERSATION,
     FRAMES,
@@ -27,7 +27,7 @@ from tests.browser.long_history import (
     tops,
     turn_wheel,
 )
-from tests.browser.peer import Line, Peer
+from tests.browser.server_actions import delta
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -36,24 +36,24 @@ MOST_NODES = 3_000
 LATEST = "Latest"
 
 
-async def say(chat: ChatPage, line: Line, text: str) -> dict[str, Any]:
+async def send_message(chat: ChatPage, conn: PageConnection, text: str) -> dict[str, Any]:
     """A message behind the history, accepted as turn `t`."""
     await chat.type(text)
-    send = await line.hear("send")
-    await line.accept(send, turn="t", seq=9_001, parent_id=None)
+    send = await conn.receive("send")
+    await conn.accept(send, turn="t", seq=9_001, parent_id=None)
     return send
 
 
-async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, peer: Peer) -> None:
-    line = await open_long(chat, peer, 700)
+async def test_only_what_is_near_the_view_is_in_the_document(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await open_long(chat, peer, 700)
     await loaded_all(chat)
     for share in (0, 0.2, 0.5, 0.77, 1):
         await scroll_to(chat, share)
         assert await tops(chat)
         assert await nodes(chat) < MOST_NODES
-    send = await say(chat, line, "And now?")
+    send = await send_message(chat, conn, "And now?")
     for seq in range(12):
-        await delta(line, send, "More of it.\n\n", off=13 * seq, seq=9_002 + seq)
+        await delta(conn, send, "More of it.\n\n", off=13 * seq, seq=9_002 + seq)
     await chat.until_shown("More of it.")
     assert await nodes(chat) < MOST_NODES
 
@@ -78,17 +78,17 @@ AT_END = f"""() => {{
 @pytest.mark.parametrize("running", [False, True])
 async def test_a_gentle_scroll_up_leaves_the_end_and_a_scroll_down_finds_it_again(
     chat: ChatPage,
-    peer: Peer,
+    peer: FakeServer,
     *,
     scroll: Callable[[ChatPage, int], Awaitable[None]],
     amount: int,
     least: int,
     running: bool,
 ) -> None:
-    line = await open_long(chat, peer, 30)
+    conn = await open_long(chat, peer, 30)
     if running:
-        send = await say(chat, line, "And now?")
-        await delta(line, send, "aaa " * 400, off=0, seq=9_002)
+        send = await send_message(chat, conn, "And now?")
+        await delta(conn, send, "aaa " * 400, off=0, seq=9_002)
         await chat.until_shown("aaa")
         await settled(chat)
     start = await chat.page.evaluate(f"{SCROLLER}.scrollTop")
@@ -99,24 +99,24 @@ async def test_a_gentle_scroll_up_leaves_the_end_and_a_scroll_down_finds_it_agai
     await expect(chat.page.get_by_role("button", name=LATEST)).to_be_hidden()
 
 
-async def test_a_view_that_grows_at_the_end_stays_there(chat: ChatPage, peer: Peer) -> None:
-    line = await open_long(chat, peer, 30)
+async def test_a_view_that_grows_at_the_end_stays_there(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await open_long(chat, peer, 30)
     await chat.box.fill("\n".join("And now?" for _ in range(6)))
     await settled(chat)
     await chat.box.press("Enter")
-    send = await line.hear("send")
-    await line.accept(send, turn="t", seq=9_001, parent_id=None)
-    await delta(line, send, "aaa " * 400, off=0, seq=9_002)
+    send = await conn.receive("send")
+    await conn.accept(send, turn="t", seq=9_001, parent_id=None)
+    await delta(conn, send, "aaa " * 400, off=0, seq=9_002)
     await chat.until_shown("aaa")
     await chat.page.set_viewport_size({"width": 1280, "height": 1_000})
     await settled(chat)
-    await delta(line, send, "bbb " * 400, off=1_600, seq=9_003)
+    await delta(conn, send, "bbb " * 400, off=1_600, seq=9_003)
     await chat.until_shown("bbb")
     await chat.page.wait_for_function(AT_END)
     await expect(chat.page.get_by_role("button", name=LATEST)).to_be_hidden()
 
 
-async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Peer) -> None:
+async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: FakeServer) -> None:
     await open_long(chat, peer, 100)
     await loaded_all(chat)
     articles = chat.page.locator("#messages article")
@@ -130,7 +130,7 @@ async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Peer
 
 
 async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     await open_long(chat, peer, 200)
     first = chat.questions.get_by_text("Question 175", exact=True)
@@ -145,7 +145,7 @@ async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     await expect(chat.questions.first).to_have_text("Question 0")
 
 
-async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: Peer) -> None:
+async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: FakeServer) -> None:
     """Of what comes into the document above it nobody knew the height before."""
     await open_long(chat, peer, 100)
     for _ in range(60):
@@ -154,7 +154,7 @@ async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: P
         assert abs(moved(before, await tops(chat)) - 150) <= 1
 
 
-async def test_a_leap_to_anywhere_shows_messages_and_no_empty_space(chat: ChatPage, peer: Peer) -> None:
+async def test_a_leap_to_anywhere_shows_messages_and_no_empty_space(chat: ChatPage, peer: FakeServer) -> None:
     await open_long(chat, peer, 300)
     await loaded_all(chat)
     for share in (0.9, 0.1, 0.6, 0.35, 0):
@@ -168,20 +168,20 @@ async def test_a_leap_to_anywhere_shows_messages_and_no_empty_space(chat: ChatPa
 
 @pytest.mark.parametrize("exchanges", [1, 60])
 async def test_a_reply_that_grows_above_the_view_moves_nothing(
-    chat: ChatPage, peer: Peer, exchanges: int
+    chat: ChatPage, peer: FakeServer, exchanges: int
 ) -> None:
     """Neither where a space above it can take that up, nor where the view has to be moved."""
-    line = await open_long(chat, peer, exchanges)
-    send = await say(chat, line, "Tell me.")
-    await delta(line, send, "Once ", off=0, seq=9_002)
+    conn = await open_long(chat, peer, exchanges)
+    send = await send_message(chat, conn, "Tell me.")
+    await delta(conn, send, "Once ", off=0, seq=9_002)
     await chat.until_shown("Once")
     theirs = {"conversation_id": CONVERSATION, "client_msg_id": "theirs"}
     long = "\n".join(f"Line {number}" for number in range(120))
-    await line.accept(theirs, turn="u", seq=9_003, content=long, parent_id="t-reply")
+    await conn.accept(theirs, turn="u", seq=9_003, content=long, parent_id="t-reply")
     await expect(chat.questions.last).to_contain_text("Line 119")
     await scroll_by(chat, -600)
     before = await tops(chat)
-    await delta(line, send, "upon a time.\n\n" * 30, off=5, seq=9_004)
+    await delta(conn, send, "upon a time.\n\n" * 30, off=5, seq=9_004)
     grown = chat.page.locator(".reply", has_text="upon a time.")
     await expect(grown).to_be_attached()
     await settled(chat)
@@ -190,25 +190,25 @@ async def test_a_reply_that_grows_above_the_view_moves_nothing(
 
 
 async def test_a_reply_outside_of_the_view_goes_on_and_stop_counts_all_of_it(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    line = await open_long(chat, peer, 200)
-    send = await say(chat, line, "Tell me.")
-    await delta(line, send, "Once ", off=0, seq=9_002)
+    conn = await open_long(chat, peer, 200)
+    send = await send_message(chat, conn, "Tell me.")
+    await delta(conn, send, "Once ", off=0, seq=9_002)
     await chat.until_shown("Once")
     await scroll_to(chat, 0.3)
     await expect(chat.page.get_by_text("Once")).to_have_count(0)
-    await delta(line, send, "upon a time.", off=5, seq=9_003)
-    await line.say("limits", name="requests", remaining=0, reset_s=1)  # told behind it, and seen
+    await delta(conn, send, "upon a time.", off=5, seq=9_003)
+    await conn.send_frame("limits", name="requests", remaining=0, reset_s=1)  # told behind it, and seen
     await expect(chat.page.locator(".notice")).to_be_visible()
     await chat.page.evaluate(f"async () => {{ {FRAMES} }}")
     await chat.stop.click()
-    assert (await line.hear("cancel"))["seen_off"] == len("Once upon a time.")
+    assert (await conn.receive("cancel"))["seen_off"] == len("Once upon a time.")
     await chat.page.get_by_role("button", name=LATEST).click()
     await expect(chat.replies.last.locator(".prose")).to_have_text("Once upon a time.")
 
 
-async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: Peer) -> None:
+async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: FakeServer) -> None:
     await open_long(chat, peer, 200)
     again = chat.replies.last.get_by_role("button", name="Regenerate this reply")
     await again.focus()
@@ -220,7 +220,7 @@ async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: Pe
 
 
 async def test_a_box_that_a_message_is_edited_in_keeps_its_text_wherever_the_reader_goes(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     await open_long(chat, peer, 200)
     await chat.questions.last.hover()
@@ -233,7 +233,7 @@ async def test_a_box_that_a_message_is_edited_in_keeps_its_text_wherever_the_rea
     await expect(chat.page.get_by_label("Your message, edited")).to_have_value("Question 199, said otherwise")
 
 
-async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: Peer) -> None:
+async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: FakeServer) -> None:
     await open_long(chat, peer, 200)
     select = """() => {
       const [from, to] = [...document.querySelectorAll(".bubble")].slice(-2);
@@ -249,7 +249,7 @@ async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: Peer) -> None
 
 
 async def test_the_first_and_the_last_key_go_to_the_first_and_the_last_message(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     await open_long(chat, peer, 150)
     await loaded_all(chat)
@@ -267,7 +267,7 @@ async def test_the_first_and_the_last_key_go_to_the_first_and_the_last_message(
 
 
 async def test_those_who_do_not_see_are_told_which_message_of_how_many_it_is(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     await open_long(chat, peer, 60)
     await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
@@ -278,11 +278,11 @@ async def test_those_who_do_not_see_are_told_which_message_of_how_many_it_is(
     await expect(chat.page.get_by_role("feed").get_by_role("article")).not_to_have_count(120)
 
 
-async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage, peer: Peer) -> None:
+async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage, peer: FakeServer) -> None:
     await open_long(chat, peer, 200)
     peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
     await chat.page.reload()
-    await peer.line()
+    await peer.conn()
     thought = chat.page.locator(".thought:not([hidden])")
     await thought.locator("summary").click()
     await chat.box.focus()
@@ -293,20 +293,20 @@ async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage
 
 
 async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    line = await open_long(chat, peer, 100)
-    await line.hear("history")
+    conn = await open_long(chat, peer, 100)
+    await conn.receive("history")
     kept = peer.histories.pop(CONVERSATION)
     await scroll_by(chat, -100_000)
-    asked = await line.hear("history")
+    requested = await conn.receive("history")
     refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
-    await line.say("error", ref=asked["ref"], **refusal)
+    await conn.send_frame("error", ref=requested["ref"], **refusal)
     button = chat.page.get_by_role("button", name="Show earlier messages")
     await expect(button).to_be_visible()
     await scroll_by(chat, 40)
     await scroll_by(chat, -40)
-    assert line.kept("history") == []
+    assert conn.kept("history") == []
     peer.histories[CONVERSATION] = kept
     await button.click()
     await expect(chat.page.locator("#older")).to_be_hidden()
@@ -315,16 +315,16 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
 
 
 async def test_the_title_is_the_first_message_or_what_the_list_says_and_never_the_first_that_is_here(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    line = await open_long(chat, peer, 100)
+    conn = await open_long(chat, peer, 100)
     title = chat.page.locator("#title")
     await expect(title).to_have_text("Conversation")
     await loaded_all(chat)
     await expect(title).to_have_text("Question 0")
-    asked = await line.hear("conversations")
+    requested = await conn.receive("conversations")
     listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 200}]
-    await line.say("conversations", ref=asked["ref"], conversations=listed, has_more=False)
+    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
     await expect(title).to_have_text("A long talk")
 
 
@@ -345,7 +345,7 @@ GROW = """
 """
 
 
-async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, peer: Peer) -> None:
+async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, peer: FakeServer) -> None:
     found = await run(chat, peer, "ui/transcript/arrangement.js", GROW, 500)
     assert found == {"same": True, "remade": 1, "grown": True, "moved": True}
 
@@ -365,7 +365,7 @@ SPANS = """
 @pytest.mark.parametrize("place", [(0, 0), (3, -40), (50, 200), (99, 100), (100, 500)])
 @pytest.mark.parametrize("wanted", [(250, 1_000), (5_000, 100), (0, 0)])
 async def test_a_span_covers_the_view_and_as_much_beside_it_as_is_wanted(
-    chat: ChatPage, peer: Peer, place: tuple[int, float], wanted: tuple[float, int]
+    chat: ChatPage, peer: FakeServer, place: tuple[int, float], wanted: tuple[float, int]
 ) -> None:
     heights = [30 + 37 * (number % 9) for number in range(100)]
     (index, top), (margin, nodes) = place, wanted
@@ -406,7 +406,7 @@ LIST = """
 
 
 async def test_any_item_of_a_list_can_be_brought_into_the_middle_of_the_view(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     last, *found, none = await run(
         chat, peer, "ui/scrolling/virtual-list.js", LIST, ["2500", "4000", "17", "x"]

@@ -11,10 +11,10 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
 from app.operations import key_file
-from tests.browser.acts import delta, tell_history, visit
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.peer import Line, Peer
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import delta, send_history, visit
 from tests.server_process import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -23,13 +23,13 @@ LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
 A_LONG_BEAT = 600_000
 
 
-async def tell_list(line: Line, *titles: str) -> None:
+async def send_list(conn: PageConnection, *titles: str) -> None:
     """Answers the next request for the list."""
-    asked = await line.hear("conversations")
+    requested = await conn.receive("conversations")
     entries: list[dict[str, Any]] = [
         {"conversation_id": title.lower(), "title": title, "updated_at": 1, "messages": 2} for title in titles
     ]
-    await line.say("conversations", ref=asked["ref"], conversations=entries, has_more=False)
+    await conn.send_frame("conversations", ref=requested["ref"], conversations=entries, has_more=False)
 
 
 @asynccontextmanager
@@ -74,31 +74,31 @@ async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_
 
 
 async def test_what_another_device_began_is_listed_when_the_page_is_looked_at(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    line = await visit(chat, peer)
-    await tell_list(line, "Mine")
+    conn = await visit(chat, peer)
+    await send_list(conn, "Mine")
     await expect(chat.conversations).to_have_text(["Mine"])
     await chat.client(LOOK)
-    await tell_list(line, "Theirs", "Mine")
+    await send_list(conn, "Theirs", "Mine")
     await expect(chat.conversations).to_have_text(["Theirs", "Mine"])
 
 
-async def test_a_new_browser_lists_and_opens_what_another_one_began(chat: ChatPage, peer: Peer) -> None:
+async def test_a_new_browser_lists_and_opens_what_another_one_began(chat: ChatPage, peer: FakeServer) -> None:
     """And follows the reply that runs there, whatever this browser keeps of its own."""
-    line = await visit(chat, peer)
-    await tell_list(line, "Theirs")
+    conn = await visit(chat, peer)
+    await send_list(conn, "Theirs")
     await chat.conversations.first.click()
-    await tell_history(line, "Hello?", "one ", seq=3, status="running")
+    await send_history(conn, "Hello?", "one ", seq=3, status="running")
     await chat.until_shown("one")
-    await delta(line, {"conversation_id": "theirs"}, "two", off=4, seq=4)
+    await delta(conn, {"conversation_id": "theirs"}, "two", off=4, seq=4)
     await chat.until_shown("one two")
     await expect(chat.stop).to_be_visible()
 
 
 @pytest.mark.parametrize("sign", ["window.dispatchEvent(new Event('offline'))", LOOK])
 async def test_a_dead_connection_is_noticed_when_there_is_reason_to_doubt_it(
-    chat: ChatPage, peer: Peer, complaints: Complaints, sign: str
+    chat: ChatPage, peer: FakeServer, complaints: Complaints, sign: str
 ) -> None:
     """Long before the next heartbeat: nobody is told "Connected" who is not."""
     complaints.expected = ["WebSocket connection to"]
@@ -110,12 +110,12 @@ async def test_a_dead_connection_is_noticed_when_there_is_reason_to_doubt_it(
     await expect(chat.connection).not_to_have_attribute("data-state", "connected")
 
 
-async def test_a_connection_that_answers_a_doubt_stays(chat: ChatPage, peer: Peer) -> None:
+async def test_a_connection_that_answers_a_doubt_stays(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.clock.install()
-    line = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
+    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
     await chat.client("window.dispatchEvent(new Event('offline'))")
-    await line.say("pong")
-    await tell_list(line, "Heard")
+    await conn.send_frame("pong")
+    await send_list(conn, "Heard")
     await expect(chat.conversations).to_have_text(["Heard"])
     await chat.page.clock.fast_forward(10_000)
     await expect(chat.connection).to_have_attribute("data-state", "connected")

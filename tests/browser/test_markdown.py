@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.fake_server import FakeServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -40,7 +40,7 @@ ATTACKS = [
 ]
 
 
-async def shown(chat: ChatPage, peer: Peer, *steps: str) -> str:
+async def rendered(chat: ChatPage, peer: FakeServer, *steps: str) -> str:
     """The HTML that is shown after the text has grown by these steps."""
     if chat.page.url == "about:blank":
         await chat.page.goto(peer.url)
@@ -49,36 +49,40 @@ async def shown(chat: ChatPage, peer: Peer, *steps: str) -> str:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_nothing_in_a_reply_runs_or_asks_for_a_style(chat: ChatPage, peer: Peer, attack: str) -> None:
-    await shown(chat, peer, attack)
+async def test_nothing_in_a_reply_runs_or_asks_for_a_style(
+    chat: ChatPage, peer: FakeServer, attack: str
+) -> None:
+    await rendered(chat, peer, attack)
     await chat.page.mouse.move(50, 50)
     assert await chat.page.title() != "owned"
     active = "script, img, svg:not(.icon), iframe, style, [style], [onerror], [onload], [onmouseover], [href^=javascript]"
     assert await chat.page.locator(f"body > div :is({active})").count() == 0
 
 
-async def test_tags_in_a_reply_are_shown_as_they_were_written(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, "Use <b>bold</b> and <script>run()</script>.")
+async def test_tags_in_a_reply_are_shown_as_they_were_written(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, "Use <b>bold</b> and <script>run()</script>.")
     await expect(chat.page.locator("body > div")).to_have_text("Use <b>bold</b> and <script>run()</script>.")
 
 
-async def test_links_open_elsewhere_and_tell_nothing_of_this_page(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, "[docs](https://example.org/a) and ![a picture](https://example.org/b.png)")
+async def test_links_open_elsewhere_and_tell_nothing_of_this_page(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, "[docs](https://example.org/a) and ![a picture](https://example.org/b.png)")
     for link in await chat.page.locator("body > div a").all():
         assert await link.get_attribute("rel") == "noopener noreferrer"
         assert await link.get_attribute("target") == "_blank"
     await expect(chat.page.locator("body > div a").last).to_have_text("a picture")
 
 
-async def test_code_is_highlighted_and_named_by_its_language(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, '```python\nprint("<hi>")\n```\n\n```nonesuch\n<x>\n```')
+async def test_code_is_highlighted_and_named_by_its_language(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, '```python\nprint("<hi>")\n```\n\n```nonesuch\n<x>\n```')
     blocks = chat.page.locator("body > div .code")
     await expect(blocks.first.locator(".hljs-string")).to_have_text('"<hi>"')
     await expect(blocks.first.locator(".code-head span")).to_have_text("python")
     await expect(blocks.last.locator("code")).to_have_text("<x>")
 
 
-async def test_a_finished_block_keeps_its_element_while_the_reply_grows(chat: ChatPage, peer: Peer) -> None:
+async def test_a_finished_block_keeps_its_element_while_the_reply_grows(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     """A reader may have selected words in it."""
     await chat.page.goto(peer.url)
     kept = await chat.page.evaluate("""
@@ -95,8 +99,8 @@ async def test_a_finished_block_keeps_its_element_while_the_reply_grows(chat: Ch
     assert kept is True
 
 
-async def test_a_text_that_nests_too_deep_is_shown_plainly(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, ">" * 20_000 + " deep")
+async def test_a_text_that_nests_too_deep_is_shown_plainly(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, ">" * 20_000 + " deep")
     await expect(chat.page.locator("body > div")).to_contain_text("deep")
 
 
@@ -122,27 +126,27 @@ async def test_a_text_that_nests_too_deep_is_shown_plainly(chat: ChatPage, peer:
         ("[a]: https://example.org/\n\nb", "<p>b</p>"),
     ],
 )
-async def test_blocks_are_those_of_commonmark(chat: ChatPage, peer: Peer, text: str, html: str) -> None:
+async def test_blocks_are_those_of_commonmark(chat: ChatPage, peer: FakeServer, text: str, html: str) -> None:
     """Paragraphs of items are always such: whether they have a distance is a class, so that it can change while a list grows."""
-    assert re.sub(r' dir="auto"', "", await shown(chat, peer, text)) == html
+    assert re.sub(r' dir="auto"', "", await rendered(chat, peer, text)) == html
 
 
-async def test_a_block_of_code_in_an_item_is_one(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, "1. Do:\n\n   ```sh\n   a\n\n     b\n   ```\n2. Then\n\n       indented\n")
+async def test_a_block_of_code_in_an_item_is_one(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, "1. Do:\n\n   ```sh\n   a\n\n     b\n   ```\n2. Then\n\n       indented\n")
     code = chat.page.locator("body > div li code")
     assert await code.all_text_contents() == ["a\n\n  b", "indented"]
     await expect(chat.page.locator("body > div > ol > li")).to_have_count(2)
 
 
-async def test_a_long_list_keeps_its_numbers(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, "".join("1. item\n" for _ in range(250)))
+async def test_a_long_list_keeps_its_numbers(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, "".join("1. item\n" for _ in range(250)))
     starts = [await part.get_attribute("start") for part in await chat.page.locator("body > div > ol").all()]
     assert starts == [None, "101", "201"]
     await expect(chat.page.locator("body > div li")).to_have_count(250)
 
 
-async def test_a_cell_may_have_a_line_in_it_and_rows_may_be_short(chat: ChatPage, peer: Peer) -> None:
-    await shown(chat, peer, "| a | b |\n|---|:-:|\n| 1 \\| 2 | `x` |\n| 3\n| 4 | 5 | 6 |\n\nend")
+async def test_a_cell_may_have_a_line_in_it_and_rows_may_be_short(chat: ChatPage, peer: FakeServer) -> None:
+    await rendered(chat, peer, "| a | b |\n|---|:-:|\n| 1 \\| 2 | `x` |\n| 3\n| 4 | 5 | 6 |\n\nend")
     rows = chat.page.locator("body > div tbody tr")
     cells = [await row.locator("td").all_text_contents() for row in await rows.all()]
     assert cells == [["1 | 2", "x"], ["3", ""], ["4", "5"]]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.fake_server import FakeServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -22,7 +22,7 @@ one_page = settings(
 )
 
 
-async def run(chat: ChatPage, peer: Peer, module: str, body: str, argument: Any) -> Any:
+async def run(chat: ChatPage, peer: FakeServer, module: str, body: str, argument: Any) -> Any:
     """Runs the body of a function of (module, argument) on the page."""
     if chat.page.url == "about:blank":
         await chat.page.goto(peer.url)
@@ -32,7 +32,9 @@ async def run(chat: ChatPage, peer: Peer, module: str, body: str, argument: Any)
 
 @one_page
 @given(text=whole_texts, count=st.integers(0, 50))
-async def test_code_points_are_those_of_python(chat: ChatPage, peer: Peer, text: str, count: int) -> None:
+async def test_code_points_are_those_of_python(
+    chat: ChatPage, peer: FakeServer, text: str, count: int
+) -> None:
     body = """
         const [text, count] = argument;
         return [module.countCodePoints(text), module.takeCodePoints(text, count), module.dropCodePoints(text, count)];
@@ -46,7 +48,7 @@ async def test_code_points_are_those_of_python(chat: ChatPage, peer: Peer, text:
     pieces=st.lists(whole_texts.filter(bool), max_size=6), replayed=st.integers(0, 6), kept=st.integers(0, 60)
 )
 async def test_a_reply_is_the_join_of_its_pieces_cut_to_what_is_kept(
-    chat: ChatPage, peer: Peer, pieces: list[str], replayed: int, kept: int
+    chat: ChatPage, peer: FakeServer, pieces: list[str], replayed: int, kept: int
 ) -> None:
     """Whatever part comes again from the start, as it does after a reconnect."""
     whole = "".join(pieces)
@@ -68,7 +70,9 @@ async def test_a_reply_is_the_join_of_its_pieces_cut_to_what_is_kept(
 @given(
     ends=st.lists(st.integers(1, 9), min_size=1, max_size=8, unique=True).map(sorted), lost=st.integers(0, 8)
 )
-async def test_a_hole_in_the_numbers_is_seen(chat: ChatPage, peer: Peer, ends: list[int], lost: int) -> None:
+async def test_a_hole_in_the_numbers_is_seen(
+    chat: ChatPage, peer: FakeServer, ends: list[int], lost: int
+) -> None:
     spans = [[first + 1, last] for first, last in itertools.pairwise([0, *ends])]
     missing = spans.pop(lost) if lost < len(spans) - 1 else None
     body = """
@@ -81,7 +85,7 @@ async def test_a_hole_in_the_numbers_is_seen(chat: ChatPage, peer: Peer, ends: l
 
 
 async def test_each_wait_is_random_between_half_and_whole_of_a_growing_bound(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     body = """
         const waits = (random) => {
@@ -94,7 +98,7 @@ async def test_each_wait_is_random_between_half_and_whole_of_a_growing_bound(
     assert (shortest, longest) == ([50, 100, 200, 250, 250], [100, 200, 400, 500, 500])
 
 
-async def test_ids_are_uuids_without_a_secure_context_too(chat: ChatPage, peer: Peer) -> None:
+async def test_ids_are_uuids_without_a_secure_context_too(chat: ChatPage, peer: FakeServer) -> None:
     body = """
         const source = { getRandomValues: (bytes) => bytes.fill(255) };
         return module.randomId(source);
@@ -115,7 +119,7 @@ FIGURES = """
 """
 
 
-async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: Peer) -> None:
+async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: FakeServer) -> None:
     timed = {"tokens": 92, "ms": 3500}
     here, kept, server = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
     assert here == ["50 ms to first token", "26 tokens/s", "92 tokens"]
@@ -127,14 +131,16 @@ async def test_figures_are_told_in_a_few_words(chat: ChatPage, peer: Peer) -> No
 
 @pytest.mark.parametrize("timed", [{"tokens": 18, "ms": 3500}, {"tokens": 200, "ms": 4}])
 async def test_no_pace_is_told_of_a_reply_that_is_too_short_for_one(
-    chat: ChatPage, peer: Peer, timed: dict[str, int]
+    chat: ChatPage, peer: FakeServer, timed: dict[str, int]
 ) -> None:
     """Or of one that came all at once, however large its pieces were."""
     here, _, _ = await run(chat, peer, "ui/replies/figures.js", FIGURES, timed)
     assert here == ["50 ms to first token", f"{timed['tokens']} tokens"]
 
 
-async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: ChatPage, peer: Peer) -> None:
+async def test_a_position_is_offered_only_where_all_before_it_was_seen(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     body = """
         const sequence = new module.Sequence();
         const points = [sequence.point];
@@ -177,7 +183,7 @@ async def test_a_position_is_offered_only_where_all_before_it_was_seen(chat: Cha
     ],
 )
 async def test_a_refusal_is_told_in_plain_words(
-    chat: ChatPage, peer: Peer, failure: dict[str, Any], words: str
+    chat: ChatPage, peer: FakeServer, failure: dict[str, Any], words: str
 ) -> None:
     assert (
         await run(chat, peer, "ui/elements/words.js", "return module.wordsFor(argument);", failure) == words
@@ -187,11 +193,11 @@ async def test_a_refusal_is_told_in_plain_words(
 def error_codes() -> list[str]:
     """The codes that PROTOCOL.md names."""
     protocol = (Path(__file__).resolve().parents[2] / "PROTOCOL.md").read_text()
-    told = next(one for one in protocol.split("\n\n") if one.startswith("`error.code`:"))
-    return re.findall(r"`([a-z_]+)`", told.removeprefix("`error.code`"))
+    reported = next(one for one in protocol.split("\n\n") if one.startswith("`error.code`:"))
+    return re.findall(r"`([a-z_]+)`", reported.removeprefix("`error.code`"))
 
 
-async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: Peer) -> None:
+async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: FakeServer) -> None:
     codes = error_codes()
     assert "bad_frame" in codes
     body = """
@@ -201,15 +207,15 @@ async def test_every_code_of_the_protocol_has_plain_words(chat: ChatPage, peer: 
     assert await run(chat, peer, "ui/elements/words.js", body, codes) == []
 
 
-async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: Peer) -> None:
+async def test_a_limit_is_told_when_nothing_is_left_of_it(chat: ChatPage, peer: FakeServer) -> None:
     limits = [{"name": "messages_per_minute", "remaining": left, "reset_s": 40} for left in (3, 0)]
     body = "return argument.map((limits) => module.wordsForLimit(limits));"
-    told = await run(chat, peer, "ui/elements/words.js", body, limits)
-    assert told == ["", "Nothing is left of the limit on messages per minute. Try again in 40 seconds."]
+    reported = await run(chat, peer, "ui/elements/words.js", body, limits)
+    assert reported == ["", "Nothing is left of the limit on messages per minute. Try again in 40 seconds."]
 
 
 async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     body = """
         const { Reply, ReplyState } = await import("/static/client/reply.js");
@@ -239,7 +245,7 @@ async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays
     cuts=st.lists(st.integers(0, 4_000), max_size=6).map(sorted),
 )
 async def test_sound_keeps_its_tone_at_another_rate_however_it_is_cut(
-    chat: ChatPage, peer: Peer, rate: int, tone: int, cuts: list[int]
+    chat: ChatPage, peer: FakeServer, rate: int, tone: int, cuts: list[int]
 ) -> None:
     body = """
         const { rate, tone, cuts } = argument;
@@ -261,7 +267,7 @@ async def test_sound_keeps_its_tone_at_another_rate_however_it_is_cut(
     assert error < 0.01
 
 
-async def test_each_server_has_a_client_id_of_its_own(chat: ChatPage, peer: Peer) -> None:
+async def test_each_server_has_a_client_id_of_its_own(chat: ChatPage, peer: FakeServer) -> None:
     """The page's own server has the place that it always had."""
     body = """
         const { host } = location, kept = new Map();
@@ -273,5 +279,10 @@ async def test_each_server_has_a_client_id_of_its_own(chat: ChatPage, peer: Peer
         keeper(there).keep("theirs");
         return [other, keeper(here).get(), keeper("https://b.example/v1/ws").get(), [...kept.keys()]];
     """
-    told = await run(chat, peer, "client/identity.js", body, None)
-    assert told == [None, "mine", "theirs", ["midstream.client_id", "midstream.client_id wss://b.example"]]
+    reported = await run(chat, peer, "client/identity.js", body, None)
+    assert reported == [
+        None,
+        "mine",
+        "theirs",
+        ["midstream.client_id", "midstream.client_id wss://b.example"],
+    ]

@@ -17,16 +17,16 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints
-from tests.browser.test_survival import COUNT, count_on, counted, counting
+from tests.browser.test_reload import COUNT, count_on, counting, last_number
 from tests.chaos import gateway
 from tests.chaos.proxy import Proxy, proxy
-from tests.clients.endings import ends_of_turns, stopped
+from tests.clients.turn_log import ends_of_turns, stopped
 from tests.deploy.caddy_site import CaddySite
-from tests.deploy.conftest import caddy_site, run_front
-from tests.deploy.front import Front
+from tests.deploy.conftest import caddy_site, run_reverse_proxy
+from tests.deploy.reverse_proxy import ReverseProxy
 from tests.server_process import ServerProcess, serving
 
-__all__ = ["caddy_site", "run_front"]  # fixtures
+__all__ = ["caddy_site", "run_reverse_proxy"]  # fixtures
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 PACE = 20
@@ -59,13 +59,13 @@ async def visitor(
     chromium: Browser,
     complaints: Complaints,
     caddy_site: Callable[..., CaddySite],
-    run_front: Callable[[Front], None],
+    run_reverse_proxy: Callable[[ReverseProxy], None],
 ) -> AsyncIterator[Visitor]:
     """Puts Caddy before a server, and opens a tab."""
     async with AsyncExitStack() as stack:
 
         async def visitor(server: ServerProcess) -> Visit:
-            run_front(site := caddy_site(server.port))
+            run_reverse_proxy(site := caddy_site(server.port))
             network = await stack.enter_async_context(proxy(site.https_port))
             context = await chromium.new_context(viewport=DESKTOP, ignore_https_errors=True)
             stack.push_async_callback(context.close)
@@ -89,7 +89,7 @@ async def reopened(chat: ChatPage) -> AsyncIterator[ChatPage]:
     await context.close()
 
 
-async def kept(chat: ChatPage) -> None:
+async def until_same_messages(chat: ChatPage) -> None:
     """Waits until the page, opened anew, shows the same messages."""
     async with reopened(chat) as other:
         await other.shows(await chat.seen())
@@ -104,7 +104,7 @@ async def test_stop_keeps_what_was_seen(visitor: Visitor, server: ServerProcess)
     at_stop = await chat.last_reply()
     await expect(chat.badge()).to_have_text("Stopped")
     assert await chat.last_reply() == at_stop
-    await kept(chat)
+    await until_same_messages(chat)
     assert sockets == [f"wss://localhost:{network.port}/v1/ws"]
 
 
@@ -145,7 +145,7 @@ async def test_a_reply_goes_on_over_a_change_of_network(
     await change(chat, network)
     await chat.connected()
     await count_on(chat)
-    await kept(chat)
+    await until_same_messages(chat)
 
 
 @asynccontextmanager
@@ -175,8 +175,8 @@ async def test_a_reply_that_ended_in_the_background_is_shown(
             await other.ended()
     await chat.ended()
     await chat.until_shown("39, 40")
-    assert await counted(chat) == 39
-    await kept(chat)
+    assert await last_number(chat) == 39
+    await until_same_messages(chat)
 
 
 async def test_a_reply_that_the_server_cut_meanwhile_is_shown_as_far_as_it_is_kept(
@@ -190,12 +190,12 @@ async def test_a_reply_that_the_server_cut_meanwhile_is_shown_as_far_as_it_is_ke
         await chat.type(COUNT)
         await chat.until_shown("5,")
         async with in_background(chat.page):
-            before = await counted(chat)
+            before = await last_number(chat)
             network.abandon()
             await asyncio.to_thread(stopped, ends)
         await expect(chat.badge()).to_have_text("Stopped")
-        assert await counted(chat) > before
-        await kept(chat)
+        assert await last_number(chat) > before
+        await until_same_messages(chat)
         await chat.page.close()  # before its server: it would complain of that
 
 
@@ -209,11 +209,11 @@ async def test_a_minute_in_the_background_loses_nothing(
     chat, network, url = await visitor(server)
     await counting(chat, url, pace=PACE)
     async with in_background(chat.page):
-        before = await counted(chat)
+        before = await last_number(chat)
         lose(network)
         await asyncio.sleep(BACKGROUND_S)  # time itself is what is tried
     await chat.until_shown(f" {before + 8},")
     await chat.page.keyboard.press("Escape")
     await expect(chat.badge()).to_have_text("Stopped")
-    await counted(chat)
-    await kept(chat)
+    await last_number(chat)
+    await until_same_messages(chat)

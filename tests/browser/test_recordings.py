@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.in_process import Running
+from tests.app.in_process_service import InProcessService
 from tests.browser.chat_page import ChatPage
-from tests.browser.test_talking import listening, needs_a_voice
+from tests.browser.test_voice import listening, needs_a_voice
 
 __all__ = ["listening"]  # a fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), needs_a_voice]
@@ -46,11 +46,11 @@ RECORD = """
     [("audio/webm; codecs=opus", "Recording.webm"), ("audio/mp4; codecs=opus", "Recording.mp4")],
 )
 async def test_what_a_browser_records_is_transcribed(
-    kind: str, name: str, chat: ChatPage, listening: Running
+    kind: str, name: str, chat: ChatPage, listening: InProcessService
 ) -> None:
     await chat.open(listening.url)
-    told: Any = await chat.client(RECORD, {"text": TEXT, "type": kind, "name": name})
-    media_type, seconds, status, heard = told
+    reported: Any = await chat.client(RECORD, {"text": TEXT, "type": kind, "name": name})
+    media_type, seconds, status, received = reported
     assert (media_type, status) == ("audio/mpeg", 200)
     assert seconds > 1
-    assert heard["text"].lower().rstrip(".") == TEXT.lower().rstrip(".")
+    assert received["text"].lower().rstrip(".") == TEXT.lower().rstrip(".")

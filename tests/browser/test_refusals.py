@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.acts import begin, visit
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import begin, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
+async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
     await chat.type("Hello?")
-    send = await line.hear("send")
+    send = await conn.receive("send")
     error = {"code": "overloaded", "message": "64 turns run.", "retryable": True, "retry_after_ms": 3000}
-    await line.say("error", ref=send["client_msg_id"], **error)
+    await conn.send_frame("error", ref=send["client_msg_id"], **error)
     words = "The service has no room at the moment. Try again in 3 seconds."
     await expect(chat.page.get_by_text(words)).to_be_visible()
     await expect(chat.page.get_by_text("64 turns run. (overloaded)")).to_be_hidden()
     await chat.page.get_by_text("Details").click()
     await expect(chat.page.get_by_text("64 turns run. (overloaded)")).to_be_visible()
     await chat.page.get_by_role("button", name="Send again").click()
-    again = await line.hear("send")
+    again = await conn.receive("send")
     assert again["content"] == "Hello?"
     assert again["client_msg_id"] != send["client_msg_id"]
     await expect(chat.questions).to_have_count(1)
@@ -32,24 +32,24 @@ async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, 
 
 @pytest.mark.parametrize("code", ["content_too_long", "context_overflow", "filtered", "bad_params"])
 async def test_what_would_be_refused_again_is_changed_before_it_is_sent_again(
-    chat: ChatPage, peer: Peer, code: str
+    chat: ChatPage, peer: FakeServer, code: str
 ) -> None:
-    line = await visit(chat, peer)
+    conn = await visit(chat, peer)
     await chat.type("Hello?")
-    send = await line.hear("send")
-    await line.say("error", ref=send["client_msg_id"], code=code, message="No.", retryable=False)
+    send = await conn.receive("send")
+    await conn.send_frame("error", ref=send["client_msg_id"], code=code, message="No.", retryable=False)
     await chat.page.get_by_role("button", name="Change it").click()
     await expect(chat.page.get_by_role("button", name="Send again")).to_have_count(0)
     box = chat.page.get_by_label("Your message, edited")
     await expect(box).to_have_value("Hello?")
     await box.fill("Hi?")
     await box.press("Enter")
-    assert (await line.hear("send"))["content"] == "Hi?"
+    assert (await conn.receive("send"))["content"] == "Hi?"
     await expect(chat.questions).to_have_text(["Hi?"])
 
 
 async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_connection(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     """The box does not know the limits before there is a connection."""
     await chat.page.goto(peer.url)
@@ -60,32 +60,32 @@ async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_co
     await expect(chat.connection).to_have_attribute("data-state", "connected")
 
 
-async def test_what_another_device_asks_is_shown_as_it_streams(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "mine")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=4)
+async def test_what_another_device_asks_is_shown_as_it_streams(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "mine")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=4)
     other = {"conversation_id": send["conversation_id"], "client_msg_id": "theirs"}
-    await line.accept(other, turn="u", seq=4, content="From the phone")
+    await conn.accept(other, turn="u", seq=4, content="From the phone")
     where = {"conversation_id": send["conversation_id"], "turn_id": "u"}
-    await line.say("delta", text="yours", off=0, seq=5, first_seq=5, tokens=1, **where)
-    await line.finish(other, turn="u", seq=6, reason="stop", chars=5)
+    await conn.send_frame("delta", text="yours", off=0, seq=5, first_seq=5, tokens=1, **where)
+    await conn.finish(other, turn="u", seq=6, reason="stop", chars=5)
     await expect(chat.replies).to_have_count(2)
     await chat.ended()
     assert (await chat.seen())[2:] == [("You", "From the phone"), ("Reply", "yours")]
 
 
-async def test_a_rolled_back_exchange_leaves_the_page(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "never said")
-    await line.finish(send, turn="t", seq=3, reason="cancelled", chars=0, removed=True)
+async def test_a_rolled_back_exchange_leaves_the_page(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "never said")
+    await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=0, removed=True)
     await expect(chat.page.locator(".message")).to_have_count(0)
 
 
-async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "half")
+async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "half")
     error = {"code": "internal", "message": "Something broke, see 4711."}
-    await line.finish(send, turn="t", seq=3, reason="error", chars=4, error=error)
+    await conn.finish(send, turn="t", seq=3, reason="error", chars=4, error=error)
     await expect(chat.replies.last).to_contain_text("Something went wrong in the service.")
     await expect(chat.page.get_by_text("Something broke, see 4711. (internal)")).to_be_hidden()
     await chat.page.get_by_text("Details").press("Enter")
@@ -93,43 +93,45 @@ async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: Peer) -> No
 
 
 async def test_an_edit_that_is_refused_leaves_what_was_there_and_can_be_sent_again(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "one")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
     await chat.page.get_by_role("button", name="Edit this message").click()
     box = chat.page.get_by_label("Your message, edited")
     await box.fill("Goodbye?")
     await box.press("Enter")
     for _ in range(2):
-        edit = await line.hear("edit")
+        edit = await conn.receive("edit")
         assert (edit["message_id"], edit["content"]) == ("t-user", "Goodbye?")
-        await line.say(
+        await conn.send_frame(
             "error", ref=edit["client_msg_id"], code="overloaded", message="No room.", retryable=True
         )
         await expect(chat.questions).to_have_text(["Hello?", "Goodbye?"])
         await chat.page.get_by_role("button", name="Send again").click()
-    await line.hear("edit")
+    await conn.receive("edit")
 
 
-async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "one")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
     await chat.page.get_by_role("button", name="Regenerate this reply").click()
-    asked = await line.hear("regenerate")
-    assert asked["message_id"] == "t-reply"
-    await line.say("error", ref=asked["client_msg_id"], code="overloaded", message="No room.", retryable=True)
+    requested = await conn.receive("regenerate")
+    assert requested["message_id"] == "t-reply"
+    await conn.send_frame(
+        "error", ref=requested["client_msg_id"], code="overloaded", message="No room.", retryable=True
+    )
     await expect(chat.page.get_by_role("alert").get_by_text("The service has no room")).to_be_visible()
     await expect(chat.replies.locator(".prose")).to_have_text(["one"])
     await expect(chat.questions).to_have_text(["Hello?"])
 
 
-async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, peer: Peer) -> None:
-    line = await visit(chat, peer)
-    send = await begin(chat, line, "one")
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=3)
+async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
     message = {
         "status": "complete",
         "created_at": 1,
@@ -151,7 +153,7 @@ async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, pee
         {"message_id": "u-reply", "role": "assistant", "content": "two", **message},
     ]
     where = {"conversation_id": send["conversation_id"], "epoch": "e", "seq": 3, "has_more": False}
-    await line.say("history", messages=messages, **where)
+    await conn.send_frame("history", messages=messages, **where)
     await expect(chat.questions).to_have_text(["Other?"])
     await expect(chat.page.get_by_label("Version 2 of 2")).to_be_visible()
     await chat.shows([("You", "Other?"), ("Reply", "two")])

@@ -7,9 +7,9 @@ from itertools import count
 import pytest
 from playwright.async_api import Locator, expect
 
-from tests.browser.acts import begin, delta, visit
 from tests.browser.chat_page import ChatPage
-from tests.browser.peer import Peer
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import begin, delta, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -36,23 +36,23 @@ FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimati
 """Until what was seen of a size has led to something."""
 
 
-async def table(chat: ChatPage, peer: Peer) -> Locator:
+async def table(chat: ChatPage, peer: FakeServer) -> Locator:
     """What holds the table of a reply."""
-    line = await visit(chat, peer)
-    send = await begin(chat, line)
-    await delta(line, send, TABLE, off=0, seq=2)
-    await line.finish(send, turn="t", seq=3, reason="stop", chars=len(TABLE))
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn)
+    await delta(conn, send, TABLE, off=0, seq=2)
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=len(TABLE))
     await chat.ended()
     return chat.replies.last.locator(".table")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-async def test_a_table_breaks_no_word(chat: ChatPage, peer: Peer, width: int) -> None:
+async def test_a_table_breaks_no_word(chat: ChatPage, peer: FakeServer, width: int) -> None:
     await chat.page.set_viewport_size({"width": width, "height": 800})
     assert await (await table(chat, peer)).evaluate(BROKEN) == []
 
 
-async def test_a_table_that_is_too_wide_takes_the_focus_and_scrolls(chat: ChatPage, peer: Peer) -> None:
+async def test_a_table_that_is_too_wide_takes_the_focus_and_scrolls(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.set_viewport_size({"width": 390, "height": 800})
     frame = await table(chat, peer)
     await frame.focus()
@@ -60,7 +60,7 @@ async def test_a_table_that_is_too_wide_takes_the_focus_and_scrolls(chat: ChatPa
     assert await frame.evaluate("(frame) => { frame.scrollLeft = 1e6; return frame.scrollLeft > 0; }")
 
 
-async def test_tables_are_no_landmarks(chat: ChatPage, peer: Peer) -> None:
+async def test_tables_are_no_landmarks(chat: ChatPage, peer: FakeServer) -> None:
     """Landmarks need names of their own; a reply may have ten tables."""
     await table(chat, peer)
     await expect(chat.page.get_by_role("region", name="Table")).to_have_count(0)
@@ -76,15 +76,15 @@ LEFTS = """
 """Where each cell of a table begins, once it is looked at: what is out of sight may not be laid out."""
 
 
-async def long_table(chat: ChatPage, peer: Peer, rows: int) -> Locator:
+async def long_table(chat: ChatPage, peer: FakeServer, rows: int) -> Locator:
     """What holds a table that came in pieces."""
-    line = await visit(chat, peer)
-    send = await begin(chat, line)
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn)
     text = "| name | n |\n|---|---|\n" + "".join(f"| row {n} of many | {n} |\n" for n in range(rows))
     seqs = count(2)
     for off in range(0, len(text), 400):
-        await delta(line, send, text[off : off + 400], off=off, seq=next(seqs))
-    await line.finish(send, turn="t", seq=next(seqs), reason="stop", chars=len(text))
+        await delta(conn, send, text[off : off + 400], off=off, seq=next(seqs))
+    await conn.finish(send, turn="t", seq=next(seqs), reason="stop", chars=len(text))
     await chat.ended()
     frame = chat.replies.last.locator(".table")
     await expect(frame.locator("tbody tr")).to_have_count(rows)
@@ -92,7 +92,7 @@ async def long_table(chat: ChatPage, peer: Peer, rows: int) -> Locator:
 
 
 async def test_a_long_table_goes_on_in_another_with_the_same_head_and_the_same_columns(
-    chat: ChatPage, peer: Peer
+    chat: ChatPage, peer: FakeServer
 ) -> None:
     """Each row that comes has its whole table laid out: a table of 1,500 rows took 15 ms a row."""
     frame = await long_table(chat, peer, 250)

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from tests.bench.engine.table import table
-from tests.chaos.conduct import ALONE, MEASURES, conduct
 from tests.chaos.report import Part, encode
-from tests.chaos.stage import FULL, QUICK
+from tests.chaos.runner import ALONE, MEASURES, run_scenarios
+from tests.chaos.scenario import FULL, QUICK
 
 RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "chaos.json"
 
@@ -21,7 +21,7 @@ def main() -> int:
     """Run; return 0 if everything ran and every target is met."""
     options = _options()
     scale = QUICK if options.quick else FULL
-    report = conduct(
+    report = run_scenarios(
         scale, options.only, seed=options.seed, say=lambda line: print(line, file=sys.stderr, flush=True)
     )
     print(f"\n{table(report)}")

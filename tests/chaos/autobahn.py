@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.chaos import bare, echo
+from tests.chaos import baseline_server, echo
 from tests.server_process import serving
 
 SUITE = "autobahntestsuite==0.8.2"
@@ -46,7 +46,7 @@ def main() -> int:
         print(f"autobahn: skipped, {SUITE} can't be installed for {python}.")
         return 0
     verdicts = {
-        "uvicorn": _verdicts(python, bare.command("echo"), options.cases),
+        "uvicorn": _verdicts(python, baseline_server.command("echo"), options.cases),
         "ours": _verdicts(python, echo.COMMAND, options.cases),
     }
     for name, found in verdicts.items():
@@ -71,8 +71,8 @@ def _candidates() -> Iterator[str]:
 
 
 def _is_27(python: str) -> bool:
-    told = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
-    return (told.stdout + told.stderr).startswith("Python 2.7")
+    reported = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+    return (reported.stdout + reported.stderr).startswith("Python 2.7")
 
 
 def _installed(python: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
-from tests.chaos.ledger import Frame, Ledger
+from tests.chaos.event_checker import EventChecker, Frame
 
 UNKNOWN_EPOCH = "none"
 OPEN_S = 5.0
@@ -31,7 +31,7 @@ class Device:
     def __init__(self, client_id: str, conversation_id: str = "c", *, features: Sequence[str] = ()) -> None:
         self.client_id = client_id
         self.features = features
-        self.ledger = Ledger(conversation_id)
+        self.event_checker = EventChecker(conversation_id)
         self.losses = 0
         self.history_seq = 0
         """Sequence number of the last event in the history that was read last."""
@@ -54,14 +54,14 @@ class Device:
             raise Lost(str(error)) from error
         self._reading = asyncio.create_task(self._read(self._socket))
         await self.put(type="hello", client_id=self.client_id, features=list(self.features))
-        position = {"epoch": self.ledger.epoch or UNKNOWN_EPOCH, "after_seq": self.ledger.seq}
-        answer = await self.ask(type="resume", conversation_id=self.ledger.conversation_id, **position)
+        position = {"epoch": self.event_checker.epoch or UNKNOWN_EPOCH, "after_seq": self.event_checker.seq}
+        answer = await self.ask(type="resume", conversation_id=self.event_checker.conversation_id, **position)
         if answer["type"] != "error":
             return
         if answer["code"] != "not_found":
             await self.leave()
             raise Lost(answer["code"])
-        self.ledger.vanish()
+        self.event_checker.vanish()
 
     async def leave(self) -> None:
         """Cut the connection, if there is one."""
@@ -111,7 +111,7 @@ class Device:
         before = {} if leaf is None else {"leaf": leaf}
         while True:
             page = await self.ask(
-                type="history", conversation_id=self.ledger.conversation_id, limit=PAGE, **before
+                type="history", conversation_id=self.event_checker.conversation_id, limit=PAGE, **before
             )
             if page["type"] == "error":
                 raise Lost(page["code"])
@@ -133,7 +133,7 @@ class Device:
 
     def _take(self, frame: Frame) -> None:
         self._heard.append(frame)
-        self.ledger.take(frame)
+        self.event_checker.take(frame)
         answer = self._answers.get(frame.get("ref", ""))
         if answer is not None and not answer.done():
             answer.set_result(frame)
@@ -142,7 +142,7 @@ class Device:
     def _gone(self) -> None:
         self._socket = None
         self.losses += 1
-        self.ledger.left()
+        self.event_checker.left()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(Lost("the connection ended"))

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from tests.bench.engine.findings import Target
-from tests.chaos.company import Company, gateways, none, talk_through
+from tests.bench.engine.report import Target
+from tests.chaos.client_group import ClientGroup, gateways, none, run_clients
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Stage
+from tests.chaos.scenario import Scenario
 from tests.sessions import server_group
-from tests.sessions.server_group import Node, change_places, take_over, watched_by_sentinel, with_replicas
+from tests.sessions.server_group import Node, switch_roles, take_over, watched_by_sentinel, with_replicas
 
 DISK = {"appendonly": "yes", "appendfsync": "everysec"}
 WATCH = ("down-after-milliseconds {} 2000", "failover-timeout {} 5000")
@@ -27,90 +27,96 @@ REFUSED_S = 5.0
 Failover = Callable[[Node, Node], Awaitable[None]]
 
 
-def cluster(stage: Stage) -> Sequence[Finding]:
+def cluster(scenario: Scenario) -> Sequence[Finding]:
     """Kill the masters of a cluster, one after the other, each while its replica lives."""
-    return asyncio.run(_cluster(stage, Part.CLUSTER, take_over, "replicated"))
+    return asyncio.run(_cluster(scenario, Part.CLUSTER, take_over, "replicated"))
 
 
-def cluster_unconfirmed(stage: Stage) -> Sequence[Finding]:
+def cluster_unconfirmed(scenario: Scenario) -> Sequence[Finding]:
     """The same, with no replica waited for."""
-    return asyncio.run(_cluster(stage, Part.CLUSTER_UNCONFIRMED, take_over, "memory"))
+    return asyncio.run(_cluster(scenario, Part.CLUSTER_UNCONFIRMED, take_over, "memory"))
 
 
-def cluster_planned(stage: Stage) -> Sequence[Finding]:
+def cluster_planned(scenario: Scenario) -> Sequence[Finding]:
     """Have replicas of a cluster take their masters' places."""
-    return asyncio.run(_cluster(stage, Part.CLUSTER_PLANNED, change_places, "memory"))
+    return asyncio.run(_cluster(scenario, Part.CLUSTER_PLANNED, switch_roles, "memory"))
 
 
-def sentinel(stage: Stage) -> Sequence[Finding]:
+def sentinel(scenario: Scenario) -> Sequence[Finding]:
     """Kill the master that Sentinels watch, several times."""
-    return asyncio.run(_sentinel(stage, Part.SENTINEL, "replicated"))
+    return asyncio.run(_sentinel(scenario, Part.SENTINEL, "replicated"))
 
 
-def sentinel_unconfirmed(stage: Stage) -> Sequence[Finding]:
+def sentinel_unconfirmed(scenario: Scenario) -> Sequence[Finding]:
     """The same, with no replica waited for."""
-    return asyncio.run(_sentinel(stage, Part.SENTINEL_UNCONFIRMED, "memory"))
+    return asyncio.run(_sentinel(scenario, Part.SENTINEL_UNCONFIRMED, "memory"))
 
 
-def sentinel_planned(stage: Stage) -> Sequence[Finding]:
+def sentinel_planned(scenario: Scenario) -> Sequence[Finding]:
     """Have the Sentinels switch to the replica, several times."""
-    return asyncio.run(_sentinel(stage, Part.SENTINEL_PLANNED, "memory"))
+    return asyncio.run(_sentinel(scenario, Part.SENTINEL_PLANNED, "memory"))
 
 
-async def _cluster(stage: Stage, part: Part, fail_over: Failover, durability: str) -> Sequence[Finding]:
-    draw = stage.draw()
+async def _cluster(scenario: Scenario, part: Part, fail_over: Failover, durability: str) -> Sequence[Finding]:
+    draw = scenario.draw()
     async with (
-        server_group.cluster(stage.folder / "masters", **DISK) as masters,
-        with_replicas(masters, stage.folder / "replicas", **DISK) as replicas,
+        server_group.cluster(scenario.folder / "masters", **DISK) as masters,
+        with_replicas(masters, scenario.folder / "replicas", **DISK) as replicas,
     ):
         shards = list(zip(masters, replicas, strict=True))
 
-        async def failovers(company: Company) -> None:
-            for number in range(stage.scale.failovers):
+        async def failovers(client_group: ClientGroup) -> None:
+            for number in range(scenario.scale.failovers):
                 place = draw.randrange(len(shards))
                 await fail_over(*shards[place])
                 shards[place] = shards[place][::-1]
-                await company.go_on()
-                stage.say(f"  {number + 1}: a master was replaced, {company.ended} replies")
+                await client_group.go_on()
+                scenario.say(f"  {number + 1}: a master was replaced, {client_group.ended} replies")
 
         url = f"redis+cluster://127.0.0.1:{masters[0].port},127.0.0.1:{replicas[1].port}"
-        return await _through(stage, part, url, durability, failovers)
+        return await _through(scenario, part, url, durability, failovers)
 
 
-async def _sentinel(stage: Stage, part: Part, durability: str) -> Sequence[Finding]:
-    async with watched_by_sentinel(stage.folder / "group", watch=WATCH, sentinels=SENTINELS, **DISK) as group:
+async def _sentinel(scenario: Scenario, part: Part, durability: str) -> Sequence[Finding]:
+    async with watched_by_sentinel(
+        scenario.folder / "group", watch=WATCH, sentinels=SENTINELS, **DISK
+    ) as group:
 
-        async def failovers(company: Company) -> None:
-            for number in range(stage.scale.failovers):
+        async def failovers(client_group: ClientGroup) -> None:
+            for number in range(scenario.scale.failovers):
                 if part is Part.SENTINEL_PLANNED:
                     await group.switch()
                 else:
                     await take_over(group.master, group.replica)
                     group.master, group.replica = group.replica, group.master
-                await company.go_on()
-                stage.say(f"  {number + 1}: the master was replaced, {company.ended} replies")
+                await client_group.go_on()
+                scenario.say(f"  {number + 1}: the master was replaced, {client_group.ended} replies")
 
-        return await _through(stage, part, group.url, durability, failovers)
+        return await _through(scenario, part, group.url, durability, failovers)
 
 
 async def _through(
-    stage: Stage, part: Part, url: str, durability: str, failovers: Callable[[Company], Awaitable[None]]
+    scenario: Scenario,
+    part: Part,
+    url: str,
+    durability: str,
+    failovers: Callable[[ClientGroup], Awaitable[None]],
 ) -> Sequence[Finding]:
     environ = {"MIDSTREAM_REDIS_URL": url, "MIDSTREAM_STORE_DURABILITY": durability}
-    async with gateways(stage, environ, environ) as servers:
+    async with gateways(scenario, environ, environ) as servers:
         urls = [server.ws_url for server in servers]
-        company, accounts = await talk_through(stage, urls, failovers)
+        client_group, accounts = await run_clients(scenario, urls, failovers)
     is_planned = part in (Part.CLUSTER_PLANNED, Part.SENTINEL_PLANNED)
     label = f"a master {'changes places' if is_planned else 'dies'} ({part})"
     wait = Finding(
         part=part,
         label=f"{label}: longest wait for an acknowledgement",
-        value=company.longest_wait_s,
+        value=client_group.longest_wait_s,
         unit="s",
         target=Target(REFUSED_S, at_most=True) if is_planned else None,
     )
-    interrupted = none(part, f"{label}: replies interrupted", company.interrupted)
-    found = [*company.findings(part, label, accounts, stage.scale.failovers), interrupted, wait]
+    interrupted = none(part, f"{label}: replies interrupted", client_group.interrupted)
+    found = [*client_group.findings(part, label, accounts, scenario.scale.failovers), interrupted, wait]
     if is_planned or durability == "replicated":
         return found
     return [msgspec.structs.replace(one, target=None) for one in found]

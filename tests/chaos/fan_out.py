@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.engine.findings import Target
-from tests.bench.silence import clock_of
-from tests.chaos import bare, gateway
+from tests.bench.engine.report import Target
+from tests.bench.idle_detection import clock_of
+from tests.chaos import baseline_server, gateway
+from tests.chaos.minimal_websocket import TEXT, MinimalWebSocket
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Scale, Stage
-from tests.chaos.thin_socket import TEXT, ThinSocket
+from tests.chaos.scenario import Scale, Scenario
 from tests.server_process import serving
 
 SHARE = Target(0.7)
@@ -54,12 +54,12 @@ class _Seen(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Seen).decode
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Measure both servers, and ours with its journal too."""
     servers = {
-        "bare": bare.command("deltas"),
-        "ours": gateway.command(gateway.Script(words=WORDS, word=bare.WORD, journal=False)),
-        "with journal": gateway.command(gateway.Script(words=WORDS, word=bare.WORD)),
+        "bare": baseline_server.command("deltas"),
+        "ours": gateway.command(gateway.Script(words=WORDS, word=baseline_server.WORD, journal=False)),
+        "with journal": gateway.command(gateway.Script(words=WORDS, word=baseline_server.WORD)),
     }
     return tuple(
         finding
@@ -67,7 +67,7 @@ def measure(stage: Stage) -> Sequence[Finding]:
         for finding in _findings(
             readers,
             {
-                name: _rate(stage.folder / f"{name}-{readers}", command, stage.scale, readers)
+                name: _rate(scenario.folder / f"{name}-{readers}", command, scenario.scale, readers)
                 for name, command in servers.items()
             },
         )
@@ -115,14 +115,14 @@ def _rate(folder: Path, command: tuple[str, ...], scale: Scale, readers: int) ->
 async def _listen(port: int, pid: int, scale: Scale, readers: int) -> Rate:
     """Stream to all sockets, and count the frames for a while once all of them stream."""
     tally = _Tally()
-    sockets = [await ThinSocket.connect(("127.0.0.1", port)) for _ in range(scale.streams)]
+    sockets = [await MinimalWebSocket.connect(("127.0.0.1", port)) for _ in range(scale.streams)]
     for number, one in enumerate(sockets):
         await _begin(one, number // readers, begins=number % readers == 0)
     reading = [asyncio.create_task(_read(one, tally)) for one in sockets]
     await asyncio.sleep(scale.streams_s * WARM_SHARE)
-    first, cpu, begun = tally.copy(), time.clock_gettime(clock_of(pid)), time.perf_counter()
+    first, cpu, started = tally.copy(), time.clock_gettime(clock_of(pid)), time.perf_counter()
     await asyncio.sleep(scale.streams_s)
-    cpu_s, wall_s = time.clock_gettime(clock_of(pid)) - cpu, time.perf_counter() - begun
+    cpu_s, wall_s = time.clock_gettime(clock_of(pid)) - cpu, time.perf_counter() - started
     rate = Rate(tally.deltas - first.deltas, tally.tokens - first.tokens, wall_s, cpu_s)
     for task in reading:
         task.cancel()
@@ -140,9 +140,9 @@ class _Tally(msgspec.Struct):
         return _Tally(self.deltas, self.tokens)
 
 
-async def _begin(one: ThinSocket, client: int, *, begins: bool) -> None:
+async def _begin(one: MinimalWebSocket, client: int, *, begins: bool) -> None:
     """Say hello; ask for a long reply, or follow the one that another socket of the client asked for."""
-    await one.greet(client_id=f"reader-{client}")
+    await one.send_hello(client_id=f"reader-{client}")
     if begins:
         await one.put(type="send", client_msg_id="m", content="Go.", params={"max_new_tokens": WORDS})
         await one.get()
@@ -150,7 +150,7 @@ async def _begin(one: ThinSocket, client: int, *, begins: bool) -> None:
         await one.put(type="history")
 
 
-async def _read(one: ThinSocket, tally: _Tally) -> None:
+async def _read(one: MinimalWebSocket, tally: _Tally) -> None:
     while True:
         opcode, payload = await one.read()
         if opcode == TEXT and (seen := _decode(payload)).type == "delta":

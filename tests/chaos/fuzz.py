@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
 
-from tests.bench.engine.findings import Target
-from tests.chaos import gateway, odd_doors
+from tests.bench.engine.report import Target
+from tests.chaos import gateway, sample_frames
+from tests.chaos.frame_fuzzer import odd_frame
+from tests.chaos.handshake_fuzzer import odd_handshake
 from tests.chaos.memory import resident_bytes
-from tests.chaos.odd_doors import Door
-from tests.chaos.odd_frames import odd_frame
-from tests.chaos.odd_handshakes import odd_handshake
+from tests.chaos.minimal_websocket import CLOSE, PING, PONG, Dropped, MinimalWebSocket, Refused, framed
 from tests.chaos.report import Finding, Part
+from tests.chaos.sample_frames import WebSocketEndpoint
+from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
-from tests.chaos.stage import Stage
-from tests.chaos.thin_socket import CLOSE, PING, PONG, Dropped, Refused, ThinSocket, framed
 from tests.server_process import ServerProcess, serving
 
 GROWTH_PERCENT = Target(5.0, at_most=True)
@@ -36,48 +36,48 @@ LAST = "the last one"
 _Attack = Callable[[int, Random], Awaitable[str]]
 
 
-def frames(stage: Stage) -> Sequence[Finding]:
+def frames(scenario: Scenario) -> Sequence[Finding]:
     """Send odd frames on connections that said hello."""
-    return _fuzz(stage, Part.FRAMES, stage.scale.frames, A_MESSAGE, _send_frames)
+    return _fuzz(scenario, Part.FRAMES, scenario.scale.frames, A_MESSAGE, _send_frames)
 
 
-def handshakes(stage: Stage) -> Sequence[Finding]:
+def handshakes(scenario: Scenario) -> Sequence[Finding]:
     """Send odd requests instead of a handshake."""
-    return _fuzz(stage, Part.HANDSHAKES, stage.scale.handshakes, 1, _send_handshake)
+    return _fuzz(scenario, Part.HANDSHAKES, scenario.scale.handshakes, 1, _send_handshake)
 
 
-def translations(stage: Stage) -> Sequence[Finding]:
+def translations(scenario: Scenario) -> Sequence[Finding]:
     """Send odd frames as a client of translation sessions."""
-    return _at(odd_doors.TRANSLATIONS, stage)
+    return _at(sample_frames.TRANSLATIONS, scenario)
 
 
-def realtime(stage: Stage) -> Sequence[Finding]:
+def realtime(scenario: Scenario) -> Sequence[Finding]:
     """Send odd frames as a client of the Realtime API."""
-    return _at(odd_doors.REALTIME, stage)
+    return _at(sample_frames.REALTIME, scenario)
 
 
-def responses(stage: Stage) -> Sequence[Finding]:
+def responses(scenario: Scenario) -> Sequence[Finding]:
     """Send odd frames as a client of the Responses API."""
-    return _at(odd_doors.RESPONSES, stage)
+    return _at(sample_frames.RESPONSES, scenario)
 
 
-def ai_sdk(stage: Stage) -> Sequence[Finding]:
+def ai_sdk(scenario: Scenario) -> Sequence[Finding]:
     """Send odd frames as a client of the AI SDK."""
-    return _at(odd_doors.AI_SDK, stage)
+    return _at(sample_frames.AI_SDK, scenario)
 
 
-def _at(door: Door, stage: Stage) -> Sequence[Finding]:
-    return _fuzz(stage, door.part, stage.scale.frames, A_MESSAGE, partial(_send_at, door))
+def _at(door: WebSocketEndpoint, scenario: Scenario) -> Sequence[Finding]:
+    return _fuzz(scenario, door.part, scenario.scale.frames, A_MESSAGE, partial(_send_at, door))
 
 
-def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
-    with serving(stage.folder, gateway.UNHURRIED, command=gateway.command(gateway.Script())) as server:
+def _fuzz(scenario: Scenario, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
+    with serving(scenario.folder, gateway.UNHURRIED, command=gateway.command(gateway.Script())) as server:
         assert server.process is not None
-        pid, draw, rounds = server.process.pid, stage.draw(), -(-total // each)
+        pid, draw, rounds = server.process.pid, scenario.draw(), -(-total // each)
         warm = int(rounds * WARM)
-        outcomes = asyncio.run(_rounds(server, attack, warm, stage, draw))
+        outcomes = asyncio.run(_rounds(server, attack, warm, scenario, draw))
         before = resident_bytes(pid)
-        outcomes += asyncio.run(_rounds(server, attack, rounds - warm, stage, draw))
+        outcomes += asyncio.run(_rounds(server, attack, rounds - warm, scenario, draw))
         growth = (resident_bytes(pid) / before - 1) * 100
         asyncio.run(_is_fine(server))
     errors = unhandled(server.log)
@@ -96,7 +96,7 @@ def _fuzz(stage: Stage, part: Part, total: int, each: int, attack: _Attack) -> S
 
 
 async def _rounds(
-    server: ServerProcess, attack: _Attack, rounds: int, stage: Stage, draw: Random
+    server: ServerProcess, attack: _Attack, rounds: int, scenario: Scenario, draw: Random
 ) -> Counter[str]:
     """Attack so often, a few at a time; return how each attack ended."""
     seeds = iter([draw.getrandbits(64) for _ in range(rounds)])
@@ -105,16 +105,16 @@ async def _rounds(
         return [await attack(server.port, Random(seed)) for seed in seeds]
 
     ended = await asyncio.gather(*(attacks() for _ in range(AT_ONCE)))
-    await asyncio.sleep(stage.scale.settle_s)
+    await asyncio.sleep(scenario.scale.settle_s)
     return Counter(outcome for some in ended for outcome in some)
 
 
 async def _send_frames(port: int, draw: Random) -> str:
     """Send odd frames, and wait until the server has read them all or ended the connection."""
-    one = await ThinSocket.connect(("127.0.0.1", port))
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
     try:
         async with asyncio.timeout(HUNG_S):
-            await one.greet(client_id=f"client-{draw.randrange(CLIENTS)}")
+            await one.send_hello(client_id=f"client-{draw.randrange(CLIENTS)}")
             await one.write(b"".join(odd_frame(draw) for _ in range(A_MESSAGE)))
             await one.write(framed(json.dumps({"type": "ping", "t": LAST}).encode()))
             while (await one.get()).get("t") != LAST:
@@ -130,12 +130,12 @@ async def _send_frames(port: int, draw: Random) -> str:
         one.close()
 
 
-async def _send_at(door: Door, port: int, draw: Random) -> str:
+async def _send_at(door: WebSocketEndpoint, port: int, draw: Random) -> str:
     """Do the same at a door without a hello: a ping after all of them is answered once they were read."""
-    one = await ThinSocket.connect(("127.0.0.1", port))
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
     try:
         async with asyncio.timeout(HUNG_S):
-            await one.shake_hands(path=door.path)
+            await one.handshake(path=door.path)
             await one.write(b"".join(odd_frame(draw, door.honest) for _ in range(A_MESSAGE)))
             await one.write(framed(LAST.encode(), opcode=PING))
             while True:
@@ -155,7 +155,7 @@ async def _send_at(door: Door, port: int, draw: Random) -> str:
 
 
 async def _send_handshake(port: int, draw: Random) -> str:
-    one = await ThinSocket.connect(("127.0.0.1", port))
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
     request, cut = odd_handshake(draw), draw.random() < 0.3
     place = draw.randrange(len(request)) if cut else len(request)
     try:
@@ -177,8 +177,8 @@ async def _send_handshake(port: int, draw: Random) -> str:
 async def _is_fine(server: ServerProcess) -> None:
     """Check that another client is served as usual. Raises Dropped, Refused, TimeoutError."""
     async with asyncio.timeout(HUNG_S):
-        one = await ThinSocket.connect(("127.0.0.1", server.port))
-        await one.greet()
+        one = await MinimalWebSocket.connect(("127.0.0.1", server.port))
+        await one.send_hello()
         await one.put(type="send", client_msg_id="m", content="Still there?")
         while (await one.get())["type"] != "done":
             pass

@@ -20,14 +20,14 @@ from app.settings import Settings
 from engine.messages import Request
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import words_of
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
-from sessions.replicas import reaping
+from sessions.replicas import reaper
 from sessions.running import runner
 from sessions.store import ownership
 from sessions.turn.turn_journal import TurnJournal
-from tests.chaos import calling
+from tests.chaos import scripted_tools
 
 UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}
 """For parts that send faster than a client may and must still be accepted. `make attack` keeps the limits."""
@@ -74,8 +74,8 @@ class _Engine(ScriptedEngine):
         self._words = tuple(words_of(script.reply)) if script.reply else (script.word,) * script.words
         self._calls = script.calls
 
-    def generate(self, request: Request) -> ReplyStream:
-        self.script(calling.steps(request, self._words) if self._calls else self._words)
+    def generate(self, request: Request) -> Streamer:
+        self.script(scripted_tools.steps(request, self._words) if self._calls else self._words)
         stream = super().generate(request)
         self.requests.clear()
         return stream
@@ -102,7 +102,7 @@ async def _serve(settings: Settings, script: Script) -> None:
 
 
 def _hurry(times: float) -> None:
-    for module in (server, ownership, reaping, sessions_replica):
+    for module in (server, ownership, reaper, sessions_replica):
         for name in ("HEARTBEAT_S", "LEASE_S", "RENEW_S", "REAP_S", "SETTLE_S", "LOOK_AGAIN_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) / times)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.engine.findings import Target
-from tests.chaos import bare, gateway
+from tests.bench.engine.report import Target
+from tests.chaos import baseline_server, gateway
 from tests.chaos.memory import resident_bytes
+from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Scale, Stage
-from tests.chaos.thin_socket import ThinSocket
+from tests.chaos.scenario import Scale, Scenario
 from tests.server_process import serving
 
 TIMES = Target(1.5, at_most=True)
@@ -20,14 +20,14 @@ WARM = 50
 """Connections that are opened and closed first: memory that they cause once is not counted."""
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Measure both servers."""
-    roomy = {"MIDSTREAM_MAX_CONNECTIONS": str(2 * (stage.scale.idle + WARM))}
-    servers = {"bare": bare.command("idle"), "ours": gateway.command(gateway.Script())}
-    cost = {name: _cost(stage, stage.folder / name, one, roomy) for name, one in servers.items()}
+    roomy = {"MIDSTREAM_MAX_CONNECTIONS": str(2 * (scenario.scale.idle + WARM))}
+    servers = {"bare": baseline_server.command("idle"), "ours": gateway.command(gateway.Script())}
+    cost = {name: _cost(scenario, scenario.folder / name, one, roomy) for name, one in servers.items()}
     ratio = Finding(
         part=Part.IDLE,
-        label=f"{stage.scale.idle} idle connections: memory of each, times a bare server's",
+        label=f"{scenario.scale.idle} idle connections: memory of each, times a bare server's",
         value=cost["ours"] / cost["bare"],
         readings=cost,
         target=TIMES,
@@ -36,12 +36,12 @@ def measure(stage: Stage) -> Sequence[Finding]:
     return ratio, own
 
 
-def _cost(stage: Stage, folder: Path, command: tuple[str, ...], environ: dict[str, str]) -> float:
+def _cost(scenario: Scenario, folder: Path, command: tuple[str, ...], environ: dict[str, str]) -> float:
     """Return the KB of memory per connection."""
     folder.mkdir()
     with serving(folder, environ, command=command) as server:
         assert server.process is not None
-        return asyncio.run(_connect(server.port, server.process.pid, stage.scale))
+        return asyncio.run(_connect(server.port, server.process.pid, scenario.scale))
 
 
 async def _connect(port: int, pid: int, scale: Scale) -> float:
@@ -58,11 +58,11 @@ async def _connect(port: int, pid: int, scale: Scale) -> float:
     return (after - before) / 1024 / len(opened)
 
 
-async def _open(port: int, count: int) -> list[ThinSocket]:
+async def _open(port: int, count: int) -> list[MinimalWebSocket]:
     return await asyncio.gather(*(_opened(port) for _ in range(count)))
 
 
-async def _opened(port: int) -> ThinSocket:
-    one = await ThinSocket.connect(("127.0.0.1", port))
-    await one.greet()
+async def _opened(port: int) -> MinimalWebSocket:
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
+    await one.send_hello()
     return one

@@ -17,14 +17,14 @@ from itertools import count
 from random import Random
 
 from engine.process.supervision import RestartPolicy
-from tests.bench.engine.findings import Target
+from tests.bench.engine.report import Target
 from tests.chaos import gateway
-from tests.chaos.company import QUIET_S, Company, kept_promises
+from tests.chaos.chat_client import Account, ChatClient
+from tests.chaos.client_group import QUIET_S, ClientGroup, check_guarantees
 from tests.chaos.report import Finding, Part
+from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
-from tests.chaos.stage import Stage
 from tests.chaos.store_server import StoreServer, store_server
-from tests.chaos.talker import Account, Talker
 from tests.server_process import ServerProcess, serving
 
 PACE_S = 0.03
@@ -83,79 +83,83 @@ class Parts:
         return True
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Kill so often, and count the losses."""
     with ExitStack() as stack:
-        store = stack.enter_context(store_server(stage.folder / "store", fsync="always"))
+        store = stack.enter_context(store_server(scenario.folder / "store", fsync="always"))
         environ = {
             "MIDSTREAM_REDIS_URL": store.url,
             "MIDSTREAM_STORE_DURABILITY": "disk",
             "MIDSTREAM_LOG_LEVEL": "warning",
         }
-        scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=stage.scale.hurry))
-        folders = [stage.folder / name for name in ("one", "two", "service")]
+        scripted = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=scenario.scale.hurry))
+        folders = [scenario.folder / name for name in ("one", "two", "service")]
         for folder in folders:
             folder.mkdir()
         one, two = (stack.enter_context(serving(folder, environ, command=scripted)) for folder in folders[:2])
-        service = stack.enter_context(serving(folders[2], environ)) if stage.scale.engines else None
+        service = stack.enter_context(serving(folders[2], environ)) if scenario.scale.engines else None
         parts = Parts(store=store, gateways=(one, two), service=service)
-        talkers, killed = asyncio.run(_rounds(parts, stage))
-        told = asyncio.run(accounts(parts, talkers))
+        chat_clients, killed = asyncio.run(_rounds(parts, scenario))
+        reported = asyncio.run(accounts(parts, chat_clients))
         logged = [error for server in parts.servers for error in unhandled(server.log)]
-    return tuple(_findings(stage, talkers, killed, told, logged))
+    return tuple(_findings(scenario, chat_clients, killed, reported, logged))
 
 
-async def _rounds(parts: Parts, stage: Stage) -> tuple[list[Talker], Counter[str]]:
+async def _rounds(parts: Parts, scenario: Scenario) -> tuple[list[ChatClient], Counter[str]]:
     """Kill while the talkers talk; then let the open turns end."""
-    loop, draw, killed = asyncio.get_running_loop(), stage.draw(), Counter[str]()
+    loop, draw, killed = asyncio.get_running_loop(), scenario.draw(), Counter[str]()
     turns = count()
     urls = [server.ws_url for server in parts.servers]
-    talkers = [Talker(f"talker-{number}", _next_of(urls, turns)) for number in range(stage.scale.talkers)]
-    talking = [asyncio.create_task(talker.talk()) for talker in talkers]
+    chat_clients = [
+        ChatClient(f"talker-{number}", _next_of(urls, turns)) for number in range(scenario.scale.chat_clients)
+    ]
+    talking = [asyncio.create_task(chat_client.talk()) for chat_client in chat_clients]
     end = loop.time() + TIME_S
-    while killed.total() < stage.scale.kills and loop.time() < end:
+    while killed.total() < scenario.scale.kills and loop.time() < end:
         await asyncio.sleep(draw.uniform(*CALM_S))
         if (victim := await asyncio.to_thread(parts.kill, draw)) is not None:
             killed[victim] += 1
-            stage.say(f"  {killed.total()}: {victim} killed, {_ended(talkers)} replies")
-            await go_on(talkers)
-    for talker in talkers:
-        talker.stop()
+            scenario.say(f"  {killed.total()}: {victim} killed, {_ended(chat_clients)} replies")
+            await until_serving_again(chat_clients)
+    for chat_client in chat_clients:
+        chat_client.stop()
     await asyncio.wait(talking, timeout=QUIET_S)
     for task in talking:
         task.cancel()
     await asyncio.gather(*talking, return_exceptions=True)
-    for talker in talkers:
-        await talker.leave()
-    return talkers, killed
+    for chat_client in chat_clients:
+        await chat_client.leave()
+    return chat_clients, killed
 
 
-async def go_on(talkers: Sequence[Talker], *, within_s: float = GO_ON_S) -> None:
+async def until_serving_again(chat_clients: Sequence[ChatClient], *, within_s: float = GO_ON_S) -> None:
     """Wait until some talkers got replies again: before that there is nothing new to lose. Gives up after `within_s`."""
-    wanted = _ended(talkers) + len(talkers) // 4
+    wanted = _ended(chat_clients) + len(chat_clients) // 4
     end = asyncio.get_running_loop().time() + within_s
-    while _ended(talkers) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - no single event
+    while _ended(chat_clients) < wanted and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - no single event
         await asyncio.sleep(LOOK_S)
 
 
-def _ended(talkers: Sequence[Talker]) -> int:
-    return sum(talker.ended for talker in talkers)
+def _ended(chat_clients: Sequence[ChatClient]) -> int:
+    return sum(chat_client.ended for chat_client in chat_clients)
 
 
 def _next_of(urls: list[str], turns: Iterator[int]) -> Callable[[], str]:
     return lambda: urls[next(turns) % len(urls)]
 
 
-async def accounts(parts: Parts, talkers: Sequence[Talker], *, within_s: float = QUIET_S) -> list[Account]:
+async def accounts(
+    parts: Parts, chat_clients: Sequence[ChatClient], *, within_s: float = QUIET_S
+) -> list[Account]:
     """Return the talkers' accounts, once everything is up again. Raises TimeoutError."""
     for server in parts.servers:
         await asyncio.to_thread(server.wait_ready)
-    return await Company([*talkers]).accounts(within_s=within_s)
+    return await ClientGroup([*chat_clients]).accounts(within_s=within_s)
 
 
 def _findings(
-    stage: Stage,
-    talkers: list[Talker],
+    scenario: Scenario,
+    chat_clients: list[ChatClient],
     killed: Counter[str],
     accounts: list[Account],
     logged: list[str],
@@ -165,23 +169,25 @@ def _findings(
         label="kill -9",
         value=float(killed.total()),
         readings={name: float(times) for name, times in sorted(killed.items())},
-        target=Target(float(stage.scale.kills)),
+        target=Target(float(scenario.scale.kills)),
     )
     yield Finding(
         part=Part.KILLS,
-        label=f"{len(talkers)} talking clients: replies to the end",
-        value=float(_ended(talkers)),
+        label=f"{len(chat_clients)} talking clients: replies to the end",
+        value=float(_ended(chat_clients)),
         readings={
-            "acknowledged": float(sum(len(talker.said) for talker in talkers)),
-            "connections lost": float(sum(talker.device.losses for talker in talkers)),
-            "unanswered for 20 s": float(sum(talker.unanswered for talker in talkers)),
-            "gaps told": float(sum(talker.device.ledger.gaps for talker in talkers)),
-            "ends told as not saved": float(len(Company(talkers).unsaved)),
-            "ends that the store lost": float(sum(talker.device.ledger.lost_ends for talker in talkers)),
+            "acknowledged": float(sum(len(chat_client.said) for chat_client in chat_clients)),
+            "connections lost": float(sum(chat_client.device.losses for chat_client in chat_clients)),
+            "unanswered for 20 s": float(sum(chat_client.unanswered for chat_client in chat_clients)),
+            "gaps told": float(sum(chat_client.device.event_checker.gaps for chat_client in chat_clients)),
+            "ends told as not saved": float(len(ClientGroup(chat_clients).unsaved)),
+            "ends that the store lost": float(
+                sum(chat_client.device.event_checker.lost_ends for chat_client in chat_clients)
+            ),
         }
-        | dict[str, float](sum((talker.refusals for talker in talkers), Counter())),
+        | dict[str, float](sum((chat_client.refusals for chat_client in chat_clients), Counter())),
     )
-    yield from kept_promises(Part.KILLS, accounts, logged)
+    yield from check_guarantees(Part.KILLS, accounts, logged)
 
 
 def _kill_and_start(server: ServerProcess) -> None:

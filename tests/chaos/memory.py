@@ -39,7 +39,7 @@ def kernel_bytes(port: int) -> int | None:
     """
     if shutil.which("ss") is None:
         return None
-    told = subprocess.run(
+    reported = subprocess.run(
         ["ss", "-tmnH", "sport", "=", f":{port}"], capture_output=True, text=True, check=True
     ).stdout
-    return sum(int(part) for found in _HELD.findall(told) for part in found)
+    return sum(int(part) for found in _HELD.findall(reported) for part in found)

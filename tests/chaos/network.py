@@ -12,13 +12,13 @@ from random import Random
 
 import msgspec
 
-from tests.bench.engine.findings import Target
+from tests.bench.engine.report import Target
 from tests.chaos import gateway
+from tests.chaos.chat_client import Account, ChatClient
 from tests.chaos.proxy import FAIR, Proxy, Weather, proxy
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Stage
+from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import StoreServer, store_server
-from tests.chaos.talker import Account, Talker
 from tests.server_process import ServerProcess
 
 NONE = Target(0.0, at_most=True)
@@ -34,65 +34,65 @@ class Scene(msgspec.Struct, frozen=True):
     store: StoreServer
     clients: Proxy
     stores: Proxy
-    talkers: list[Talker]
+    chat_clients: list[ChatClient]
 
     @property
     def losses(self) -> int:
         """Connections that clients lost so far."""
-        return sum(talker.device.losses for talker in self.talkers)
+        return sum(chat_client.device.losses for chat_client in self.chat_clients)
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Have clients talk through all troubles."""
-    with store_server(stage.folder / "store") as store:
-        return asyncio.run(_measure(stage, store))
+    with store_server(scenario.folder / "store") as store:
+        return asyncio.run(_measure(scenario, store))
 
 
-async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
-    async with _scene(stage, store) as scene:
-        talking = [asyncio.create_task(talker.talk()) for talker in scene.talkers]
-        calm_s = stage.scale.weather_s
+async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
+    async with _scene(scenario, store) as scene:
+        talking = [asyncio.create_task(chat_client.talk()) for chat_client in scene.chat_clients]
+        calm_s = scenario.scale.weather_s
         await asyncio.sleep(calm_s)
         before = scene.losses
-        for _ in range(stage.scale.stalls):
+        for _ in range(scenario.scale.stalls):
             store.stall()
-            await asyncio.sleep(stage.scale.stall_s)
+            await asyncio.sleep(scenario.scale.stall_s)
             store.wake()
             await asyncio.sleep(calm_s)
         dropped = scene.losses - before
-        for name, weather in _weathers(stage.draw()):
-            stage.say(f"  {name}")
+        for name, weather in _weathers(scenario.draw()):
+            scenario.say(f"  {name}")
             weather(scene)
-            await asyncio.sleep(stage.scale.weather_s)
+            await asyncio.sleep(scenario.scale.weather_s)
             _clear(scene)
             await asyncio.sleep(calm_s / 2)
         await asyncio.sleep(calm_s)
-        for talker in scene.talkers:
-            talker.stop()
+        for chat_client in scene.chat_clients:
+            chat_client.stop()
         await asyncio.wait(talking, timeout=QUIET_S)
-        accounts = [await talker.account() for talker in scene.talkers]
-        ended = sum(talker.ended for talker in scene.talkers)
-        findings = tuple(_findings(stage, accounts, dropped, scene.losses, ended))
+        accounts = [await chat_client.account() for chat_client in scene.chat_clients]
+        ended = sum(chat_client.ended for chat_client in scene.chat_clients)
+        findings = tuple(_findings(scenario, accounts, dropped, scene.losses, ended))
         for task in talking:
             task.cancel()
         await asyncio.gather(*talking, return_exceptions=True)
-        for talker in scene.talkers:
-            await talker.leave()
+        for chat_client in scene.chat_clients:
+            await chat_client.leave()
     return findings
 
 
 @asynccontextmanager
-async def _scene(stage: Stage, store: StoreServer) -> AsyncIterator[Scene]:
+async def _scene(scenario: Scenario, store: StoreServer) -> AsyncIterator[Scene]:
     async with proxy(store.port) as stores:
         environ = {"MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{stores.port}"}
         command = gateway.command(gateway.Script(words=20, pace_s=PACE_S))
-        server = ServerProcess(stage.folder, environ, command=command)
+        server = ServerProcess(scenario.folder, environ, command=command)
         await asyncio.to_thread(server.start)
         try:
             async with proxy(server.port) as clients:
                 url = f"ws://127.0.0.1:{clients.port}/v1/ws"
-                names = [f"talker-{number}" for number in range(stage.scale.talkers)]
-                yield Scene(store, clients, stores, [Talker(name, lambda: url) for name in names])
+                names = [f"talker-{number}" for number in range(scenario.scale.chat_clients)]
+                yield Scene(store, clients, stores, [ChatClient(name, lambda: url) for name in names])
         finally:
             _open(stores)
             await asyncio.to_thread(server.stop)
@@ -136,13 +136,13 @@ def _open(between: Proxy) -> None:
 
 
 def _findings(
-    stage: Stage, accounts: list[Account], dropped: int, losses: int, ended: int
+    scenario: Scenario, accounts: list[Account], dropped: int, losses: int, ended: int
 ) -> Iterator[Finding]:
     yield Finding(
         part=Part.NETWORK,
-        label=f"a store that stands still for {stage.scale.stall_s:g} s: sockets dropped",
+        label=f"a store that stands still for {scenario.scale.stall_s:g} s: sockets dropped",
         value=float(dropped),
-        readings={"stalls": float(stage.scale.stalls)},
+        readings={"stalls": float(scenario.scale.stalls)},
         target=NONE,
     )
     yield Finding(

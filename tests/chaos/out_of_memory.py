@@ -7,32 +7,34 @@ from collections.abc import Sequence
 
 from redis.asyncio import Redis
 
-from tests.chaos.company import Company, gateways, talk_through
+from tests.chaos.client_group import ClientGroup, gateways, run_clients
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Stage
+from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import StoreServer, store_server
-from tests.refusing_store import without_memory
+from tests.store_faults import without_memory
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Take the memory away and give it back, several times."""
-    with store_server(stage.folder / "store") as store:
-        return asyncio.run(_measure(stage, store))
+    with store_server(scenario.folder / "store") as store:
+        return asyncio.run(_measure(scenario, store))
 
 
-async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
+async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
     environ = {"MIDSTREAM_REDIS_URL": store.url}
 
-    async def shortages(company: Company) -> None:
+    async def shortages(client_group: ClientGroup) -> None:
         async with Redis(port=store.port) as client:
-            for number in range(stage.scale.failovers):
+            for number in range(scenario.scale.failovers):
                 async with without_memory(client):
-                    await asyncio.sleep(stage.scale.weather_s)
-                await company.go_on()
-                stage.say(f"  {number + 1}: the store had no memory, {company.ended} replies")
+                    await asyncio.sleep(scenario.scale.weather_s)
+                await client_group.go_on()
+                scenario.say(f"  {number + 1}: the store had no memory, {client_group.ended} replies")
 
-    async with gateways(stage, environ, environ) as servers:
-        company, accounts = await talk_through(stage, [server.ws_url for server in servers], shortages)
+    async with gateways(scenario, environ, environ) as servers:
+        client_group, accounts = await run_clients(scenario, [server.ws_url for server in servers], shortages)
     return tuple(
-        company.findings(Part.OUT_OF_MEMORY, "the store has no memory", accounts, stage.scale.failovers)
+        client_group.findings(
+            Part.OUT_OF_MEMORY, "the store has no memory", accounts, scenario.scale.failovers
+        )
     )

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from sessions.store.ownership import LEASE_S
-from tests.chaos.company import Company, gateways, talk_through
+from tests.chaos.client_group import ClientGroup, gateways, run_clients
 from tests.chaos.proxy import FAIR, Proxy, Weather, proxy
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Stage
+from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import StoreServer, store_server
 
 REPLICAS = 3
@@ -24,34 +24,36 @@ LOSS = Weather(delay_s=0.3)
 KINDS = ("lags", "trickles", "loses packets", "is cut", "is out of reach", "stands still")
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Play each kind of trouble on one replica after the other."""
-    with store_server(stage.folder / "store") as store:
-        return asyncio.run(_measure(stage, store))
+    with store_server(scenario.folder / "store") as store:
+        return asyncio.run(_measure(scenario, store))
 
 
-async def _measure(stage: Stage, store: StoreServer) -> Sequence[Finding]:
-    draw = stage.draw()
+async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
+    draw = scenario.draw()
     async with AsyncExitStack() as stack:
         ways = [await stack.enter_async_context(proxy(store.port)) for _ in range(REPLICAS)]
         environs = ({"MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{way.port}"} for way in ways)
-        servers = await stack.enter_async_context(gateways(stage, *environs))
+        servers = await stack.enter_async_context(gateways(scenario, *environs))
 
-        async def troubles(company: Company) -> None:
-            for number in range(stage.scale.partitions):
+        async def troubles(client_group: ClientGroup) -> None:
+            for number in range(scenario.scale.partitions):
                 kind, way = KINDS[number % len(KINDS)], draw.choice(ways)
-                stage.say(f"  {number + 1}: one replica's way to the store {kind}, {company.ended} replies")
-                await _trouble(way, kind, stage)
-                await company.go_on()
+                scenario.say(
+                    f"  {number + 1}: one replica's way to the store {kind}, {client_group.ended} replies"
+                )
+                await _trouble(way, kind, scenario)
+                await client_group.go_on()
 
         urls = [server.ws_url for server in servers]
-        company, accounts = await talk_through(stage, urls, troubles)
+        client_group, accounts = await run_clients(scenario, urls, troubles)
     label = f"one of {REPLICAS} replicas is parted from the store"
-    return tuple(company.findings(Part.PARTITIONS, label, accounts, stage.scale.partitions))
+    return tuple(client_group.findings(Part.PARTITIONS, label, accounts, scenario.scale.partitions))
 
 
-async def _trouble(way: Proxy, kind: str, stage: Stage) -> None:
-    lasts = stage.scale.weather_s
+async def _trouble(way: Proxy, kind: str, scenario: Scenario) -> None:
+    lasts = scenario.scale.weather_s
     match kind:
         case "is cut":
             way.cut()
@@ -60,7 +62,7 @@ async def _trouble(way: Proxy, kind: str, stage: Stage) -> None:
             way.cut()
         case "stands still":
             way.stall()
-            lasts = 1.5 * LEASE_S / stage.scale.hurry
+            lasts = 1.5 * LEASE_S / scenario.scale.hurry
         case _:
             way.there = way.back = {"lags": LAG, "trickles": TRICKLE, "loses packets": LOSS}[kind]
     try:

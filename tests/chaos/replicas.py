@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from sessions.store.ownership import RENEW_S
-from tests.bench.engine.findings import Target
-from tests.bench.figures import percentile
+from tests.bench.engine.report import Target
+from tests.bench.statistics import percentile
 from tests.chaos import gateway
 from tests.chaos.device import Device
-from tests.chaos.ledger import Frame, differences
+from tests.chaos.event_checker import Frame, differences
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Scale, Stage
+from tests.chaos.scenario import Scale, Scenario
 from tests.chaos.store_server import store_server
 from tests.server_process import ServerProcess, serving
 
@@ -47,13 +47,13 @@ class Stall(msgspec.Struct, frozen=True):
     faults: list[str]
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Play each scene with so many replicas."""
-    return tuple(finding for number in stage.scale.replicas for finding in _measure(stage, number))
+    return tuple(finding for number in scenario.scale.replicas for finding in _measure(scenario, number))
 
 
-def _measure(stage: Stage, number: int) -> Iterator[Finding]:
-    folder = stage.folder / str(number)
+def _measure(scenario: Scenario, number: int) -> Iterator[Finding]:
+    folder = scenario.folder / str(number)
     folder.mkdir()
     with ExitStack() as stack:
         store = stack.enter_context(store_server(folder / "store"))
@@ -62,16 +62,16 @@ def _measure(stage: Stage, number: int) -> Iterator[Finding]:
         for name in range(number):
             (folder / str(name)).mkdir()
             off_s = CLOCK_OFF_S if name == number - 1 else 0.0
-            script = gateway.Script(words=WORDS, pace_s=PACE_S, hurry=stage.scale.hurry, clock_off_s=off_s)
+            script = gateway.Script(words=WORDS, pace_s=PACE_S, hurry=scenario.scale.hurry, clock_off_s=off_s)
             command = gateway.command(script)
             servers.append(stack.enter_context(serving(folder / str(name), environ, command=command)))
-        cancels = asyncio.run(_cancels(servers, stage.scale.cancels))
-        draw = stage.draw()
+        cancels = asyncio.run(_cancels(servers, scenario.scale.cancels))
+        draw = scenario.draw()
         killed = [
-            asyncio.run(_killed(servers, f"killed-{time}", draw.uniform(0.0, RENEW_S / stage.scale.hurry)))
-            for time in range(stage.scale.owner_kills)
+            asyncio.run(_killed(servers, f"killed-{time}", draw.uniform(0.0, RENEW_S / scenario.scale.hurry)))
+            for time in range(scenario.scale.owner_kills)
         ]
-        stalled = asyncio.run(_stalled(servers, stage.scale))
+        stalled = asyncio.run(_stalled(servers, scenario.scale))
     yield Finding(
         part=Part.REPLICAS,
         label=f"{number} replicas, one clock 30 s off: p99 from cancel on another one to cancelled",
@@ -90,7 +90,7 @@ def _measure(stage: Stage, number: int) -> Iterator[Finding]:
     )
     yield Finding(
         part=Part.REPLICAS,
-        label=f"{number} replicas: late writes of an owner that stood still for {stage.scale.owner_stall_s:g} s",
+        label=f"{number} replicas: late writes of an owner that stood still for {scenario.scale.owner_stall_s:g} s",
         value=float(len(stalled.faults)),
         readings={"s until its turn was closed": stalled.closed_s},
         target=NONE,
@@ -105,9 +105,9 @@ async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
     for number in range(times):
         asks, other = (here, there) if number % 2 else (there, here)
         turn_id = await _begin(other, asks, f"m{number}")
-        begun = loop.time()
-        answer = await asks.ask(type="cancel", conversation_id=asks.ledger.conversation_id)
-        took.append(loop.time() - begun)
+        started = loop.time()
+        answer = await asks.ask(type="cancel", conversation_id=asks.event_checker.conversation_id)
+        took.append(loop.time() - started)
         if answer.get("turn_id") != turn_id:
             raise NotInTime(f"the cancel met {answer}, not {turn_id}")
         for device in (here, there):
@@ -123,9 +123,9 @@ async def _killed(servers: list[ServerProcess], name: str, later_s: float) -> fl
     turn_id = await _begin(here, there, "m")
     await asyncio.sleep(later_s)  # so that a lease has a random age
     await asyncio.to_thread(servers[0].kill)
-    begun = loop.time()
+    started = loop.time()
     done = await _ended(there, turn_id)
-    took = loop.time() - begun
+    took = loop.time() - started
     if done["reason"] != "interrupted":
         raise NotInTime(f"the turn of a dead owner ended otherwise: {done}")
     await asyncio.to_thread(servers[0].start)
@@ -143,18 +143,18 @@ async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
     owner = servers[0].process
     assert owner is not None
     owner.send_signal(signal.SIGSTOP)
-    begun = loop.time()
+    started = loop.time()
     try:
         await _ended(there, turn_id)
-        closed_s = loop.time() - begun
+        closed_s = loop.time() - started
         next_turn = await _send(there, "next", max_new_tokens=5)
         await _ended(there, next_turn)
-        seq = there.ledger.seq
-        await asyncio.sleep(max(0.0, begun + scale.owner_stall_s - loop.time()))
+        seq = there.event_checker.seq
+        await asyncio.sleep(max(0.0, started + scale.owner_stall_s - loop.time()))
     finally:
         owner.send_signal(signal.SIGCONT)
     await asyncio.sleep(scale.settle_s)
-    late = [f"seq {there.ledger.seq} behind {seq}"] if there.ledger.seq != seq else []
+    late = [f"seq {there.event_checker.seq} behind {seq}"] if there.event_checker.seq != seq else []
     for turn in (turn_id, next_turn):
         await _ended(here, turn)
     return Stall(closed_s, [*late, *await _disagreements(here, there)])
@@ -175,7 +175,7 @@ async def _begin(owner: Device, other: Device, client_msg_id: str) -> str:
     """Ask for a long reply, and wait until both devices see its text; return its turn."""
     turn_id = await _send(owner, client_msg_id, max_new_tokens=WORDS)
     for device in (owner, other):
-        turns = device.ledger.turns
+        turns = device.event_checker.turns
         if not await device.until(
             lambda turns=turns: turn_id in turns and turns[turn_id].text.count(" ") >= SEEN  # type: ignore[misc]
         ):
@@ -186,7 +186,7 @@ async def _begin(owner: Device, other: Device, client_msg_id: str) -> str:
 async def _send(device: Device, client_msg_id: str, **params: Any) -> str:
     frame = await device.ask(
         type="send",
-        conversation_id=device.ledger.conversation_id,
+        conversation_id=device.event_checker.conversation_id,
         client_msg_id=client_msg_id,
         content=f"Message {client_msg_id}.",
         grace_s=60,
@@ -199,7 +199,7 @@ async def _send(device: Device, client_msg_id: str, **params: Any) -> str:
 
 
 async def _ended(device: Device, turn_id: str) -> Frame:
-    turns = device.ledger.turns
+    turns = device.event_checker.turns
     if not await device.until(lambda: turn_id in turns and turns[turn_id].done is not None, within_s=LIMIT_S):
         raise NotInTime(f"no end of {turn_id} in {LIMIT_S:g} s")
     done = turns[turn_id].done
@@ -216,7 +216,9 @@ async def _disagreements(here: Device, there: Device) -> list[str]:
     """Compare both devices with the history, and leave."""
     history = await there.history()
     faults = [
-        fault for one in (here, there) for fault in (*one.ledger.faults, *differences(one.ledger, history))
+        fault
+        for one in (here, there)
+        for fault in (*one.event_checker.faults, *differences(one.event_checker, history))
     ]
     await here.leave()
     await there.leave()

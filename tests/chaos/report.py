@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tests.bench.engine.findings import Failure, Measured
+from tests.bench.engine.report import Failure, Measured
 from tests.bench.machine import Machine
 
 
@@ -35,7 +35,6 @@ class Part(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     EVICTION = "eviction"
     POISON = "poisoned-journal"
-    OLD_STORE = "store-0.1.0"
     KILLS = "kills"
     POWER = "power-failures"
     WALKS = "walks"

@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import msgspec
 
-from tests.bench.engine.findings import Target
-from tests.bench.figures import percentile
+from tests.bench.engine.report import Target
+from tests.bench.statistics import percentile
 from tests.chaos import gateway
 from tests.chaos.memory import kernel_bytes, resident_bytes
+from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Scale, Stage
-from tests.chaos.thin_socket import ThinSocket
+from tests.chaos.scenario import Scale, Scenario
 from tests.server_process import ServerProcess, serving
 
 KB_EACH = Target(300.0, at_most=True)
@@ -48,16 +48,16 @@ class _Seen(msgspec.Struct, frozen=True):
     left: int
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Connect the slow sockets, and wait until they are gone."""
-    scale = stage.scale
+    scale = scenario.scale
     script = gateway.Script(words=WORDS, pace_s=PACE_S, hurry=scale.hurry)
     roomy = {
         "MIDSTREAM_MAX_CLIENT_CONNECTIONS": str(scale.slow // scale.normal + 3),
         "MIDSTREAM_LOG_LEVEL": "warning",
         "MIDSTREAM_REPLY_TOKENS": str(WORDS),
     }
-    with serving(stage.folder, roomy, command=gateway.command(script)) as server:
+    with serving(scenario.folder, roomy, command=gateway.command(script)) as server:
         seen = asyncio.run(_observe(server, scale))
         server.kill()  # long replies are still on their way
     return tuple(_findings(seen, scale))
@@ -109,7 +109,7 @@ async def _observe(server: ServerProcess, scale: Scale) -> _Seen:
     reading = [asyncio.create_task(_read(*pair)) for pair in zip(normal, arrivals, strict=True)]
     await asyncio.sleep(scale.settle_s)
 
-    begun = loop.time()
+    started = loop.time()
     await asyncio.sleep(scale.calm_s)
     process, kernel = resident_bytes(pid), kernel_bytes(server.port)
     coming = loop.time()
@@ -126,7 +126,7 @@ async def _observe(server: ServerProcess, scale: Scale) -> _Seen:
     for one in normal:
         one.close()
     return _Seen(
-        gaps_before=_gaps(arrivals, begun, coming),
+        gaps_before=_gaps(arrivals, started, coming),
         gaps_meanwhile=_gaps(arrivals, coming, here),
         gaps_beside=_gaps(arrivals, here, gone),
         gaps_after=_gaps(arrivals, gone, loop.time()),
@@ -137,10 +137,10 @@ async def _observe(server: ServerProcess, scale: Scale) -> _Seen:
     )
 
 
-async def _begin(port: int, client: int) -> ThinSocket:
+async def _begin(port: int, client: int) -> MinimalWebSocket:
     """Give a client a long history and an endless reply."""
-    one = await ThinSocket.connect(("127.0.0.1", port))
-    await one.greet(client_id=f"client-{client}")
+    one = await MinimalWebSocket.connect(("127.0.0.1", port))
+    await one.send_hello(client_id=f"client-{client}")
     for number, content in enumerate(PAGE):
         await one.put(type="send", client_msg_id=f"m{number}", content=content, params={"max_new_tokens": 1})
         while (await one.get())["type"] != "done":
@@ -150,7 +150,7 @@ async def _begin(port: int, client: int) -> ThinSocket:
     return one
 
 
-async def _read(one: ThinSocket, arrivals: list[float]) -> None:
+async def _read(one: MinimalWebSocket, arrivals: list[float]) -> None:
     loop = asyncio.get_running_loop()
     while True:
         frame = await one.get()
@@ -158,21 +158,21 @@ async def _read(one: ThinSocket, arrivals: list[float]) -> None:
             arrivals.append(loop.time())
 
 
-async def _come(port: int, scale: Scale) -> list[tuple[ThinSocket, float]]:
+async def _come(port: int, scale: Scale) -> list[tuple[MinimalWebSocket, float]]:
     """Open the slow sockets, a few at a time; return when each stopped reading."""
     at_once = asyncio.Semaphore(COME_AT_ONCE)
 
-    async def one(number: int) -> tuple[ThinSocket, float]:
+    async def one(number: int) -> tuple[MinimalWebSocket, float]:
         async with at_once:
-            opened = await ThinSocket.connect(("127.0.0.1", port), receive_buffer=RECEIVE_BYTES)
-            await opened.greet(client_id=f"client-{number % scale.normal}")
+            opened = await MinimalWebSocket.connect(("127.0.0.1", port), receive_buffer=RECEIVE_BYTES)
+            await opened.send_hello(client_id=f"client-{number % scale.normal}")
             await opened.put(type="history")
             return opened, asyncio.get_running_loop().time()
 
     return await asyncio.gather(*(one(number) for number in range(scale.slow)))
 
 
-async def _wait_freed(slow: list[tuple[ThinSocket, float]]) -> list[float]:
+async def _wait_freed(slow: list[tuple[MinimalWebSocket, float]]) -> list[float]:
     """Return the lifetime of each socket that the server ended within the limit."""
     loop, freed, left = asyncio.get_running_loop(), list[float](), slow
     end = loop.time() + LIMIT_S
@@ -187,7 +187,7 @@ async def _wait_freed(slow: list[tuple[ThinSocket, float]]) -> list[float]:
     return freed
 
 
-async def _over(some: list[tuple[ThinSocket, float]]) -> set[ThinSocket]:
+async def _over(some: list[tuple[MinimalWebSocket, float]]) -> set[MinimalWebSocket]:
     """Return the sockets that are over. A few at a time: those that read must not wait for a thousand checks."""
     over = set()
     for place, (one, _) in enumerate(some):

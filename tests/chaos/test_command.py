@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.engine.findings import Target
-from tests.chaos import conduct
+from tests.bench.engine.report import Target
+from tests.chaos import runner
 from tests.chaos.__main__ import main
 from tests.chaos.report import Finding, Part
-from tests.chaos.stage import Stage
+from tests.chaos.scenario import Scenario
 
 NINETY_MINUTES_S = 90 * 60
 
 
 def test_all_of_it_ends_within_ninety_minutes() -> None:
-    assert set(conduct.LIMITS_S) == set(conduct.MEASURES) == set(Part)
-    usual = [limit_s for part, limit_s in conduct.LIMITS_S.items() if part not in conduct.ALONE]
+    assert set(runner.LIMITS_S) == set(runner.MEASURES) == set(Part)
+    usual = [limit_s for part, limit_s in runner.LIMITS_S.items() if part not in runner.ALONE]
     assert sum(usual) <= NINETY_MINUTES_S
 
 
@@ -31,10 +31,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
 def play(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     """Have the storm find a value whose target is zero."""
 
-    def measure(stage: Stage) -> Sequence[Finding]:
+    def measure(scenario: Scenario) -> Sequence[Finding]:
         return (Finding(part=Part.STORM, label="hung", value=value, target=Target(0.0, at_most=True)),)
 
-    monkeypatch.setitem(conduct.MEASURES, Part.STORM, measure)
+    monkeypatch.setitem(runner.MEASURES, Part.STORM, measure)
 
 
 def test_what_is_found_is_told_and_written(
@@ -55,11 +55,11 @@ def test_a_missed_target_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_part_that_hangs_is_ended_and_fails_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def hang(stage: Stage) -> Sequence[Finding]:
+    def hang(scenario: Scenario) -> Sequence[Finding]:
         while True:
             pass
 
-    monkeypatch.setitem(conduct.MEASURES, Part.STORM, hang)
-    monkeypatch.setitem(conduct.LIMITS_S, Part.STORM, 0.05)
+    monkeypatch.setitem(runner.MEASURES, Part.STORM, hang)
+    monkeypatch.setitem(runner.LIMITS_S, Part.STORM, 0.05)
     assert run(monkeypatch) == 1
     assert "FAILED: storm: OutOfTime" in capsys.readouterr().out

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import (
+    corrupt_store,
     failover,
     kills,
     network,
-    old_store,
     out_of_memory,
     partitions,
-    power,
+    power_loss,
+    random_walks,
     replicas,
-    spoiled,
-    walks,
 )
 from tests.chaos.report import Finding
-from tests.chaos.stage import QUICK, Stage
+from tests.chaos.scenario import QUICK, Scenario
 
 
 @pytest.mark.parametrize(
@@ -34,22 +33,22 @@ from tests.chaos.stage import QUICK, Stage
             failover.sentinel_planned,
             out_of_memory.measure,
             kills.measure,
-            power.measure,
-            walks.measure,
+            power_loss.measure,
+            random_walks.measure,
         ),
-        *(spoiled.eviction, spoiled.poison, old_store.measure),
+        *(corrupt_store.eviction, corrupt_store.poison),
     ],
     ids=[
         *("network", "replicas", "partitions", "cluster", "cluster-planned", "sentinel", "sentinel-planned"),
         *("out-of-memory", "kills"),
         *("power-failures", "walks"),
-        *("eviction", "poisoned-journal", "store-0.1.0"),
+        *("eviction", "poisoned-journal"),
     ],
 )
 def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
-    measure: Callable[[Stage], Sequence[Finding]], tmp_path: Path
+    measure: Callable[[Scenario], Sequence[Finding]], tmp_path: Path
 ) -> None:
-    found = measure(Stage(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
     assert [one.label for one in found if one.value is None] == []
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]
     assert wrong == []

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.stage import QUICK, Stage
-from tests.chaos.upgrade import NoHistory, measure, taken_out
+from tests.chaos.scenario import QUICK, Scenario
+from tests.chaos.upgrade import NoHistory, checked_out, measure
 
 
 def test_replicas_are_replaced_by_todays_and_nobody_loses_anything(tmp_path: Path) -> None:
     try:
-        found = measure(Stage(scale=QUICK, folder=tmp_path, seed=1, say=print))
+        found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
     except NoHistory as missing:
         pytest.skip(f"rolling upgrades go UNTESTED, the earlier version is not here: {missing}")
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]
@@ -21,4 +21,4 @@ def test_replicas_are_replaced_by_todays_and_nobody_loses_anything(tmp_path: Pat
 
 def test_a_clone_without_its_history_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(NoHistory, match="the history has no 00000000"):
-        taken_out("0" * 40, tmp_path)
+        checked_out("0" * 40, tmp_path)

@@ -17,13 +17,13 @@ from itertools import count
 from pathlib import Path
 
 from tests.chaos import gateway
-from tests.chaos.company import PACE_S, Company, none, talk_through
+from tests.chaos.chat_client import PAUSE_S
+from tests.chaos.client_group import PACE_S, ClientGroup, none, run_clients
 from tests.chaos.device import Device, Lost
 from tests.chaos.report import Finding, Part
+from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
-from tests.chaos.stage import Stage
 from tests.chaos.store_server import store_server
-from tests.chaos.talker import PAUSE_S
 from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -40,13 +40,13 @@ class NoHistory(Exception):
     """The earlier versions are missing: there is no git, or a clone without its history."""
 
 
-def measure(stage: Stage) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Finding]:
     """Replace all replicas, then try a mix that must be refused. Raises NoHistory."""
-    before, too_old = (taken_out(commit, stage.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
-    return [*asyncio.run(_rolled(stage, before)), _refused(stage, too_old)]
+    before, too_old = (checked_out(commit, scenario.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
+    return [*asyncio.run(_rolled(scenario, before)), _refused(scenario, too_old)]
 
 
-def taken_out(commit: str, folder: Path) -> Path:
+def checked_out(commit: str, folder: Path) -> Path:
     """Write out the tree of a commit; return its folder. Raises NoHistory."""
     if shutil.which("git") is None:
         raise NoHistory("git is not installed")
@@ -61,10 +61,10 @@ def taken_out(commit: str, folder: Path) -> Path:
 class _Replicas:
     """The proxy's list of running replicas. Each is started in a folder of its own."""
 
-    def __init__(self, stage: Stage, store_url: str) -> None:
+    def __init__(self, scenario: Scenario, store_url: str) -> None:
         self.urls: list[str] = []
         self.all: list[ServerProcess] = []
-        self._stage = stage
+        self._stage = scenario
         self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **DRAIN}
 
     def start(self, root: Path) -> ServerProcess:
@@ -90,39 +90,39 @@ class _Replicas:
                 server.stop()
 
 
-async def _rolled(stage: Stage, before: Path) -> list[Finding]:
+async def _rolled(scenario: Scenario, before: Path) -> list[Finding]:
     statuses: list[int] = []
     watching: list[_Watcher] = []
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(store_server(stage.folder / "store"))
-        replicas = _Replicas(stage, store.url)
+        store = stack.enter_context(store_server(scenario.folder / "store"))
+        replicas = _Replicas(scenario, store.url)
         stack.callback(replicas.end)
-        earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(stage.scale.upgrades)]
+        earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(scenario.scale.upgrades)]
 
-        async def upgrade(company: Company) -> None:
-            for talker in company.talkers:
-                watcher = _Watcher(talker.device.client_id, replicas.urls)
+        async def upgrade(client_group: ClientGroup) -> None:
+            for chat_client in client_group.chat_clients:
+                watcher = _Watcher(chat_client.device.client_id, replicas.urls)
                 watching.append(watcher)
                 stack.push_async_callback(watcher.stop)
             for number, server in enumerate(earlier):
                 await asyncio.to_thread(replicas.start, ROOT)
-                await company.go_on()
+                await client_group.go_on()
                 statuses.append(await asyncio.to_thread(replicas.drain, server))
-                await company.go_on()
-                stage.say(f"  {number + 1}: a replica was replaced, {company.ended} replies")
+                await client_group.go_on()
+                scenario.say(f"  {number + 1}: a replica was replaced, {client_group.ended} replies")
 
-        company, accounts = await talk_through(stage, replicas.urls, upgrade)
-        seen = [one.device.ledger for one in watching]
+        client_group, accounts = await run_clients(scenario, replicas.urls, upgrade)
+        seen = [one.device.event_checker for one in watching]
         logged = [error for server in replicas.all for error in unhandled(server.log)]
     cut = [
         turn_id
-        for talker in company.talkers
-        for turn_id, turn in talker.device.ledger.turns.items()
+        for chat_client in client_group.chat_clients
+        for turn_id, turn in chat_client.device.event_checker.turns.items()
         if turn.done is not None and turn.done["reason"] != "length" and turn.done["reason"] != "stop"
     ]
     part, label = Part.UPGRADE, "a rolling upgrade"
     return [
-        *company.findings(part, label, accounts, stage.scale.upgrades),
+        *client_group.findings(part, label, accounts, scenario.scale.upgrades),
         none(part, f"{label}: replies that it cut off", cut),
         none(part, f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
         none(part, f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
@@ -155,12 +155,12 @@ class _Watcher:
                 await asyncio.sleep(PAUSE_S)
 
 
-def _refused(stage: Stage, too_old: Path) -> Finding:
+def _refused(scenario: Scenario, too_old: Path) -> Finding:
     """Start today's version beside one that can't read what it writes."""
-    folder = stage.folder / "mix"
+    folder = scenario.folder / "mix"
     folder.mkdir()
     with store_server(folder / "store") as store:
-        replicas = _Replicas(stage_in(stage, folder), store.url)
+        replicas = _Replicas(stage_in(scenario, folder), store.url)
         try:
             replicas.start(too_old)
             replicas.start(ROOT)
@@ -173,6 +173,6 @@ def _refused(stage: Stage, too_old: Path) -> Finding:
     return none(Part.UPGRADE, "beside a version that is too old: starts that are not refused", wrong)
 
 
-def stage_in(stage: Stage, folder: Path) -> Stage:
+def stage_in(scenario: Scenario, folder: Path) -> Scenario:
     """Return the same variables with another folder."""
-    return Stage(scale=stage.scale, folder=folder, seed=stage.seed, say=stage.say)
+    return Scenario(scale=scenario.scale, folder=folder, seed=scenario.seed, say=scenario.say)

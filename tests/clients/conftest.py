@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from tests.clients.environments import HERE, NotInstallable, Say, command_of
-from tests.clients.programs import PATIENCE_S, Lines, run
+from tests.clients.scripts import PATIENCE_S, Lines, run
 from tests.server_process import ServerProcess, serving
 
 Runner = Callable[..., Lines]

@@ -62,7 +62,7 @@ def _node_folder(package: Path, say: Say) -> Path:
     return _kept(package, sys.platform, _install_node, say)
 
 
-def python_beside(requirements: Path, say: Say) -> Path:
+def python_with(requirements: Path, say: Say) -> Path:
     """A Python with these requirements, and behind them all that is installed here. Raises NotInstallable."""
     return _kept(requirements, sys.version + sys.prefix, _install_beside, say) / "bin" / "python"
 

@@ -14,8 +14,8 @@ async def main():
     async with aiohttp.ClientSession():
         tts, stt = openai.TTS(speed=0.8), openai.STT(use_realtime=False)
         frames = [event.frame async for event in tts.synthesize(TEXT)]
-        heard = await stt.recognize(combine_frames(frames))
-        said = {"seconds": sum(frame.duration for frame in frames), "heard": heard.alternatives[0].text}
+        received = await stt.recognize(combine_frames(frames))
+        said = {"seconds": sum(frame.duration for frame in frames), "heard": received.alternatives[0].text}
         print(json.dumps({"did": "spoke"} | said))
         await tts.aclose()
 

@@ -42,20 +42,20 @@ async def reply(session, ears, on_sound=None):
     generation = await ears.generations.get()
     ears.speech.clear()
     loop = asyncio.get_running_loop()
-    told = {"heard": heard, "said": "", "ms": None, "bytes": 0}
+    reported = {"heard": heard, "said": "", "ms": None, "bytes": 0}
     async for message in generation.message_stream:
         began = None
         async for frame in message.audio_stream:
             began = began or loop.time()
-            told["bytes"] += len(frame.data) * 2
-            if on_sound is not None and told["bytes"] > on_sound[0]:
+            reported["bytes"] += len(frame.data) * 2
+            if on_sound is not None and reported["bytes"] > on_sound[0]:
                 on_sound[1]()
                 on_sound = None
         if ears.speech.is_set():
-            told["ms"] = int(min(loop.time() - began, told["bytes"] / 2 / RATE) * 1000)
-            session.truncate(message_id=message.message_id, modalities=["audio"], audio_end_ms=told["ms"])
-        told["said"] = "".join([text async for text in message.text_stream])
-    return told
+            reported["ms"] = int(min(loop.time() - began, reported["bytes"] / 2 / RATE) * 1000)
+            session.truncate(message_id=message.message_id, modalities=["audio"], audio_end_ms=reported["ms"])
+        reported["said"] = "".join([text async for text in message.text_stream])
+    return reported
 
 
 async def main():

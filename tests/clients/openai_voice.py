@@ -58,8 +58,8 @@ async def reply(connection, on_sound=None):  # noqa: C901 - one for each event
                 kept = event.audio_end_ms
                 await connection.conversation.item.retrieve(item_id=event.item_id)
             case "conversation.item.retrieved":
-                told = {"ms": ms, "kept_ms": kept, "kept": event.item.content[0].transcript}
-                return {"heard": this.heard, "said": this.said, "bytes": this.bytes} | told
+                reported = {"ms": ms, "kept_ms": kept, "kept": event.item.content[0].transcript}
+                return {"heard": this.heard, "said": this.said, "bytes": this.bytes} | reported
             case "response.done" if ms is None:
                 return {"heard": this.heard, "said": this.said, "bytes": this.bytes}
             case "error":

@@ -34,8 +34,8 @@ async def main():
     )
     pcm = b"".join(frame.audio for frame in spoken if isinstance(frame, TTSAudioRawFrame))
     stt = OpenAISTTService()
-    heard = [frame async for frame in stt.run_stt(wav(pcm))]
-    words = " ".join(frame.text for frame in heard if isinstance(frame, TranscriptionFrame))
+    received = [frame async for frame in stt.run_stt(wav(pcm))]
+    words = " ".join(frame.text for frame in received if isinstance(frame, TranscriptionFrame))
     print(json.dumps({"did": "spoke", "seconds": len(pcm) / 2 / RATE, "heard": words}))
 
 

@@ -52,23 +52,23 @@ async def listen(task, waiting):
 
 async def reply(heard, on_sound=None):
     """What is replied to what is said."""
-    told = {"heard": "", "said": "", "ms": None, "bytes": 0}
+    reported = {"heard": "", "said": "", "ms": None, "bytes": 0}
     while True:
         frame = await heard.get()
         match frame:
             case ErrorFrame():
                 raise RuntimeError(frame.error)
             case TranscriptionFrame():
-                told["heard"] = frame.text
+                reported["heard"] = frame.text
             case TTSTextFrame():
-                told["said"] += frame.text
+                reported["said"] += frame.text
             case TTSAudioRawFrame():
-                told["bytes"] += len(frame.audio)
-                if on_sound is not None and told["bytes"] > on_sound[0]:
+                reported["bytes"] += len(frame.audio)
+                if on_sound is not None and reported["bytes"] > on_sound[0]:
                     on_sound[1]()
                     on_sound = None
-            case LLMFullResponseEndFrame() if told["bytes"]:
-                return told
+            case LLMFullResponseEndFrame() if reported["bytes"]:
+                return reported
 
 
 async def main():
@@ -108,8 +108,8 @@ async def main():
     print(json.dumps({"did": "first"} | await reply(heard)))
     say("story")
     interruption = (RATE * 2 * 6 // 5, lambda: say("again"))
-    told = await reply(heard, interruption)
-    print(json.dumps({"did": "interrupted"} | told | {"ms": truncated[-1]}))
+    reported = await reply(heard, interruption)
+    print(json.dumps({"did": "interrupted"} | reported | {"ms": truncated[-1]}))
     print(json.dumps({"did": "again"} | await reply(heard)))
     microphone.cancel()
     await task.cancel()

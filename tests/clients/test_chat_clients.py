@@ -6,8 +6,8 @@ import pytest
 
 from app.settings import DEMO_MODEL
 from tests.clients.conftest import Runner
-from tests.clients.endings import ends_of_turns, stopped
-from tests.clients.programs import Lines
+from tests.clients.scripts import Lines
+from tests.clients.turn_log import ends_of_turns, stopped
 from tests.server_process import ServerProcess
 
 ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"

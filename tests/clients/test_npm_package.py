@@ -15,10 +15,10 @@ import pytest
 
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.ai_sdk import text_in, text_of
-from tests.app.in_process import serving
+from tests.app.ai_sdk_client import text_in, text_of
+from tests.app.in_process_service import serving
 from tests.clients.environments import HERE, NotInstallable, node_modules
-from tests.connections.aisdk.rules import check
+from tests.connections.aisdk.stream_checker import check
 from tests.server_process import ServerProcess
 
 ROOT = HERE.parent.parent
@@ -101,16 +101,18 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
         )
         out, _ = await node.communicate()
     said = json.loads(out)
-    asked, allowed, answered, anew, stopped, resumed = said["told"]
-    for chunks in (asked, allowed, answered, anew, resumed):
+    requested, allowed, answered, anew, stopped, resumed = said["told"]
+    for chunks in (requested, allowed, answered, anew, resumed):
         check(chunks)
     check(stopped, whole=False)
-    assert (asked[-1], text_of(asked)) == (
+    assert (requested[-1], text_of(requested)) == (
         {"type": "finish", "finishReason": "tool-calls"},
         "I look. And pay.",
     )
     assert [chunk["type"] for chunk in allowed] == ["start", "tool-output-available", "finish"]
-    assert {chunks[0]["messageId"] for chunks in (asked, allowed, answered)} == {asked[0]["messageId"]}
+    assert {chunks[0]["messageId"] for chunks in (requested, allowed, answered)} == {
+        requested[0]["messageId"]
+    }
     assert (text_of(answered), text_of(anew), said["running"]) == ("Rain, paid.", "Sun.", None)
     assert [text_in(message) for message in said["kept"]] == ["Rain?", "Sun.", "Count!", text_of(stopped)]
     assert engine.requests[1].messages[-2].content == '{"sky":"grey"}'

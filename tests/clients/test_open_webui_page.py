@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.browser.test_talking import MICROPHONE, needs_a_voice, recording
+from tests.browser.test_voice import MICROPHONE, needs_a_voice, recording
 from tests.clients.conftest import GRAMMAR
-from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.environments import NotInstallable, program_of
 from tests.clients.open_webui import running, sign_up
 from tests.clients.tools import scripted_server
+from tests.clients.turn_log import ends_of_turns, stopped
 from tests.server_process import ServerProcess, serving
 
 PATIENCE_MS = 120_000
@@ -88,7 +88,7 @@ def page(webui: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]
         browser.close()
 
 
-def ask(page: Page, webui: str, model: str, text: str) -> None:
+def start_chat(page: Page, webui: str, model: str, text: str) -> None:
     """Begin a chat with a model."""
     page.goto(f"{webui}/?models={model}")
     expect(page.locator("#chat-input")).to_be_visible(timeout=PATIENCE_MS)
@@ -97,25 +97,25 @@ def ask(page: Page, webui: str, model: str, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-def told(page: Page, text: str) -> None:
+def expect_text(page: Page, text: str) -> None:
     expect(page.locator("#messages-container")).to_contain_text(text, timeout=PATIENCE_MS)
 
 
 def test_a_tool_is_called_and_its_result_told(page: Page, webui: str) -> None:
-    ask(page, webui, "scripted", "What is the weather in Oslo?")
-    told(page, "get_current_timestamp")
-    told(page, 'The weather in Oslo: {"current_timestamp"')
+    start_chat(page, webui, "scripted", "What is the weather in Oslo?")
+    expect_text(page, "get_current_timestamp")
+    expect_text(page, 'The weather in Oslo: {"current_timestamp"')
 
 
 def test_a_chat_has_the_title_that_the_model_gave_it(page: Page, webui: str) -> None:
-    ask(page, webui, "scripted", "Is there anything to call?")
+    start_chat(page, webui, "scripted", "Is there anything to call?")
     expect(page).to_have_title(re.compile("The weather in Oslo"), timeout=PATIENCE_MS)
 
 
 def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -> None:
     with ends_of_turns(scripted) as ends:
-        ask(page, webui, "scripted", "Count from 1 to 500.")
-        told(page, " 20,")
+        start_chat(page, webui, "scripted", "Count from 1 to 500.")
+        expect_text(page, " 20,")
         page.get_by_role("button", name="Stop", exact=True).dispatch_event("click")
         assert stopped(ends)["steps_after"] == 0
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_hidden(timeout=PATIENCE_MS)
@@ -124,8 +124,8 @@ def test_stop_stops_the_model(page: Page, webui: str, scripted: ServerProcess) -
 
 def test_the_demo_model_chats(page: Page, webui: str, demo: ServerProcess) -> None:
     demo.bring_back()
-    ask(page, webui, "midstream-demo", "Count from 1 to 12.")
-    told(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
+    start_chat(page, webui, "midstream-demo", "Count from 1 to 12.")
+    expect_text(page, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
 
 
 @needs_a_voice
@@ -135,15 +135,15 @@ def test_what_is_dictated_becomes_the_message(page: Page, webui: str, demo: Serv
     page.locator("#voice-input-button").click()
     expect(page.get_by_text(RECORDED, exact=True)).to_be_visible(timeout=PATIENCE_MS)
     page.locator("#confirm-recording-button").click()
-    heard = re.compile(SENTENCE.removesuffix("."), re.IGNORECASE)
-    expect(page.locator("#chat-input")).to_contain_text(heard, timeout=PATIENCE_MS)
+    received = re.compile(SENTENCE.removesuffix("."), re.IGNORECASE)
+    expect(page.locator("#chat-input")).to_contain_text(received, timeout=PATIENCE_MS)
 
 
 @needs_a_voice
 def test_a_reply_is_read_aloud(page: Page, webui: str, demo: ServerProcess) -> None:
     demo.bring_back()
-    ask(page, webui, "midstream-demo", "What is 7 plus 8?")
-    told(page, "15")
+    start_chat(page, webui, "midstream-demo", "What is 7 plus 8?")
+    expect_text(page, "15")
     with page.expect_response("**/api/v1/audio/speech", timeout=PATIENCE_MS) as answered:
         page.locator("[id^=speak-button-]").last.click()
     assert answered.value.ok

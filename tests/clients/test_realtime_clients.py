@@ -9,9 +9,9 @@ import pytest
 
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 from tests.clients.conftest import Runner
-from tests.clients.programs import Lines
+from tests.clients.scripts import Lines
 
 ELEVEN = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,"
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run

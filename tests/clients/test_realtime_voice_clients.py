@@ -15,7 +15,7 @@ import soxr
 
 from speech.voice.timed_espeak import TimedEspeak
 from tests.clients.conftest import Runner
-from tests.clients.programs import Lines
+from tests.clients.scripts import Lines
 from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.conftest import Runner
-from tests.clients.endings import ends_of_turns
+from tests.clients.turn_log import ends_of_turns
 from tests.server_process import ServerProcess
 
 # An environment of its own, made at the first run.

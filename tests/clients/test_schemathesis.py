@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.vectors import vectors
+from tests.attack.embedding_server import vectors
 from tests.chaos import gateway
 from tests.chaos.server_log import unhandled
 from tests.clients.conftest import Runner
@@ -39,7 +39,7 @@ def test_with_every_door_open_too(run_script: Runner, tmp_path: Path) -> None:
         file.write_text(upstreams)
         environ = SPEECH | {
             "MIDSTREAM_UPSTREAMS": str(file),
-            "MIDSTREAM_TOOLS": "tests.chaos.calling:note",
+            "MIDSTREAM_TOOLS": "tests.chaos.scripted_tools:note",
         }
         with _scripted(tmp_path, environ | gateway.UNHURRIED) as server:
             _run(run_script, server, examples=50, phases=f"{PHASES},stateful")
@@ -69,6 +69,6 @@ def _run(
     paths: str = ALL,
     shown: str = "",
 ) -> None:
-    asked = {"PHASES": phases, "EXAMPLES": str(examples), "PATHS": paths, "SHOWN": shown}
-    done = run_script("schemathesis_doors.py", server.url, patience_s=PATIENCE_S, **asked)["run"]
+    requested = {"PHASES": phases, "EXAMPLES": str(examples), "PATHS": paths, "SHOWN": shown}
+    done = run_script("schemathesis_doors.py", server.url, patience_s=PATIENCE_S, **requested)["run"]
     assert done["status"] == 0, done["report"]

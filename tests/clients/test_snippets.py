@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.clients.environments import HERE, NotInstallable, command_of
-from tests.clients.programs import PATIENCE_S
-from tests.docs.papers import README, ROOT, snippets
+from tests.clients.scripts import PATIENCE_S
+from tests.docs.documents import README, ROOT, snippets
+from tests.jwt_signing import SECRET, token
 from tests.server_process import ServerProcess, serving
-from tests.signing import SECRET, token
 
 CLIENTS = ROOT / "docs" / "clients.md"
 JAVASCRIPT = ROOT / "docs" / "javascript-client.md"
-DOORS = ROOT / "docs" / "doors.md"
+DOORS = ROOT / "docs" / "endpoints.md"
 EMBEDDING = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 301))
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
@@ -34,7 +34,7 @@ client.addEventListener("reply", ({ detail: { reply } }) => {
 """
 
 
-def said(*command: str, server: ServerProcess, at: Path, **more: str) -> str:
+def output_of(*command: str, server: ServerProcess, at: Path, **more: str) -> str:
     """What a command prints that ends well."""
     environ = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")} | {
         "OPENAI_BASE_URL": f"{server.url}/v1",
@@ -49,7 +49,7 @@ def said(*command: str, server: ServerProcess, at: Path, **more: str) -> str:
     return ran.stdout
 
 
-def here(code: str, server: ServerProcess) -> str:
+def with_server_address(code: str, server: ServerProcess) -> str:
     """Code that talks to this server; of the address nothing else is changed."""
     assert "127.0.0.1:8000" in code
     return code.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
@@ -64,34 +64,34 @@ def needed(program: str) -> str:
 
 def test_the_readmes_python_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
     (code,) = snippets(README, "python")
-    text = said(sys.executable, "-c", here(code, server), server=server, at=tmp_path)
+    text = output_of(sys.executable, "-c", with_server_address(code, server), server=server, at=tmp_path)
     assert COUNTED.startswith(text)
     assert text.startswith("1, 2, 3,")
     assert " 42," in text
 
 
-def said_by_node(code: str, server: ServerProcess, at: Path) -> list[str]:
+def node_output(code: str, server: ServerProcess, at: Path) -> list[str]:
     """The lines that a program prints that imports the npm package."""
     node = needed("node")
     (at / "node_modules").mkdir()
     (at / "node_modules" / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
-    (at / "chat.mjs").write_text(here(code, server))
-    version = int(re.findall(r"\d+", said(node, "--version", server=server, at=at))[0])
+    (at / "chat.mjs").write_text(with_server_address(code, server))
+    version = int(re.findall(r"\d+", output_of(node, "--version", server=server, at=at))[0])
     flags = [] if version >= 22 else ["--experimental-websocket"]  # from 22 on it is there without a word
-    return said(node, *flags, "chat.mjs", server=server, at=at).splitlines()
+    return output_of(node, *flags, "chat.mjs", server=server, at=at).splitlines()
 
 
 @pytest.mark.parametrize("number", range(3))
 def test_the_programs_of_the_javascript_reference_say_what_stands_there(
     number: int, server: ServerProcess, tmp_path: Path
 ) -> None:
-    code, told = snippets(JAVASCRIPT, "js")[number], snippets(JAVASCRIPT, "text")[number]
-    assert said_by_node(code, server, tmp_path) == told.splitlines()
+    code, reported = snippets(JAVASCRIPT, "js")[number], snippets(JAVASCRIPT, "text")[number]
+    assert node_output(code, server, tmp_path) == reported.splitlines()
 
 
 def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
     (code,) = snippets(README, "js")
-    *texts, end = said_by_node(code + TELL_THE_END, server, tmp_path)
+    *texts, end = node_output(code + TELL_THE_END, server, tmp_path)
     # A machine so busy that nobody was connected in time has the message withdrawn before it was sent.
     assert end in {"END ended cancelled", "END withdrawn undefined"}
     assert all(COUNTED.startswith(text) for text in texts)
@@ -100,7 +100,7 @@ def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: P
 def test_the_readmes_curl_streams_a_reply(server: ServerProcess, tmp_path: Path) -> None:
     needed("curl")
     (code,) = [code for code in snippets(README, "sh") if code.startswith("curl")]
-    stream = said("sh", "-c", here(code, server), server=server, at=tmp_path)
+    stream = output_of("sh", "-c", with_server_address(code, server), server=server, at=tmp_path)
     assert '"delta":{"content":"Hello' in stream  # words that come at once come as one
     assert stream.endswith("data: [DONE]\n\n")
 
@@ -108,7 +108,7 @@ def test_the_readmes_curl_streams_a_reply(server: ServerProcess, tmp_path: Path)
 def test_the_curl_of_the_ai_sdks_door_streams_chunks(server: ServerProcess, tmp_path: Path) -> None:
     needed("curl")
     (code,) = [code for code in snippets(DOORS, "sh") if "ai-sdk" in code]
-    stream = said("sh", "-c", here(code, server), server=server, at=tmp_path)
+    stream = output_of("sh", "-c", with_server_address(code, server), server=server, at=tmp_path)
     assert '{"type":"text-delta","id":"text-1","delta":"Hello' in stream
     assert stream.endswith("data: [DONE]\n\n")
 
@@ -132,12 +132,14 @@ def test_the_guides_clients_stream_a_reply(
         command = command_of(script, print)
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: {why}")
-    assert said(*command, server=server, at=HERE).startswith("Hello")
+    assert output_of(*command, server=server, at=HERE).startswith("Hello")
 
 
 def test_a_ticket_is_given_as_the_guide_to_embedding_asks_for_it(tmp_path: Path) -> None:
     needed("curl")
     (code,) = [code for code in snippets(EMBEDDING, "sh") if "/v1/tickets" in code]
     with serving(tmp_path, {"MIDSTREAM_JWT_SECRET": SECRET}) as server:
-        told = said("sh", "-c", here(code, server), server=server, at=tmp_path, CHAT_KEY=token())
-    assert json.loads(told)["ticket"].startswith("mst_")
+        reported = output_of(
+            "sh", "-c", with_server_address(code, server), server=server, at=tmp_path, CHAT_KEY=token()
+        )
+    assert json.loads(reported)["ticket"].startswith("mst_")

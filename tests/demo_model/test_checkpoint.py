@@ -30,8 +30,8 @@ def model() -> Any:
 def reply(model: Any, tokenizer: PreTrainedTokenizerBase, *contents: str) -> str:
     roles: tuple[Role, Role] = ("user", "assistant")
     history = [Message(roles[place % 2], content) for place, content in enumerate(contents)]
-    asked = Probe(Skill.REFUSAL, tuple(history), ())
-    return answers(model, tokenizer, [asked], most_tokens=200)[0]
+    requested = Probe(Skill.REFUSAL, tuple(history), ())
+    return answers(model, tokenizer, [requested], most_tokens=200)[0]
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from demo_model import dialogues
-from demo_model.echo import NOTHING_SAID, say_again
+from demo_model.echo import NOTHING_TO_REPEAT, say_again
 from demo_model.evaluate import is_right
 from demo_model.holdout import Split, held_out
 from demo_model.numbers import counted, go_on
@@ -83,8 +83,8 @@ def test_a_count_names_every_number() -> None:
     ],
 )
 def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: str, *, right: bool) -> None:
-    asked = Message("user", "Count from 98 to 101." if seen.startswith("98") else "Count from 5 to 9.")
-    history = [asked, Message("assistant", seen, interrupted=True)]
+    requested = Message("user", "Count from 98 to 101." if seen.startswith("98") else "Count from 5 to 9.")
+    history = [requested, Message("assistant", seen, interrupted=True)]
     turn = go_on(random.Random(1), Split.TRAIN, Facts(), history)
     probe = Probe(turn.skill, (*history, Message("user", turn.user)), turn.replies)
     assert is_right(probe, got) is right
@@ -95,8 +95,8 @@ def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: s
     [
         (["Count from 1 to 9.", "1, 2, 3, 4,"], "I said: 1, 2, 3, 4,"),
         (["Hi!", "Hello!", "Count from 1 to 3.", "1, 2, 3."], "I said: 1, 2, 3."),
-        ([], NOTHING_SAID),
-        (["Hi!"], NOTHING_SAID),
+        ([], NOTHING_TO_REPEAT),
+        (["Hi!"], NOTHING_TO_REPEAT),
         (["Hi!", "Hello!", "And?"], None),
         (["Hi!", "<think>\nHm.\n</think>\n\nHello!"], None),
         (["Count from 100 to 500.", counted(100, 500)], None),

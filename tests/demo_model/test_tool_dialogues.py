@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from demo_model import asks, calls, dialogues, evaluate, thinking, toolbox
+from demo_model import calls, dialogues, evaluate, thinking, tool_questions, toolbox
 from demo_model.calculator import calculate
 from demo_model.holdout import Split, held_out
 from demo_model.json_replies import as_json
@@ -69,7 +69,7 @@ def test_a_refusal_never_stands_where_a_tool_could_help(many: list[Dialogue]) ->
 
 def test_held_out_wordings_and_numbers_are_never_in_training(many: list[Dialogue]) -> None:
     text = "\n".join(message.content for dialogue in many for message in dialogue.messages).lower()
-    for wording in asks.TIME:
+    for wording in tool_questions.TIME:
         if held_out(f"time wording:{wording}"):
             assert wording.lower() not in text
     expressions = [call["arguments"]["expression"] for dialogue in many for call in called(dialogue) if "expression" in call["arguments"]]  # fmt: skip
@@ -127,8 +127,8 @@ def test_json_says_what_was_asked_for() -> None:
     for _ in range(200):
         turn = as_json(rng, Split.TRAIN, known)
         given = json.loads(turn.replies[0])
-        asked = f"{turn.user} Zork Oslo".lower()
-        assert all(str(value).lower() in asked for value in given.values())
+        requested = f"{turn.user} Zork Oslo".lower()
+        assert all(str(value).lower() in requested for value in given.values())
 
 
 def thought_about(turn: Turn) -> str:
@@ -180,8 +180,10 @@ def test_what_no_tool_that_is_offered_can_do_is_often_asked_for() -> None:
 def test_training_asks_for_no_held_out_thing_that_is_not_offered() -> None:
     rng = random.Random(13)
     tools = [toolbox.known(rng, purpose) for purpose in ("clock", "weather", "dice")]
-    asked = (calls.not_offered(rng, Split.TRAIN, Facts(), tools).user for _ in range(300))
-    things = [found[1] for user in asked if (found := re.search(r"\bthe (\w+) (?:of|for) ", user.lower()))]
+    requested = (calls.not_offered(rng, Split.TRAIN, Facts(), tools).user for _ in range(300))
+    things = [
+        found[1] for user in requested if (found := re.search(r"\bthe (\w+) (?:of|for) ", user.lower()))
+    ]
     assert len(things) > 100
     assert not [thing for thing in things if held_out(f"looked up:{thing}")]
 
@@ -204,5 +206,5 @@ OLDER = [str(skill) for skill in Skill if skill is not Skill.SAID]
 
 def test_the_evaluation_asks_what_it_asked_before() -> None:
     """Figures of different trainings compare: what only the training reads changes none of the questions."""
-    asked = [repr(evaluate.probes(skill, 4, seed=1)) for skill in (*OLDER, evaluate.LONG_COUNT)]
-    assert zlib.crc32("\n".join(asked).encode()) == 1486304364
+    requested = [repr(evaluate.probes(skill, 4, seed=1)) for skill in (*OLDER, evaluate.LONG_COUNT)]
+    assert zlib.crc32("\n".join(requested).encode()) == 1486304364

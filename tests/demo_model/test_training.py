@@ -30,9 +30,9 @@ def test_a_count_costs_three_tokens_a_number(tokenizer: PreTrainedTokenizerBase)
 
 
 def test_only_replies_are_learned_and_no_cut(tokenizer: PreTrainedTokenizerBase) -> None:
-    told = Message("user", "Count to 9.")
-    whole = Dialogue((told, Message("assistant", "1, 2, 3, 4, 5.")))
-    cut = Dialogue((told, Message("assistant", "1, 2, 3, 4, 5.", interrupted=True)))
+    reported = Message("user", "Count to 9.")
+    whole = Dialogue((reported, Message("assistant", "1, 2, 3, 4, 5.")))
+    cut = Dialogue((reported, Message("assistant", "1, 2, 3, 4, 5.", interrupted=True)))
     ids, weights = tokenise(tokenizer, whole)
     assert weights[-1] > 0
     assert sum(weight > 0 for weight in weights) == 15
@@ -69,11 +69,11 @@ def test_a_saved_tokenizer_is_the_same(tokenizer: PreTrainedTokenizerBase, tmp_p
 
 
 def test_what_a_prompt_gives_of_a_reply_is_not_learned(tokenizer: PreTrainedTokenizerBase) -> None:
-    asked = Message("user", "Hello!")
+    requested = Message("user", "Hello!")
     given = Dialogue(
-        (asked, Message("assistant", "<think>\n\n</think>\n\nHi", given="<think>\n\n</think>\n\n"))
+        (requested, Message("assistant", "<think>\n\n</think>\n\nHi", given="<think>\n\n</think>\n\n"))
     )
-    _, plain = tokenise(tokenizer, Dialogue((asked, Message("assistant", "Hi"))))
+    _, plain = tokenise(tokenizer, Dialogue((requested, Message("assistant", "Hi"))))
     _, weights = tokenise(tokenizer, given)
     assert [weight for weight in weights if weight] == [weight for weight in plain if weight]
     assert weights[-1] > 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from demo_translator.beginnings import cuts, units
 from demo_translator.evaluate import ENOUGH, evaluate, probes
 from demo_translator.model import CHECKPOINT
+from demo_translator.prefixes import cuts, units
 from demo_translator.sentences import SKILLS
 from demo_translator.simultaneous import _hypothesis, follow
 from demo_translator.tokenizer import CHINESE, ENGLISH
@@ -31,8 +31,8 @@ def test_it_is_small() -> None:
 
 @pytest.mark.parametrize("target", [CHINESE, ENGLISH])
 def test_most_of_what_it_never_saw_is_right(loaded: tuple[Any, Any], target: str) -> None:
-    asked = [pair for skill in SKILLS for pair in probes(skill, 10, seed=1)]
-    score = evaluate(*loaded, asked, "all", target)
+    requested = [pair for skill in SKILLS for pair in probes(skill, 10, seed=1)]
+    score = evaluate(*loaded, requested, "all", target)
     assert score.rate >= ENOUGH, score.wrong
 
 
@@ -40,15 +40,15 @@ def test_while_a_sentence_grows_words_are_counted_as_early_that_the_service_woul
     loaded: tuple[Any, Any],
 ) -> None:
     pairs = [pair for skill in SKILLS for pair in probes(skill, 1, seed=1)]
-    early = [told_early(loaded, pair.english) for pair in pairs]
+    early = [emitted_early(loaded, pair.english) for pair in pairs]
     assert follow(*loaded, pairs, CHINESE).early == sum(map(len, map(units, early)))
     assert any(early)
 
 
-def told_early(loaded: tuple[Any, Any], source: str) -> str:
-    told, before = "", list[str]()
+def emitted_early(loaded: tuple[Any, Any], source: str) -> str:
+    reported, before = "", list[str]()
     for place in cuts(source):
-        now = _hypothesis(*loaded, source[:place], CHINESE, told, unfinished=True)
-        told = now[: agreed_end(before, now, len(told), finished=True)]
+        now = _hypothesis(*loaded, source[:place], CHINESE, reported, unfinished=True)
+        reported = now[: agreed_end(before, now, len(reported), finished=True)]
         before.append(now)
-    return told
+    return reported

@@ -70,10 +70,10 @@ def test_what_is_held_out_never_stands_in_the_training() -> None:
 
 def test_every_probe_has_something_that_the_training_never_sees() -> None:
     for skill in (*SKILLS, SEVERAL):
-        asked = probes(skill, 30, seed=1)
+        requested = probes(skill, 30, seed=1)
         rng = random.Random(5)
         seen = {text(rng, Split.TRAIN) for _ in range(500)}
-        assert seen.isdisjoint(asked)
+        assert seen.isdisjoint(requested)
 
 
 def test_texts_come_out_of_the_tokenizer_as_they_went_in() -> None:

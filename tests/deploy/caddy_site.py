@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.deploy.front import DEPLOY, Front, certify
+from tests.deploy.reverse_proxy import DEPLOY, ReverseProxy, certify
 from tests.server_process import free_port
 
 CADDY = shutil.which("caddy")
@@ -23,7 +23,7 @@ ASIDE = """\
 """What is added to the options: it takes no port of the machine's, and asks nobody for a certificate."""
 
 
-class CaddySite(Front):
+class CaddySite(ReverseProxy):
     """One Caddy with Midstream's site in it."""
 
     said_when_ready = "serving initial configuration"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.caddy_site import CADDY, CaddySite, make_caddy_site
-from tests.deploy.front import DEPLOY, Front
 from tests.deploy.nginx_site import NGINX, NginxSite, make_nginx_site
+from tests.deploy.reverse_proxy import DEPLOY, ReverseProxy
 from tests.server_process import ServerProcess
 
 
@@ -36,20 +36,20 @@ def caddy_site(tmp_path: Path) -> Callable[..., CaddySite]:
 
 
 @pytest.fixture
-def run_front() -> Iterator[Callable[[Front], None]]:
+def run_reverse_proxy() -> Iterator[Callable[[ReverseProxy], None]]:
     """Start what a site is for, and return once it takes connections; all are stopped at the test's end."""
     running: list[subprocess.Popen[str]] = []
 
-    def run(front: Front) -> None:
-        process = subprocess.Popen(front.command, stderr=subprocess.PIPE, text=True)
+    def run(reverse_proxy: ReverseProxy) -> None:
+        process = subprocess.Popen(reverse_proxy.command, stderr=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stderr is not None
         said = []
         for line in process.stderr:
             said.append(line)
-            if front.said_when_ready in line:
+            if reverse_proxy.said_when_ready in line:
                 return
-        pytest.fail(f"{front.command[0]} ended at its start: {''.join(said)}")
+        pytest.fail(f"{reverse_proxy.command[0]} ended at its start: {''.join(said)}")
 
     yield run
     for process in running:
@@ -58,9 +58,11 @@ def run_front() -> Iterator[Callable[[Front], None]]:
 
 
 @pytest.fixture(params=["nginx", "caddy"])
-def front(server: ServerProcess, run_front: Callable[[Front], None], request: pytest.FixtureRequest) -> Front:
+def reverse_proxy(
+    server: ServerProcess, run_reverse_proxy: Callable[[ReverseProxy], None], request: pytest.FixtureRequest
+) -> ReverseProxy:
     """One that runs, and whose upstream is a running service."""
-    site: Callable[[int], Front] = request.getfixturevalue(f"{request.param}_site")
+    site: Callable[[int], ReverseProxy] = request.getfixturevalue(f"{request.param}_site")
     running = site(server.port)
-    run_front(running)
+    run_reverse_proxy(running)
     return running

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.deploy.front import DEPLOY, Front, certify
+from tests.deploy.reverse_proxy import DEPLOY, ReverseProxy, certify
 from tests.server_process import free_port
 
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -26,7 +26,7 @@ http {{
 """
 
 
-class NginxSite(Front):
+class NginxSite(ReverseProxy):
     """One nginx prefix with Midstream's site in it."""
 
     said_when_ready = "start worker process "

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.front import DEPLOY
+from tests.deploy.reverse_proxy import DEPLOY
 from tests.server_process import free_port
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")

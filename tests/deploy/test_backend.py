@@ -26,18 +26,18 @@ def backend() -> ModuleType:
 @pytest.mark.parametrize(
     ("source", "moved"),
     [
-        ("from engine.door import Engine\n", "from midstream_server.engine.door import Engine\n"),
+        ("from engine.api import Engine\n", "from midstream_server.engine.api import Engine\n"),
         ("from engine import door as d\n", "from midstream_server.engine import door as d\n"),
         ("if 1:\n    from app.x import (\n  y)\n", "if 1:\n    from midstream_server.app.x import (\n  y)\n"),
         ("from engineering import door\nimport app_store\n",) * 2,
-        ('"""\nfrom engine.door import Engine\n"""\n',) * 2,
+        ('"""\nfrom engine.api import Engine\n"""\n',) * 2,
     ],
 )
 def test_imports_of_the_floors_alone_are_written_anew(backend: ModuleType, source: str, moved: str) -> None:
     assert backend.rewritten(source, FLOORS) == moved
 
 
-@pytest.mark.parametrize("source", ["import engine.door\n", "import engine\n", "from  engine import x\n"])
+@pytest.mark.parametrize("source", ["import engine.api\n", "import engine\n", "from  engine import x\n"])
 def test_an_import_that_cannot_be_moved_stops_the_build(backend: ModuleType, source: str) -> None:
     with pytest.raises(backend.CannotBeMoved, match="line 1"):
         backend.rewritten(source, FLOORS)

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import gateway
-from tests.chaos.company import Company
+from tests.chaos.chat_client import ChatClient
+from tests.chaos.client_group import ClientGroup
 from tests.chaos.device import Device
-from tests.chaos.ledger import Frame
+from tests.chaos.event_checker import Frame
 from tests.chaos.store_server import StoreServer
-from tests.chaos.talker import Talker
-from tests.deploy.front import DEPLOY
+from tests.deploy.reverse_proxy import DEPLOY
 from tests.server_process import ServerProcess
 
 SCRIPT = gateway.Script(words=20, pace_s=0.01)
@@ -53,7 +53,7 @@ esac
 
 
 class Machine:
-    """A store and a service, and a shell in which Docker has its stand-in. `asked` are commands that the test answers itself."""
+    """A store and a service, and a shell in which Docker has its stand-in. `requested` are commands that the test answers itself."""
 
     def __init__(self, folder: Path) -> None:
         self.store = StoreServer(_made(folder / "store"))
@@ -90,8 +90,8 @@ class Machine:
             "up -d": self.service.start,
         }
         for command in commands:
-            prefix, is_compose, asked = command.partition("docker compose -f deploy/compose.yaml ")
-            compose[asked]() if is_compose and not prefix else self.run(command)
+            prefix, is_compose, requested = command.partition("docker compose -f deploy/compose.yaml ")
+            compose[requested]() if is_compose and not prefix else self.run(command)
 
     def destroy(self) -> None:
         """Everything is gone that was there."""
@@ -100,8 +100,8 @@ class Machine:
 
     def _ready(self) -> None:
         self.store.start()
-        told = restored(MIDSTREAM_REDIS_URL=self.store.url)
-        assert told == f"{TALKERS} conversations are ready.\n"
+        reported = restored(MIDSTREAM_REDIS_URL=self.store.url)
+        assert reported == f"{TALKERS} conversations are ready.\n"
 
 
 def restored(*options: str, **variables: str) -> str:
@@ -132,76 +132,78 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @asynccontextmanager
-async def talking(service: ServerProcess) -> AsyncIterator[Company]:
+async def clients_running(service: ServerProcess) -> AsyncIterator[ClientGroup]:
     """Some who talk inside the block; behind it each has its last reply."""
-    company = Company([Talker(f"talker-{number}", lambda: service.ws_url) for number in range(TALKERS)])
-    tasks = [asyncio.create_task(talker.talk()) for talker in company.talkers]
-    yield company
-    for talker in company.talkers:
-        talker.stop()
+    client_group = ClientGroup(
+        [ChatClient(f"talker-{number}", lambda: service.ws_url) for number in range(TALKERS)]
+    )
+    tasks = [asyncio.create_task(chat_client.talk()) for chat_client in client_group.chat_clients]
+    yield client_group
+    for chat_client in client_group.chat_clients:
+        chat_client.stop()
     async with asyncio.timeout(SOME_S):
         await asyncio.gather(*tasks)
 
 
-async def kept(talker: Talker) -> list[Frame]:
+async def settled_history(chat_client: ChatClient) -> list[Frame]:
     """The history so far, but for what still runs."""
-    history = await talker.device.history()
-    return [one for one in history if one["status"] != "running"][: 2 * talker.ended]
+    history = await chat_client.device.history()
+    return [one for one in history if one["status"] != "running"][: 2 * chat_client.ended]
 
 
-async def say(device: Device, words: str) -> str:
+async def send_message(device: Device, words: str) -> str:
     """Say something, and wait for the whole reply; gives the message's id."""
     answer = await device.ask(
         type="send", conversation_id="c", client_msg_id=words, content=words, params={"max_new_tokens": 20}
     )
     assert answer["type"] == "accepted", answer
-    turn_id, turns = answer["turn_id"], device.ledger.turns
+    turn_id, turns = answer["turn_id"], device.event_checker.turns
     assert await device.until(lambda: turns[turn_id].done is not None)
     return str(answer["message_id"])
 
 
-async def go_beyond(service: ServerProcess, talker: Talker) -> None:
+async def go_beyond(service: ServerProcess, chat_client: ChatClient) -> None:
     """Another device of the same person goes on, until there are more events than the first one had ever seen."""
-    other, numbers = Device(talker.device.client_id), count()
+    other, numbers = Device(chat_client.device.client_id), count()
     await other.come(service.ws_url)
-    while other.ledger.seq <= talker.device.ledger.seq:
-        await say(other, f"other-{next(numbers)}")
-    assert other.ledger.faults == []
+    while other.event_checker.seq <= chat_client.device.event_checker.seq:
+        await send_message(other, f"other-{next(numbers)}")
+    assert other.event_checker.faults == []
     await other.leave()
 
 
-async def comes_back(service: ServerProcess, talker: Talker, before: list[Frame]) -> None:
+async def comes_back(service: ServerProcess, chat_client: ChatClient, before: list[Frame]) -> None:
     """What was in the backup is there as it was, what was not is told to be gone, and the talk goes on."""
-    device = talker.device
-    gaps = device.ledger.gaps
+    device = chat_client.device
+    gaps = device.event_checker.gaps
     await device.come(service.ws_url)
     history = await device.history()
     assert history[: len(before)] == before
-    assert device.ledger.gaps == gaps + 1
-    assert device.ledger.faults == []
+    assert device.event_checker.gaps == gaps + 1
+    assert device.event_checker.faults == []
     ids = [one["message_id"] for one in history]
     assert len(set(ids)) == len(ids)
-    assert await say(device, "behind") not in ids
-    assert device.ledger.faults == []
-    assert talker.faults == []
+    assert await send_message(device, "behind") not in ids
+    assert device.event_checker.faults == []
+    assert chat_client.faults == []
 
 
 async def test_a_backup_under_talk_is_put_back_and_who_saw_more_is_told_so(machine: Machine) -> None:
-    async with talking(machine.service) as company:
-        await company.go_on()
-        before = [await kept(talker) for talker in company.talkers]
+    async with clients_running(machine.service) as client_group:
+        await client_group.go_on()
+        before = [await settled_history(chat_client) for chat_client in client_group.chat_clients]
         await asyncio.to_thread(machine.run, BACK_UP)
-        await company.go_on()
-        await company.go_on()
-    seen = [talker.device.ledger.seq for talker in company.talkers]
+        await client_group.go_on()
+        await client_group.go_on()
+    seen = [chat_client.device.event_checker.seq for chat_client in client_group.chat_clients]
     await asyncio.to_thread(machine.restore, commands_of(RESTORE))
-    for talker, seq in zip(company.talkers, seen, strict=True):
-        assert talker.device.ledger.seq == seq
-        await go_beyond(machine.service, talker)
-    for talker, history in zip(company.talkers, before, strict=True):
+    for chat_client, seq in zip(client_group.chat_clients, seen, strict=True):
+        assert chat_client.device.event_checker.seq == seq
+        await go_beyond(machine.service, chat_client)
+    for chat_client, history in zip(client_group.chat_clients, before, strict=True):
         assert len(history) >= 2
-        await comes_back(machine.service, talker, history)
-        await talker.leave()
+        await comes_back(machine.service, chat_client, history)
+        await chat_client.leave()
 
 
 async def test_the_embedded_store_is_copied_and_put_back_while_the_service_is_stopped(tmp_path: Path) -> None:
@@ -212,8 +214,8 @@ async def test_the_embedded_store_is_copied_and_put_back_while_the_service_is_st
     def run(piece: str) -> None:
         systemd: dict[str, Callable[[], object]] = {"start": service.start, "stop": service.stop}
         for command in commands_of(piece.replace("/var/lib/midstream", data)):
-            if asked := re.fullmatch(r"systemctl (\w+) midstream", command):
-                systemd[asked[1]]()
+            if requested := re.fullmatch(r"systemctl (\w+) midstream", command):
+                systemd[requested[1]]()
             elif command.startswith("systemd-run "):
                 said = restored(*command.partition(" /opt/midstream/bin/midstream restored ")[2].split())
                 assert said == f"{TALKERS} conversations are ready.\n"
@@ -221,16 +223,16 @@ async def test_the_embedded_store_is_copied_and_put_back_while_the_service_is_st
                 subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
 
     try:
-        async with talking(service) as company:
-            await company.go_on()
-            before = [await kept(talker) for talker in company.talkers]
+        async with clients_running(service) as client_group:
+            await client_group.go_on()
+            before = [await settled_history(chat_client) for chat_client in client_group.chat_clients]
         await asyncio.to_thread(run, BACK_UP_EMBEDDED)
-        for talker in company.talkers:
-            await talker.device.come(service.ws_url)
-            await say(talker.device, "one more")
+        for chat_client in client_group.chat_clients:
+            await chat_client.device.come(service.ws_url)
+            await send_message(chat_client.device, "one more")
         await asyncio.to_thread(run, RESTORE_EMBEDDED)
-        for talker, history in zip(company.talkers, before, strict=True):
-            await comes_back(service, talker, history)
-            await talker.leave()
+        for chat_client, history in zip(client_group.chat_clients, before, strict=True):
+            await comes_back(service, chat_client, history)
+            await chat_client.leave()
     finally:
         service.kill()

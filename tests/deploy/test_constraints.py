@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,3 +40,14 @@ def test_no_pin_names_a_gpu_package_or_a_local_build(pins: dict[str, str]) -> No
     assert not [
         name for name, version in pins.items() if name.startswith(("nvidia-", "cuda-")) or "+" in version
     ]
+
+
+def test_the_pins_run_on_the_first_release_of_each_python(pins: dict[str, str]) -> None:
+    """Debian 12 has Python 3.11.2, where pip finds no pin that asks for 3.11.5."""
+    oldest = PROJECTS[0]["requires-python"].removeprefix(">=") + ".0"
+    needed = {
+        one.name: SpecifierSet(one.metadata["Requires-Python"] or "")
+        for one in distributions()
+        if pins.get(canonicalize_name(one.name)) == one.version
+    }
+    assert not {name: str(pythons) for name, pythons in needed.items() if oldest not in pythons}

@@ -104,14 +104,14 @@ def test_both_images_run_as_an_ordinary_user(dockerfile: str, target: str) -> No
 
 def test_the_image_has_all_that_both_wheels_need(dockerfile: str, deploy: Path) -> None:
     (program,) = re.findall(r"^RUN python -c '(.*?)' > requirements", dockerfile, re.MULTILINE | re.DOTALL)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", program.replace("\\\n", "")],
         cwd=deploy.parent,
         check=True,
         capture_output=True,
         text=True,
     )
-    needed = {Requirement(line).name for line in told.stdout.splitlines()}
+    needed = {Requirement(line).name for line in reported.stdout.splitlines()}
     assert {"torch", "click", "rich", "orjson", "websockets"} <= needed
     assert "midstream" not in needed
 

@@ -158,8 +158,10 @@ def test_replicas_come_with_the_queue_and_go_slowly(folder: Path) -> None:
     scalers = [one for one in resources(folder) if one["kind"] == "HorizontalPodAutoscaler"]
     assert {one["spec"]["scaleTargetRef"]["name"] for one in scalers} == {"gateway", "engine"}
     for scaler in scalers:
-        asked = [one["pods"]["metric"]["name"] for one in scaler["spec"]["metrics"] if one["type"] == "Pods"]
-        assert asked == ["midstream_engine_queue"]
+        requested = [
+            one["pods"]["metric"]["name"] for one in scaler["spec"]["metrics"] if one["type"] == "Pods"
+        ]
+        assert requested == ["midstream_engine_queue"]
         (slowly,) = scaler["spec"]["behavior"]["scaleDown"]["policies"]
         assert (slowly["value"], slowly["type"]) == (1, "Pods")
 

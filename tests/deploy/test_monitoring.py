@@ -19,10 +19,9 @@ import pytest
 import yaml
 
 from app.settings import Settings
-from tests.chaos import alerts
+from tests.chaos import alert_scenarios
 from tests.chaos.gateway import UNHURRIED, Script, command
-from tests.chaos.thin_socket import ThinSocket
-from tests.deploy.front import DEPLOY
+from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.deploy.prometheus import (
     PROMETHEUS,
     PROMTOOL,
@@ -33,7 +32,8 @@ from tests.deploy.prometheus import (
     rules,
     running_prometheus,
 )
-from tests.e2e.wire import Wire, has_text, is_end_of, wire
+from tests.deploy.reverse_proxy import DEPLOY
+from tests.e2e.websocket_client import WebSocketClient, connect_client, has_text, is_end_of
 from tests.server_process import ServerProcess, child_of, serving
 
 RUNBOOK = DEPLOY.parent / "docs" / "runbook.md"
@@ -65,14 +65,14 @@ class Watched(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory, hardy_server: ServerProcess) -> Iterator[Watched]:
+def watched(tmp_path_factory: pytest.TempPathFactory, restartable_server: ServerProcess) -> Iterator[Watched]:
     folder, theirs = tmp_path_factory.mktemp("prometheus"), tmp_path_factory.mktemp("scripted")
     few = {"MIDSTREAM_MAX_TURNS": "12", "MIDSTREAM_MAX_CLIENT_CONNECTIONS": "50", "MIDSTREAM_DRAIN_S": "60"}
-    hardy_server.bring_back()
+    restartable_server.bring_back()
     with serving(theirs, UNHURRIED | few, command=command(SCRIPT)) as scripted:
-        targets = [f"127.0.0.1:{one.port}" for one in (hardy_server, scripted)]
+        targets = [f"127.0.0.1:{one.port}" for one in (restartable_server, scripted)]
         with running_prometheus(folder, targets) as prometheus:
-            yield Watched(prometheus, hardy_server, scripted)
+            yield Watched(prometheus, restartable_server, scripted)
         if scripted.process is not None and scripted.process.poll() is None:
             scripted.kill()  # its replies are long
 
@@ -118,7 +118,7 @@ def test_the_runbook_names_metrics_and_settings_that_are_there() -> None:
 def test_every_alert_has_a_disaster_of_its_own() -> None:
     """Here, or under `make chaos ARGS='--only alerts'`."""
     here = set(re.findall(r'"(Midstream\w+)"', Path(__file__).read_text().partition("fires(watched")[2]))
-    assert here | set(alerts.DISASTERS) == {rule["alert"] for rule in rules()}
+    assert here | set(alert_scenarios.DISASTERS) == {rule["alert"] for rule in rules()}
 
 
 def test_panels_have_their_own_places_and_say_what_they_show() -> None:
@@ -180,10 +180,10 @@ def metrics(server: ServerProcess) -> str:
 
 
 async def test_a_calm_service_has_data_in_every_panel_and_no_alert(watched: Watched) -> None:
-    async with wire(watched.server.ws_url, "calm") as alice:
+    async with connect_client(watched.server.ws_url, "calm") as alice:
         for turn in range(3):
             await alice.chat(f"What is {turn} plus 4?")
-        accepted = await alice.say(LONG)
+        accepted = await alice.send_message(LONG)
         await alice.until(has_text(accepted["turn_id"], 20))
         await alice.put(type="cancel", turn_id=accepted["turn_id"])
         await alice.until(is_end_of(accepted["turn_id"]))
@@ -213,7 +213,7 @@ async def test_readers_that_do_not_read_and_messages_beyond_the_places_are_alert
     """Slow readers are cut off; and who sends more than is served is told so. Then no panel is empty any more."""
     async with going_on(keep_reading_nothing(watched.scripted.port)):
         await fires(watched, "MidstreamReadersTooSlow")
-    async with wire(watched.scripted.ws_url, "many") as many, going_on(keep_sending(many)):
+    async with connect_client(watched.scripted.ws_url, "many") as many, going_on(keep_sending(many)):
         await fires(watched, "MidstreamSheds")
 
 
@@ -229,10 +229,10 @@ async def going_on(disaster: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-async def keep_sending(many: Wire) -> None:
+async def keep_sending(many: WebSocketClient) -> None:
     """Asks for more replies than there are places, for as long as this runs."""
     for number in count():
-        await many.say("More.", conversation_id=f"c{number}")
+        await many.send_message("More.", conversation_id=f"c{number}")
 
 
 async def keep_reading_nothing(port: int) -> None:
@@ -240,12 +240,12 @@ async def keep_reading_nothing(port: int) -> None:
     for crowd in count():
         async with AsyncExitStack() as stack:
             readers = [
-                await ThinSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
+                await MinimalWebSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
                 for _ in range(SLOW_READERS)
             ]
             for one in readers:
                 stack.callback(one.close)
-                await one.greet(client_id="slow")
+                await one.send_hello(client_id="slow")
             first, *others = readers
             await begin(first, conversation_id=f"long-{crowd}")
             for one in others:
@@ -254,7 +254,7 @@ async def keep_reading_nothing(port: int) -> None:
                 await one.until_over(within_s=WAIT_S)
 
 
-async def begin(one: ThinSocket, **where: str) -> None:
+async def begin(one: MinimalWebSocket, **where: str) -> None:
     """Asks for a long reply, and reads the beginning of it."""
     await one.put(
         type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}, **where
@@ -270,8 +270,8 @@ async def fires(watched: Watched, *names: str) -> None:
 
 async def test_a_store_that_stalls_is_alerted_of_with_what_it_does_to_replies(watched: Watched) -> None:
     store = store_pid(watched.scripted)
-    async with wire(watched.scripted.ws_url, "stalled") as alice:
-        accepted = await alice.say("Go.")
+    async with connect_client(watched.scripted.ws_url, "stalled") as alice:
+        accepted = await alice.send_message("Go.")
         await alice.until(has_text(accepted["turn_id"]))
         os.kill(store, signal.SIGSTOP)
         try:
@@ -288,8 +288,8 @@ def store_pid(server: ServerProcess) -> int:
 
 
 async def test_an_engine_that_is_killed_is_alerted_of_with_the_replies_that_fail(watched: Watched) -> None:
-    async with wire(watched.server.ws_url, "killed") as alice:
-        accepted = await alice.say(LONG)
+    async with connect_client(watched.server.ws_url, "killed") as alice:
+        accepted = await alice.send_message(LONG)
         await alice.until(has_text(accepted["turn_id"], 5))
         os.kill(watched.server.engine_pid(), signal.SIGKILL)
         await alice.until(is_end_of(accepted["turn_id"]))
@@ -313,8 +313,8 @@ async def keep_standing_still(server: ServerProcess) -> None:
 
 
 async def test_a_drain_that_lasts_and_a_service_that_is_gone_are_alerted_of(watched: Watched) -> None:
-    async with wire(watched.scripted.ws_url, "draining", close_timeout=0.1) as alice:
-        accepted = await alice.say("Go.", params={"max_new_tokens": SCRIPT.words})
+    async with connect_client(watched.scripted.ws_url, "draining", close_timeout=0.1) as alice:
+        accepted = await alice.send_message("Go.", params={"max_new_tokens": SCRIPT.words})
         assert accepted["type"] == "accepted", accepted
         watched.scripted.send(signal.SIGTERM)
         await fires(watched, "MidstreamDrainsForLong")

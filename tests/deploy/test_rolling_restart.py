@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from tests.chaos.gateway import UNHURRIED, Script, command
-from tests.deploy.front import Front
+from tests.deploy.reverse_proxy import ReverseProxy
 from tests.server_process import ServerProcess, serving
 
 RECONNECT = 1012
@@ -57,11 +57,11 @@ def outcome(answer: httpx.Response) -> str:
     return str(answer.status_code) if answer.is_success else f"{answer.status_code} {answer.text}"
 
 
-class People:
+class SiteClients:
     """They use a site, and note what each attempt gave."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, reverse_proxy: ReverseProxy) -> None:
+        self._front = reverse_proxy
         self.seen = Counter[str]()
 
     async def get(self, client: httpx.AsyncClient) -> None:
@@ -74,7 +74,7 @@ class People:
         answer = await client.post("/v1/chat/completions", json=ASKED | {"stream": True})
         self.seen[f"stream {outcome(answer)} {'[DONE]' in answer.text}"] += 1
 
-    async def greet(self, _: httpx.AsyncClient) -> None:
+    async def send_hello(self, _: httpx.AsyncClient) -> None:
         url, subprotocols = f"wss://localhost:{self._front.https_port}/v1/ws", [Subprotocol("midstream.v1")]
         async with connect(url, ssl=self._front.tls, subprotocols=subprotocols) as socket:
             await socket.send(json.dumps({"type": "hello"}))
@@ -99,13 +99,13 @@ class People:
 async def test_a_rolling_restart_fails_no_request_and_no_handshake(
     name: str,
     replicas: tuple[ServerProcess, ServerProcess],
-    run_front: Callable[[Front], None],
+    run_reverse_proxy: Callable[[ReverseProxy], None],
     request: pytest.FixtureRequest,
 ) -> None:
-    site: Front = request.getfixturevalue(f"{name}_site")(*(one.port for one in replicas))
-    run_front(site)
-    people = People(site)
-    acts = (people.get, people.post, people.stream, people.greet)
+    site: ReverseProxy = request.getfixturevalue(f"{name}_site")(*(one.port for one in replicas))
+    run_reverse_proxy(site)
+    people = SiteClients(site)
+    acts = (people.get, people.post, people.stream, people.send_hello)
     crowd = [asyncio.create_task(people.keep(act)) for act in acts for _ in range(AT_ONCE)]
     try:
         for replica in replicas:

@@ -217,14 +217,14 @@ def test_the_kernels_are_found(server: ServerProcess) -> None:
 
 
 def test_the_command_is_there(installation: Installation) -> None:
-    told = subprocess.run(
+    reported = subprocess.run(
         [installation.bin / "midstream", "--version"],
         env=installation.environment(),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.startswith("midstream, version ")
+    assert reported.stdout.startswith("midstream, version ")
 
 
 async def test_the_client_chats_by_itself(
@@ -238,12 +238,12 @@ async def test_the_client_chats_by_itself(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    told, _ = await chat.communicate(b"My name is Ada.\n")
-    assert (chat.returncode, b"Ada" in told) == (0, True)
+    reported, _ = await chat.communicate(b"My name is Ada.\n")
+    assert (chat.returncode, b"Ada" in reported) == (0, True)
 
 
 def test_the_doctor_finds_all_that_the_wheel_needs(installation: Installation, tmp_path: Path) -> None:
-    told = installation.run(
+    reported = installation.run(
         "-m",
         "midstream_server",
         "doctor",
@@ -254,6 +254,6 @@ def test_the_doctor_finds_all_that_the_wheel_needs(installation: Installation, t
         str(tmp_path),
         folder=tmp_path,
     )
-    found = {one["subject"]: one["verdict"] for one in json.loads(told)}
+    found = {one["subject"]: one["verdict"] for one in json.loads(reported)}
     assert (found["model"], found["store"]) == ("ok", "ok")
     assert "kernels" in found

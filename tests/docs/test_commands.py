@@ -12,8 +12,8 @@ import pytest
 
 from app.cli import main
 from app.settings import Settings
-from tests.docs.papers import PAPERS, ROOT, snippets
-from tests.signing import SECRET
+from tests.docs.documents import PAPERS, ROOT, snippets
+from tests.jwt_signing import SECRET
 
 WITH_COMMANDS = [paper for paper in PAPERS if paper.name != "CONTRIBUTING.md" and snippets(paper, "sh")]
 OURS = re.compile(r"(?:^|[ /])midstream |\bMIDSTREAM_")
@@ -43,7 +43,7 @@ def parts(words: list[str]) -> tuple[dict[str, str], list[str]]:
     return {name: value for name, _, value in pairs}, words[given:]
 
 
-def understood(words: list[str]) -> None:
+def parse_options(words: list[str]) -> None:
     """Read options as the program does, without doing anything. Raises click.UsageError."""
     command: click.Command = main
     while isinstance(command, click.Group):
@@ -70,7 +70,7 @@ def test_commands_and_settings_are_understood(
                 {name: SECRET if value.startswith("$") else value for name, value in settings.items()}
             )
             if words and Path(words[0]).name == "midstream" and len(words) > 1:
-                understood(words[1:])
+                parse_options(words[1:])
 
 
 def test_what_is_wrong_is_found() -> None:
@@ -78,4 +78,4 @@ def test_what_is_wrong_is_found() -> None:
     assert parts(words) == ({"A": "1"}, ["midstream", "bench", "--urll", "http://x"])
     for wrong in (["bench", "--urll", "x"], ["sise"], ["size", "--users", "many"]):
         with pytest.raises(click.UsageError):
-            understood(wrong)
+            parse_options(wrong)

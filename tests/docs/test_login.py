@@ -9,16 +9,17 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 from connections.authentication.identity import MAX_SUBJECT
 from connections.authentication.json_web_tokens import LEEWAY_S
-from connections.authentication.standing import REFRESH_S
+from connections.authentication.session_validity import REFRESH_S
 from connections.authentication.tickets import TTL_S
-from tests.app.in_process import Running, serving
-from tests.docs.papers import ROOT, prose, snippets
-from tests.signing import SECRET, token
+from tests.app.in_process_service import InProcessService, serving
+from tests.docs.documents import ROOT, prose, snippets
+from tests.jwt_signing import SECRET, token
 
 GUIDE = ROOT / "docs" / "login.md"
 SIGN, TALK = snippets(GUIDE, "python")
@@ -26,7 +27,7 @@ CHECK, TICKET = [code for code in snippets(GUIDE, "sh") if code.startswith("curl
 AUDIENCE = re.findall(r"MIDSTREAM_JWT_AUDIENCE=(\w+)", GUIDE.read_text())[0]
 
 
-async def said(*command: str, **environ: str) -> tuple[int, str]:
+async def run_program(*command: str, **environ: str) -> tuple[int, str]:
     """The exit status of a program, and what it printed."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -39,27 +40,30 @@ async def said(*command: str, **environ: str) -> tuple[int, str]:
     return process.returncode or 0, (out or err).decode()
 
 
-def here(code: str, running: Running) -> str:
+def with_server_address(code: str, running: InProcessService) -> str:
     assert "127.0.0.1:8000" in code
     return code.replace("127.0.0.1:8000", f"127.0.0.1:{running.port}")
 
 
-def curl(code: str, running: Running, chat_token: str) -> list[str]:
-    return shlex.split(here(code, running).replace("$CHAT_TOKEN", chat_token))
+def curl(code: str, running: InProcessService, chat_token: str) -> list[str]:
+    return shlex.split(with_server_address(code, running).replace("$CHAT_TOKEN", chat_token))
 
 
 async def test_a_token_that_your_server_signs_lets_its_user_in(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, jwt_audience=AUDIENCE) as running:
-        status, told = await said(sys.executable, "-c", SIGN + here(TALK, running), CHAT_SECRET=SECRET)
-    assert (status, told) == (0, "This reply was written before it was asked for.\n")
+        status, reported = await run_program(
+            sys.executable, "-c", SIGN + with_server_address(TALK, running), CHAT_SECRET=SECRET
+        )
+    assert (status, reported) == (0, "This reply was written before it was asked for.\n")
 
 
+@pytest.mark.skipif(which("curl") is None, reason="needs curl")
 async def test_a_good_token_is_told_from_a_bad_one_and_gives_a_ticket(tmp_path: Path) -> None:
     async with serving(tmp_path, jwt_secret=SECRET, jwt_audience=AUDIENCE) as running:
         good = token(aud=AUDIENCE)
-        assert (await said(*curl(CHECK, running, good)))[0] == 0
-        assert (await said(*curl(CHECK, running, token(aud="another"))))[0] == 22
-        ticket = json.loads((await said(*curl(TICKET, running, good)))[1])
+        assert (await run_program(*curl(CHECK, running, good)))[0] == 0
+        assert (await run_program(*curl(CHECK, running, token(aud="another"))))[0] == 22
+        ticket = json.loads((await run_program(*curl(TICKET, running, good)))[1])
         assert ticket["ticket"].startswith("mst_")
         assert ticket["expires_in_s"] == TTL_S
         async with running.socket({"token": ticket["ticket"]}) as socket:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 
 SCHEMAS = json.loads((ROOT / "app" / "specifications" / "schemas-v1.json").read_text())["$defs"]
 LANGUAGES = {
@@ -49,11 +49,11 @@ def test_what_the_guides_code_says_is_of_the_protocol(language: str) -> None:
 def test_what_the_guides_code_hears_is_of_the_protocol(language: str) -> None:
     (code,) = snippets(ROOT / "docs" / "mobile.md", language)
     _, _, cases, read = LANGUAGES[language]
-    heard = {name for names in re.findall(cases, code) for name in re.findall(r"\w+", names)}
+    received = {name for names in re.findall(cases, code) for name in re.findall(r"\w+", names)}
     frames = frames_of("Frame")
-    assert {"ready", "history", "accepted", "delta", "done", "error", "gap"} == heard <= set(frames)
+    assert {"ready", "history", "accepted", "delta", "done", "error", "gap"} == received <= set(frames)
     known = {
-        "frame": {name for type_ in heard for name in frames[type_]["properties"]},
+        "frame": {name for type_ in received for name in frames[type_]["properties"]},
         "message": set(SCHEMAS["Message"]["properties"]),
     }
     for whole, name in re.findall(read, code):

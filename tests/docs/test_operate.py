@@ -6,19 +6,21 @@ import asyncio
 import re
 import shlex
 import sys
+from shutil import which
 
+import pytest
 from click.testing import CliRunner
 
 from app.cli import main
 from app.settings import DEMO_MODEL
-from tests.app.in_process import Running
-from tests.app.raw import answer
-from tests.docs.papers import ROOT, prose, snippets
+from tests.app.in_process_service import InProcessService
+from tests.app.raw_http import answer
+from tests.docs.documents import ROOT, prose, snippets
 
 GUIDE = ROOT / "docs" / "operate.md"
 
 
-async def test_what_it_has_people_watch_is_there(running: Running) -> None:
+async def test_what_it_has_people_watch_is_there(running: InProcessService) -> None:
     _, page = await answer(running, "/metrics")
     named = set(re.findall(r"`((?:midstream|process)_[a-z_]+)`", prose(GUIDE)))
     assert len(named) > 5
@@ -33,13 +35,13 @@ def test_the_sums_are_told_with_every_assumption() -> None:
     assumed = re.findall(r"`(--[a-z-]+ [\d.]+)`", prose(GUIDE))
     assert len(assumed) == 2
     words = shlex.split(command.replace("./my-model", shlex.quote(str(DEMO_MODEL))))[1:]
-    told = CliRunner().invoke(main, [*words, *shlex.split(" ".join(assumed))])
-    assert told.exit_code == 0, told.output
-    figures = " ".join(told.output.split())
+    reported = CliRunner().invoke(main, [*words, *shlex.split(" ".join(assumed))])
+    assert reported.exit_code == 0, reported.output
+    figures = " ".join(reported.output.split())
     assert [option for option in assumed if option not in figures] == []
 
 
-async def said(*words: str) -> str:
+async def output_of(*words: str) -> str:
     """What a program prints, which ends well."""
     process = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -47,18 +49,19 @@ async def said(*words: str) -> str:
     return out.decode()
 
 
-async def test_a_crowd_is_sent_as_it_says(running: Running) -> None:
+async def test_a_crowd_is_sent_as_it_says(running: InProcessService) -> None:
     """For a second each, where the guide has a minute."""
     (commands,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream bench")]
     shorter = ["--duration-s", "1", "--think-s", "0.05"]
     for command in commands.splitlines():
-        asked = len(running.engine.requests)
+        requested = len(running.engine.requests)
         words = shlex.split(command.replace("http://127.0.0.1:8000", running.url))[1:]
         sooner = ["--rate", "50"] if "--rate" in words else []
-        await said(sys.executable, "-m", "app", *words, *shorter, *sooner)
-        assert len(running.engine.requests) > asked
+        await output_of(sys.executable, "-m", "app", *words, *shorter, *sooner)
+        assert len(running.engine.requests) > requested
 
 
-async def test_whether_it_is_ready_is_asked_as_it_says(running: Running) -> None:
+@pytest.mark.skipif(which("curl") is None, reason="needs curl")
+async def test_whether_it_is_ready_is_asked_as_it_says(running: InProcessService) -> None:
     (command,) = [code for code in snippets(GUIDE, "sh") if code.startswith("curl")]
-    assert await said(*shlex.split(command.replace("http://127.0.0.1:8000", running.url)))
+    assert await output_of(*shlex.split(command.replace("http://127.0.0.1:8000", running.url)))

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.docs.papers import ROOT
+from tests.docs.documents import ROOT
 
 PLACES = {
     "README.md": "index.md",

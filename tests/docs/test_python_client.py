@@ -16,9 +16,9 @@ import pytest
 import midstream
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from tests.app.in_process import serving
-from tests.app.phone import GRAMMAR, RATE, SILENCE, spoken
-from tests.docs.papers import ROOT, snippets
+from tests.app.in_process_service import serving
+from tests.app.voice_client import GRAMMAR, RATE, SILENCE, synthesize
+from tests.docs.documents import ROOT, snippets
 from tests.server_process import ServerProcess
 
 GUIDE = ROOT / "docs" / "python-client.md"
@@ -58,7 +58,7 @@ async def test_a_recording_is_answered_by_one(
     monkeypatch.chdir(tmp_path)
     with wave.open("question.wav", "wb") as file:
         file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(await spoken("Count from one to ten.") + SILENCE)
+        file.writeframes(await synthesize("Count from one to ten.") + SILENCE)
     engine = ScriptedEngine(reply="One, two, three.")
     async with serving(tmp_path / "service", engine, speech="both", speech_grammar=GRAMMAR) as running:
         await eval(compiled(SPEAKING), {"midstream": midstream, "url": running.url})
@@ -70,9 +70,11 @@ async def test_a_recording_is_answered_by_one(
 
 def test_the_program_stops_a_reply(server: ServerProcess) -> None:
     code = PROGRAM.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.startswith("1, 2, 3,")
-    assert told.stdout.endswith("cancelled\n")
+    reported = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert reported.stdout.startswith("1, 2, 3,")
+    assert reported.stdout.endswith("cancelled\n")
 
 
 def public(kind: type) -> set[str]:

@@ -13,8 +13,8 @@ import pytest
 from playwright.async_api import BrowserContext, Request
 
 from app import documentation, routes
-from tests.app.in_process import serving
-from tests.docs.papers import DESIGN, GUIDES, ROOT
+from tests.app.in_process_service import serving
+from tests.docs.documents import DESIGN, GUIDES, ROOT
 
 BUILD = ROOT / "docs" / "site" / "build.py"
 NAV = tomllib.loads((BUILD.parent / "zensical.toml").read_text())["project"]["nav"]
@@ -110,10 +110,10 @@ async def test_the_service_shows_it_to_a_browser(
 ) -> None:
     """The console has nothing to complain of: a breach of the policy would be told there."""
     monkeypatch.setattr(routes, "DOCS", site)
-    asked: list[str] = []
+    requested: list[str] = []
 
     def note(request: Request) -> None:
-        asked.append(request.url)
+        requested.append(request.url)
 
     context.on("request", note)
     page = await context.new_page()
@@ -133,7 +133,7 @@ async def test_the_service_shows_it_to_a_browser(
         await page.get_by_role("listbox", name="Search results").get_by_text("seen_off").first.wait_for()
         await page.goto(f"{running.url}/docs/architecture/")
         await page.get_by_text("flowchart TB").wait_for()
-        assert [url for url in asked if not url.startswith(f"{running.url}/docs")] == []
+        assert [url for url in requested if not url.startswith(f"{running.url}/docs")] == []
         missing = await running.get("/docs/nothing")
         assert missing[0] == 404
         await page.close()

@@ -16,13 +16,13 @@ import pytest
 
 from app.settings import Settings
 from app.setup.tools import tool_box_of
-from sessions.tools import forms, live_call, places, progress_feed, result_text
+from sessions.tools import forms, live_call, progress_feed, result_text, slots
 from sessions.tools.functions import function_tools
-from sessions.tools.functions.declared import Declared
-from sessions.tools.mcp_servers import listing, mcp_server, pace, server_file, session, wire_call
+from sessions.tools.functions.declaration import ToolDeclaration
+from sessions.tools.mcp_servers import call_traffic, listing, mcp_server, rate_limit, server_file, session
 from sessions.tools.server_tool import Accepted, Approval, CallContext, ToolFailed
-from tests.docs.papers import ROOT, snippets
-from tests.sessions.tools.calling import User, Watcher, call_of
+from tests.docs.documents import ROOT, snippets
+from tests.sessions.tools.tool_calls import User, Watcher, call_of
 
 GUIDE = ROOT / "docs" / "tools.md"
 FUNCTIONS, SERVER = snippets(GUIDE, "python")
@@ -120,7 +120,7 @@ def in_code(cells: list[str] | dict[str, list[str]]) -> list[str]:
 
 
 def test_every_option_is_in_the_guide() -> None:
-    declared = [field.name for field in msgspec.structs.fields(Declared)]
+    declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
     assert sorted(in_code(rows("`@tool(…)` says"))) == sorted(declared)
     assert sorted(in_code(rows("if __name__"))) == sorted(server_file.ServerOptions.__struct_fields__)
     assert sorted(in_code(rows("A parameter of the type"))) == sorted(CallContext.__struct_fields__)
@@ -130,14 +130,14 @@ BOUNDS: dict[str, list[float]] = {
     "calls of functions at once": [function_tools.THREADS, function_tools.WAITING],
     "of one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
     "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
-    "calls that wait, of one source": [places.MOST_WAITING],
+    "calls that wait, of one source": [slots.MOST_WAITING],
     "tools of one server": [listing.MOST_TOOLS, listing.LIST_BYTES // 1024],
     "a description, a schema": [listing.DESCRIPTION_BYTES // 1024, listing.SCHEMA_BYTES // 1024],
     "a server's list": [session.MOST_LISTED, session.MOST_PAGES],
     "one message of a server": [],
-    "all messages for one call": [wire_call.ANSWERS_TIMES],
-    "what a server sends": [pace.RATE // pace.EVENT_COSTS, pace.RATE // 1024],
-    "a look at a list": [mcp_server.Tempo().apart],
+    "all messages for one call": [call_traffic.ANSWERS_TIMES],
+    "what a server sends": [rate_limit.RATE // rate_limit.EVENT_COSTS, rate_limit.RATE // 1024],
+    "a look at a list": [mcp_server.ReconnectTiming().apart],
     "questions of a call": [live_call.MOST_QUESTIONS, forms.MOST_FIELDS, forms.FORM_BYTES // 1024],
     "a text in an answer": [forms.ANSWER_CHARS],
     "progress": [1 / progress_feed.INTERVAL_S, progress_feed.MESSAGE_CHARS],
@@ -146,8 +146,8 @@ BOUNDS: dict[str, list[float]] = {
 
 
 def test_the_bounds_of_the_guide_are_those_of_the_code() -> None:
-    told = {
+    reported = {
         what: [int(number) for number in re.findall(r"\d+", cells[0].replace(",", ""))]
         for what, cells in rows("## Bounds").items()
     }
-    assert told == BOUNDS
+    assert reported == BOUNDS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.settings import Settings
 from app.setup.models import ModelFile, file_of
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 
 ONE, SEVERAL, EMBEDDER, FEATURES = snippets(ROOT / "docs" / "upstreams.md", "toml")
 

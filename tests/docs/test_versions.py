@@ -6,7 +6,7 @@ import json
 import re
 
 from tests.clients.environments import HERE
-from tests.docs.papers import ROOT
+from tests.docs.documents import ROOT
 
 
 def pins() -> dict[str, str]:

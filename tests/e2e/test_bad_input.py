@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.wire import Wire, has_text, is_end_of, text_of, wire
+from tests.e2e.websocket_client import WebSocketClient, connect_client, has_text, is_end_of, text_of
 from tests.server_process import ServerProcess
 
 
@@ -52,10 +52,10 @@ async def test_the_sender_is_told_and_stays(server: ServerProcess, client_id: st
     """Another client's stream goes on meanwhile, complete."""
     frame, code, word = BAD[name]
     async with (
-        wire(server.ws_url, client_id) as alice,
-        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+        connect_client(server.ws_url, client_id) as alice,
+        connect_client(server.ws_url, f"{client_id}-mallory") as mallory,
     ):
-        accepted = await alice.say("Count from 1 to 30.", params={"temperature": 0})
+        accepted = await alice.send_message("Count from 1 to 30.", params={"temperature": 0})
         await alice.until(has_text(accepted["turn_id"]))
         error = await provoke(mallory, frame)
         await mallory.put(type="ping", t=1)
@@ -68,7 +68,7 @@ async def test_the_sender_is_told_and_stays(server: ServerProcess, client_id: st
     assert text_of(alice.seen, accepted["turn_id"]).endswith("30.")
 
 
-async def provoke(client: Wire, frame: str | bytes) -> dict[str, Any]:
+async def provoke(client: WebSocketClient, frame: str | bytes) -> dict[str, Any]:
     """Send raw text or bytes; return the error."""
     await client.socket.send(frame)
     return await client.until("error")
@@ -77,10 +77,10 @@ async def provoke(client: Wire, frame: str | bytes) -> dict[str, Any]:
 async def test_a_huge_frame_closes_its_own_connection(server: ServerProcess, client_id: str) -> None:
     """1009 with a reason; the neighbour does not notice."""
     async with (
-        wire(server.ws_url, client_id) as alice,
-        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+        connect_client(server.ws_url, client_id) as alice,
+        connect_client(server.ws_url, f"{client_id}-mallory") as mallory,
     ):
-        accepted = await alice.say("Count from 1 to 30.", params={"temperature": 0})
+        accepted = await alice.send_message("Count from 1 to 30.", params={"temperature": 0})
         await mallory.socket.send(send(content="x" * 70_000))
         await mallory.socket.wait_closed()
         done = await alice.until(is_end_of(accepted["turn_id"]))

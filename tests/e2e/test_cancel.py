@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 
-from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.e2e.websocket_client import (
+    Frame,
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+    text_of,
+)
 from tests.server_process import ServerProcess
 
 LONG = "Count from 1 to 300."
 GREEDY = {"temperature": 0}
 
 
-async def stop(client: Wire, turn_id: str, **fields: object) -> tuple[Frame, Frame]:
+async def stop(client: WebSocketClient, turn_id: str, **fields: object) -> tuple[Frame, Frame]:
     """Cancel; return `cancelled` and `done`."""
     await client.put(type="cancel", turn_id=turn_id, ref="stop", **fields)
     cancelled = await client.until("cancelled")
@@ -28,8 +36,8 @@ def assert_stopped(done: Frame, cause: str = "client") -> None:
 
 async def test_between_tokens(server: ServerProcess, client_id: str) -> None:
     """The history keeps exactly the text that was received, and the next turn goes on from there."""
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say(LONG, params=GREEDY)
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 40))
         cancelled, done = await stop(alice, accepted["turn_id"])
         history = await alice.history()
@@ -45,8 +53,8 @@ async def test_between_tokens(server: ServerProcess, client_id: str) -> None:
 
 async def test_history_ends_where_the_reader_stopped(server: ServerProcess, client_id: str) -> None:
     """`seen_off` counts code points; text that was sent but not seen is not kept."""
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say(LONG, params=GREEDY)
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 40))
         _, done = await stop(alice, accepted["turn_id"], seen_off=12)
         history = await alice.history()
@@ -58,7 +66,7 @@ async def test_history_ends_where_the_reader_stopped(server: ServerProcess, clie
 
 async def test_in_the_first_moment(server: ServerProcess, client_id: str) -> None:
     """A cancel directly after its message finds it, even before it is accepted."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         await alice.put(type="send", client_msg_id="m", content=LONG)
         await alice.put(type="cancel")
         done = await alice.until("done")
@@ -70,8 +78,8 @@ async def test_in_the_first_moment(server: ServerProcess, client_id: str) -> Non
 
 async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
     """A long prompt is computed in chunks, and cancels are read between them."""
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say("repeat " * 3000)
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message("repeat " * 3000)
         _, done = await stop(alice, accepted["turn_id"])
 
     assert_stopped(done)
@@ -80,7 +88,7 @@ async def test_in_prefill(server: ServerProcess, client_id: str) -> None:
 
 async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) -> None:
     """Neither is an error, and neither changes the history."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         text, done = await alice.chat("Hello!")
         for _ in range(2):
             await alice.put(type="cancel", turn_id=done["turn_id"])
@@ -94,11 +102,11 @@ async def test_after_the_end_and_twice(server: ServerProcess, client_id: str) ->
 
 async def test_a_message_behind_a_cancel_is_never_busy(server: ServerProcess, client_id: str) -> None:
     """The client need not wait for the end of the turn it cancelled."""
-    async with wire(server.ws_url, client_id) as alice:
-        first = await alice.say(LONG)
+    async with connect_client(server.ws_url, client_id) as alice:
+        first = await alice.send_message(LONG)
         await alice.until(has_text(first["turn_id"]))
         await alice.put(type="cancel")
-        second = await alice.say("What is 2 plus 3?")
+        second = await alice.send_message("What is 2 plus 3?")
         done = await alice.until(is_end_of(second["turn_id"]))
 
     assert done["reason"] == "stop"
@@ -111,11 +119,11 @@ async def test_a_message_behind_a_cancel_is_never_busy(server: ServerProcess, cl
 
 async def test_a_second_message_is_busy_or_interrupts(server: ServerProcess, client_id: str) -> None:
     """Rejecting is the default and leaves no trace; interrupting ends the running turn first."""
-    async with wire(server.ws_url, client_id) as alice:
-        first = await alice.say(LONG)
+    async with connect_client(server.ws_url, client_id) as alice:
+        first = await alice.send_message(LONG)
         await alice.until(has_text(first["turn_id"]))
-        refused = await alice.say("Hello!")
-        accepted = await alice.say("What is 2 plus 3?", on_busy="interrupt")
+        refused = await alice.send_message("Hello!")
+        accepted = await alice.send_message("What is 2 plus 3?", on_busy="interrupt")
         await alice.until(is_end_of(accepted["turn_id"]))
         history = await alice.history()
 
@@ -131,9 +139,9 @@ async def test_a_second_message_is_busy_or_interrupts(server: ServerProcess, cli
 
 async def test_rollback_leaves_nothing_of_the_exchange(server: ServerProcess, client_id: str) -> None:
     """By `done{removed}` while it runs, by `removed` after its end."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         first, _ = await alice.chat("Hello!")
-        accepted = await alice.say(LONG)
+        accepted = await alice.send_message(LONG)
         await alice.until(has_text(accepted["turn_id"]))
         _, done = await stop(alice, accepted["turn_id"], mode="rollback")
         running_removed = await alice.history()
@@ -152,10 +160,10 @@ async def test_rollback_leaves_nothing_of_the_exchange(server: ServerProcess, cl
 
 async def test_a_client_that_leaves_stops_costing_gpu_time(server: ServerProcess, client_id: str) -> None:
     """The reply ends where the connection did, and the history says so."""
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say(LONG, params=GREEDY)
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
-    async with wire(server.ws_url, client_id) as again:
+    async with connect_client(server.ws_url, client_id) as again:
         history = await again.history()
         if history[-1]["status"] == "running":
             await again.until(is_end_of(accepted["turn_id"]))
@@ -169,11 +177,11 @@ async def test_a_client_that_leaves_stops_costing_gpu_time(server: ServerProcess
 
 async def test_a_second_device_keeps_the_reply_alive(server: ServerProcess, client_id: str) -> None:
     """Only the last device to leave ends the reply."""
-    async with wire(server.ws_url, client_id) as phone:
-        async with wire(server.ws_url, client_id) as laptop:
+    async with connect_client(server.ws_url, client_id) as phone:
+        async with connect_client(server.ws_url, client_id) as laptop:
             await laptop.chat("Hello!")
             await phone.history()
-            accepted = await laptop.say("Count from 1 to 30.", params=GREEDY)
+            accepted = await laptop.send_message("Count from 1 to 30.", params=GREEDY)
             await laptop.until(has_text(accepted["turn_id"], 10))
         done = await phone.until(is_end_of(accepted["turn_id"]))
 
@@ -183,10 +191,10 @@ async def test_a_second_device_keeps_the_reply_alive(server: ServerProcess, clie
 async def test_someone_elses_turn_is_out_of_reach(server: ServerProcess, client_id: str) -> None:
     """A guessed turn id stops nothing and reveals nothing."""
     async with (
-        wire(server.ws_url, client_id) as alice,
-        wire(server.ws_url, f"{client_id}-mallory") as mallory,
+        connect_client(server.ws_url, client_id) as alice,
+        connect_client(server.ws_url, f"{client_id}-mallory") as mallory,
     ):
-        accepted = await alice.say("Count from 1 to 30.", params=GREEDY)
+        accepted = await alice.send_message("Count from 1 to 30.", params=GREEDY)
         await mallory.put(type="cancel", turn_id=accepted["turn_id"])
         met = await mallory.until("cancelled")
         done = await alice.until("done")

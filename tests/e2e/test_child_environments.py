@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -30,6 +31,8 @@ SEEN = {
     "PWD": "/",
     "DOCS_URL": "https://example.org/a:b@c",
 }
+
+pytestmark = pytest.mark.skipif(which("espeak-ng") is None, reason="needs espeak-ng")
 
 
 @pytest.fixture

@@ -6,7 +6,14 @@ import signal
 
 import pytest
 
-from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, wire
+from tests.e2e.websocket_client import (
+    Frame,
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+)
 from tests.server_process import ServerProcess
 
 COUNT = "Count to 30."
@@ -16,16 +23,18 @@ PAGE = 16
 """Tokens in a page of keys and values: those after the last full page are computed again."""
 
 
-async def go_on(alice: Wire, reply_id: str, **fields: object) -> Frame:
+async def continue_reply(alice: WebSocketClient, reply_id: str, **fields: object) -> Frame:
     """Continue a reply to its end; return `done`."""
-    accepted = await alice.say("", **{"type": "continue", "message_id": reply_id, "params": GREEDY} | fields)
+    accepted = await alice.send_message(
+        "", **{"type": "continue", "message_id": reply_id, "params": GREEDY} | fields
+    )
     assert accepted["type"] == "accepted", accepted
     return await alice.until(is_end_of(accepted["turn_id"]))
 
 
 async def whole(server: ServerProcess, client_id: str, content: str) -> tuple[str, Frame]:
     """The same reply without a stop."""
-    async with wire(server.ws_url, f"{client_id}-whole") as alice:
+    async with connect_client(server.ws_url, f"{client_id}-whole") as alice:
         return await alice.chat(content, params=GREEDY)
 
 
@@ -45,10 +54,10 @@ async def test_a_count_to_30_that_is_cut_ends_as_one_that_is_not(
     text, end = await whole(server, client_id, COUNT)
     assert "12" in text
     assert "30" in text
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         _, first = await alice.chat(COUNT, params=GREEDY | {"max_new_tokens": tokens})
         assert (first["reason"], first["usage"]["generated_tokens"]) == ("length", tokens)
-        done = await go_on(alice, first["message_id"])
+        done = await continue_reply(alice, first["message_id"])
         history = await alice.history()
     assert history[-1]["content"] == text
     assert_token_for_token(first, done, end)
@@ -60,15 +69,15 @@ async def test_a_count_that_is_stopped_at_12_ends_as_one_that_is_not(
 ) -> None:
     text, end = await whole(server, client_id, LONG)
     seen = ", 12"
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say(LONG, params=GREEDY)
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(LONG, params=GREEDY)
         turn_id = accepted["turn_id"]
         off = text.index(seen) + len(seen)
         await alice.until(has_text(turn_id, off))
         await alice.put(type="cancel", turn_id=turn_id, seen_off=off)
         first = await alice.until(is_end_of(turn_id))
         assert (first["reason"], first["chars"]) == ("cancelled", off)
-        done = await go_on(alice, first["message_id"])
+        done = await continue_reply(alice, first["message_id"])
         history = await alice.history()
     assert history[-1]["content"] == text
     assert (done["reason"], done["text_sha256"]) == (end["reason"], end["text_sha256"])
@@ -79,23 +88,25 @@ async def test_a_count_that_is_stopped_at_12_ends_as_one_that_is_not(
 
 async def test_a_reply_that_a_killed_service_left_goes_on(own_server: ServerProcess, client_id: str) -> None:
     text, _ = await whole(own_server, client_id, LONG)
-    async with wire(own_server.ws_url, client_id) as alice:
-        accepted = await alice.say(LONG, params=GREEDY)
+    async with connect_client(own_server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
         assert own_server.process is not None
         own_server.process.send_signal(signal.SIGKILL)
         await alice.socket.wait_closed()
     own_server.process.wait(timeout=30)
     own_server.start()
-    async with wire(own_server.ws_url, client_id) as again:
+    async with connect_client(own_server.ws_url, client_id) as again:
         history = await again.history()
         if history[-1]["status"] == "running":
             await again.until("done")
             history = await again.history()
         assert history[-1]["status"] == "interrupted"
         first = history[-1]
-        done = await go_on(again, first["message_id"], client_msg_id="more")
-        repeated = await again.say("", type="continue", message_id=first["message_id"], client_msg_id="more")
+        done = await continue_reply(again, first["message_id"], client_msg_id="more")
+        repeated = await again.send_message(
+            "", type="continue", message_id=first["message_id"], client_msg_id="more"
+        )
         history = await again.history()
     assert history[-1]["content"] == text
     assert (repeated["duplicate"], repeated["turn_id"]) == (True, done["turn_id"])

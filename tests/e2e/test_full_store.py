@@ -17,8 +17,8 @@ import pytest
 
 from sessions.store.redis.servers import connect
 from tests.chaos.gateway import UNHURRIED, Script, command
-from tests.e2e.wire import Wire, wire
-from tests.pictures import chunk, png
+from tests.e2e.websocket_client import WebSocketClient, connect_client
+from tests.sample_images import chunk, png
 from tests.server_process import ServerProcess
 from tests.sessions.server_group import Node, node
 
@@ -29,6 +29,8 @@ AT_ONCE = 2
 REFUSALS = 8
 """Refusals one after the other that end an attack, or a part of it."""
 SIZES = (2 * MIB, 512 * 1024, 64 * 1024, 4096, 128)
+ROOM_S = 10.0
+"""How long it may take until a store that was full is known to have room: it is measured each second."""
 FULL = {"store_full", "too_many_images", "store_unavailable"}
 
 
@@ -93,20 +95,22 @@ async def send_all(service: Service, *, address: str, names: int) -> None:
     numbers = count()
     for size in (32_000, 2_000, 10):
 
-        async def say(number: int, size: int = size) -> bool:
+        async def send_message(number: int, size: int = size) -> bool:
             options = {"local_addr": (address, 0), "max_size": None}
-            async with wire(service.process.ws_url, f"attacker-{number % names}", **options) as attacker:
-                answer = await attacker.say("x" * size, conversation_id=f"c{number}")
+            async with connect_client(
+                service.process.ws_url, f"attacker-{number % names}", **options
+            ) as attacker:
+                answer = await attacker.send_message("x" * size, conversation_id=f"c{number}")
                 assert answer["type"] == "accepted" or answer["code"] in FULL, answer
                 return bool(answer["type"] == "accepted")
 
-        await until_refused(say, numbers)
+        await until_refused(send_message, numbers)
 
 
 async def works_for(name: str, service: Service) -> None:
     """Everything that one who did nothing wrong may do."""
     async with (
-        wire(service.process.ws_url, name) as victim,
+        connect_client(service.process.ws_url, name) as victim,
         httpx.AsyncClient(base_url=service.process.url, params={"client_id": name}) as client,
     ):
         assert (await client.get("/readyz")).status_code == 200
@@ -144,21 +148,21 @@ async def overfill(service: Service) -> None:
     await service.store.ask("CONFIG", "SET", "maxmemory", await service.used() - MIB)
 
 
-async def refused(victim: Wire) -> str:
-    answer = await victim.say("And now?")
+async def refused(victim: WebSocketClient) -> str:
+    answer = await victim.send_message("And now?")
     assert answer["type"] == "error", answer
     return str(answer["code"])
 
 
 async def test_a_service_whose_store_is_full_starts_and_is_read_and_emptied(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
-        async with wire(service.process.ws_url, "ann") as ann:
+        async with connect_client(service.process.ws_url, "ann") as ann:
             await ann.chat("x" * 30_000)
         await asyncio.to_thread(service.process.stop)
         await overfill(service)
         await asyncio.to_thread(service.process.start)  # ready, though full
         async with (
-            wire(service.process.ws_url, "ann") as ann,
+            connect_client(service.process.ws_url, "ann") as ann,
             httpx.AsyncClient(base_url=service.process.url, params={"client_id": "ann"}) as client,
         ):
             report = (await client.get("/readyz")).json()
@@ -169,17 +173,20 @@ async def test_a_service_whose_store_is_full_starts_and_is_read_and_emptied(tmp_
             assert "x" * 30_000 in exported
             assert (await client.delete("/v1/me")).json() == {"conversations": 1}
             await service.store.ask("CONFIG", "SET", "maxmemory", STORE)
+            async with asyncio.timeout(ROOM_S):
+                while (await client.get("/readyz")).json()["store"] == "full":  # noqa: ASYNC110 - a server tells nobody
+                    await asyncio.sleep(0.05)
         await works_for("ann", service)
 
 
 async def test_a_service_that_died_with_a_full_store_ends_its_replies_when_it_starts(tmp_path: Path) -> None:
     async with serving(tmp_path, pace_s=60.0) as service:
-        async with wire(service.process.ws_url, "ann") as ann:
-            assert (await ann.say("Hello!"))["type"] == "accepted"
+        async with connect_client(service.process.ws_url, "ann") as ann:
+            assert (await ann.send_message("Hello!"))["type"] == "accepted"
             await asyncio.to_thread(service.process.kill)
         await overfill(service)
         await asyncio.to_thread(service.process.start)
-        async with wire(service.process.ws_url, "ann") as ann:
+        async with connect_client(service.process.ws_url, "ann") as ann:
             if (await ann.history())[-1]["status"] == "running":
                 await ann.until("done")
             assert [message["status"] for message in await ann.history()] == ["complete", "interrupted"]
@@ -193,7 +200,7 @@ async def test_an_embedded_store_that_holds_more_than_it_may_starts(tmp_path: Pa
         await asyncio.to_thread(process.start)
         try:
             async with (
-                wire(process.ws_url, "ann") as ann,
+                connect_client(process.ws_url, "ann") as ann,
                 httpx.AsyncClient(base_url=process.url, params={"client_id": "ann"}) as client,
             ):
                 if limit > 16 * MIB:

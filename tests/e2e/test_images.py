@@ -16,11 +16,11 @@ from websockets.asyncio.client import connect
 
 from engine.images.image import Image
 from engine.messages import Message
-from tests.app.in_process import Socket
-from tests.app.responses import checked
+from tests.app.in_process_service import Socket
+from tests.app.responses_client import checked
 from tests.app.test_images import DOORS
-from tests.engine.seeing import _alone, environ_of, folder_of, generated, image
-from tests.pictures import png
+from tests.engine.vision_models import _alone, environ_of, folder_of, generated, image
+from tests.sample_images import png
 from tests.server_process import ServerProcess, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -57,7 +57,7 @@ async def model_of(client: httpx.AsyncClient) -> dict[str, Any]:
     return told
 
 
-def said(folder: Path, *messages: Message) -> str:
+def reference_reply(folder: Path, *messages: Message) -> str:
     """Return the greedy reply, up to its end token if it has one."""
     tokenizer, made = _alone(folder)[1], generated(folder, messages, TOKENS)
     end = made.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in made else len(made)
@@ -65,7 +65,7 @@ def said(folder: Path, *messages: Message) -> str:
     return text
 
 
-def asks(door: str, model: str, *parts: str) -> dict[str, Any]:
+def request_body(door: str, model: str, *parts: str) -> dict[str, Any]:
     return DOORS[door].asks(*parts, model=model) | {LENGTHS[door]: TOKENS, "temperature": 0}
 
 
@@ -76,21 +76,21 @@ async def test_a_reply_to_an_image_is_that_of_generate(
     shown = image(11)
     async with client_of(server) as client:
         model = await model_of(client)
-        body = asks(door, model["id"], QUESTION, shown.url)
+        body = request_body(door, model["id"], QUESTION, shown.url)
         answered = await client.post(DOORS[door].path, json=body)
     assert model["architecture"]["input_modalities"] == ["text", "image"]
     assert answered.status_code == 200, answered.text
-    expected = said(folder, Message("user", QUESTION, images=(shown.moved(len(QUESTION)),)))
+    expected = reference_reply(folder, Message("user", QUESTION, images=(shown.moved(len(QUESTION)),)))
     assert TEXTS[door](answered.json()) == expected
 
 
 def ending(folder: Path) -> Image:
     """Return an image whose reply ends soon by itself: with random weights that is luck."""
     end = _alone(folder)[1].eos_token_id
-    asked = (
+    requested = (
         (one, Message("user", QUESTION, images=(one.moved(len(QUESTION)),))) for one in map(image, range(60))
     )
-    return next(one for one, message in asked if end in generated(folder, [message], 60))
+    return next(one for one, message in requested if end in generated(folder, [message], 60))
 
 
 async def test_the_statement_of_open_responses_about_images_holds(
@@ -112,13 +112,13 @@ async def socket_of(server: ServerProcess) -> AsyncIterator[Socket]:
         yield socket
 
 
-async def kept(server: ServerProcess, shown: Image) -> str:
+async def upload(server: ServerProcess, shown: Image) -> str:
     async with client_of(server) as client:
         answered = await client.post("/v1/attachments", content=shown.data, params={"client_id": "ann"})
     return str(answered.json()["id"])
 
 
-async def talk(
+async def run_turn(
     socket: Socket, name: str, content: str, *attachments: str, place: str = "talk"
 ) -> tuple[str, dict[str, Any]]:
     """Return the text of a turn, and its end."""
@@ -141,10 +141,10 @@ async def test_an_uploaded_image_is_seen_in_later_turns(server: ServerProcess, f
     async with socket_of(server) as socket:
         assert "images" in socket.ready["models"][0]["features"]
         assert socket.ready["limits"]["max_images"] > 0
-        text, done = await talk(socket, "1", QUESTION, await kept(server, first))
-        assert text == said(folder, Message("user", QUESTION, images=(first,)))
+        text, done = await run_turn(socket, "1", QUESTION, await upload(server, first))
+        assert text == reference_reply(folder, Message("user", QUESTION, images=(first,)))
         assert done["reason"] in ("stop", "length")
-        _, done = await talk(socket, "2", "And this?", await kept(server, second))
+        _, done = await run_turn(socket, "2", "And this?", await upload(server, second))
     assert done["usage"]["cached_tokens"] > 16, "the first image is not looked at again"
 
 
@@ -152,15 +152,15 @@ async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> Non
     """A decompression bomb, which is read only to its declared size, and a turn without images end well beside it."""
     broken = Image("", "image/png", 0, 0, data=png(40, 40, points=b"nothing that inflates"))
     bomb = Image("", "image/png", 0, 0, data=png(40, 40, points=zlib.compress(bytes(100_000_000), 9)))
-    ids = [await kept(server, shown) for shown in (broken, bomb)]
+    ids = [await upload(server, shown) for shown in (broken, bomb)]
 
     async def turn(name: str, *attachments: str) -> dict[str, Any]:
         async with socket_of(server) as socket:
-            return (await talk(socket, name, "Look!", *attachments, place=name))[1]
+            return (await run_turn(socket, name, "Look!", *attachments, place=name))[1]
 
     async def next_turn(name: str) -> dict[str, Any]:
         async with socket_of(server) as socket:
-            return (await talk(socket, f"{name} again", "And now?", place=name))[1]
+            return (await run_turn(socket, f"{name} again", "And now?", place=name))[1]
 
     bad, swollen, plain = await asyncio.gather(turn("bad", ids[0]), turn("bomb", ids[1]), turn("plain"))
     assert "The image can't be decoded" in json.dumps(bad), bad
@@ -171,20 +171,20 @@ async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> Non
 
 
 async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(server: ServerProcess) -> None:
-    ids = [await kept(server, image(20 + number, 30, 30)) for number in range(8)]
+    ids = [await upload(server, image(20 + number, 30, 30)) for number in range(8)]
     async with socket_of(server) as socket:
-        _, refused = await talk(socket, "many", "Look! " * 40, *ids, place="many")
+        _, refused = await run_turn(socket, "many", "Look! " * 40, *ids, place="many")
         assert (refused["type"], refused["code"]) == ("error", "context_overflow"), refused
     async with client_of(server) as client:
         model = (await model_of(client))["id"]
         shown = [image(40 + number, 30, 30).url for number in range(12)]
-        answered = await client.post(DOORS["chat"].path, json=asks("chat", model, *shown))
+        answered = await client.post(DOORS["chat"].path, json=request_body("chat", model, *shown))
         assert answered.status_code == 400, answered.text
         assert "tokens" in answered.text
 
 
 async def test_a_stop_while_an_image_is_looked_at_is_a_stop(server: ServerProcess) -> None:
-    shown = await kept(server, image(50, 300, 300))
+    shown = await upload(server, image(50, 300, 300))
     async with socket_of(server) as socket:
         await socket.send(
             type="send", client_msg_id="s", conversation_id="stop", content="Look!", attachments=[shown]

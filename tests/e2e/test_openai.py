@@ -54,9 +54,11 @@ async def test_a_chat_whose_beginning_is_kept(sdk: AsyncOpenAI) -> None:
 
 
 async def test_a_stream_and_a_whole_reply_say_the_same(sdk: AsyncOpenAI) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
-    whole = await sdk.chat.completions.create(**asked)
-    stream = await sdk.chat.completions.create(stream=True, stream_options={"include_usage": True}, **asked)
+    requested: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
+    whole = await sdk.chat.completions.create(**requested)
+    stream = await sdk.chat.completions.create(
+        stream=True, stream_options={"include_usage": True}, **requested
+    )
     chunks = [chunk async for chunk in stream]
     text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
     assert text == whole.choices[0].message.content
@@ -78,11 +80,11 @@ async def test_a_seed_repeats_a_reply(sdk: AsyncOpenAI) -> None:
 
 async def test_logprobs_are_those_of_the_reply_streamed_or_not(sdk: AsyncOpenAI) -> None:
     """The tokens form the text; without a temperature each is the likeliest of its alternatives."""
-    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
-    plain = await sdk.chat.completions.create(**asked)
-    asked |= {"logprobs": True, "top_logprobs": 5}
-    whole = await sdk.chat.completions.create(**asked)
-    stream = await sdk.chat.completions.create(stream=True, **asked)
+    requested: dict[str, Any] = {"model": MODEL, "messages": COUNT, "temperature": 0, "stop": " 12"}
+    plain = await sdk.chat.completions.create(**requested)
+    requested |= {"logprobs": True, "top_logprobs": 5}
+    whole = await sdk.chat.completions.create(**requested)
+    stream = await sdk.chat.completions.create(stream=True, **requested)
     streamed = [c.logprobs async for chunk in stream for c in chunk.choices if c.logprobs is not None]
     (choice,) = whole.choices
     assert choice.logprobs is not None
@@ -102,15 +104,17 @@ async def test_logprobs_are_those_of_the_reply_streamed_or_not(sdk: AsyncOpenAI)
 
 async def test_logprobs_are_the_models_whatever_the_temperature(sdk: AsyncOpenAI) -> None:
     """The first token's alternatives are scored before the temperature, and asking does not change what is sampled."""
-    asked: dict[str, Any] = {"model": MODEL, "messages": COUNT, "seed": 5, "max_tokens": 12}
+    requested: dict[str, Any] = {"model": MODEL, "messages": COUNT, "seed": 5, "max_tokens": 12}
     texts, firsts = [], []
     for heat in (0, 1.5):
-        plain = await sdk.chat.completions.create(temperature=heat, **asked)
-        told = await sdk.chat.completions.create(temperature=heat, logprobs=True, top_logprobs=20, **asked)
-        texts += [(plain.choices[0].message.content, told.choices[0].message.content)]
-        assert told.choices[0].logprobs is not None
-        firsts.append((told.choices[0].logprobs.content or [])[0].top_logprobs)
-    assert all(plain == told for plain, told in texts)
+        plain = await sdk.chat.completions.create(temperature=heat, **requested)
+        reported = await sdk.chat.completions.create(
+            temperature=heat, logprobs=True, top_logprobs=20, **requested
+        )
+        texts += [(plain.choices[0].message.content, reported.choices[0].message.content)]
+        assert reported.choices[0].logprobs is not None
+        firsts.append((reported.choices[0].logprobs.content or [])[0].top_logprobs)
+    assert all(plain == reported for plain, reported in texts)
     cold, hot = [[one.logprob for one in first] for first in firsts]
     assert hot == pytest.approx(cold, abs=ROUNDED)
 

@@ -23,15 +23,15 @@ from openai import AsyncOpenAI, OpenAI
 
 from connections.openai.audio_names import VOICES
 from speech.errors import RecognizerLost
-from speech.recognition.decoding import Listener
+from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
 from speech.recognition.recognizer import Recognizer, pocketsphinx
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
 from speech.voice.timed_espeak import TimedEspeak
 from tests.chaos import gateway
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
+from tests.jwt_signing import KEY
 from tests.server_process import ServerProcess, child_of, serving
-from tests.signing import KEY
 from tests.speech.compressed import compressed
 from tests.speech.test_wav import wav
 
@@ -73,12 +73,12 @@ def sdk(speaking: ServerProcess) -> Iterator[OpenAI]:
         yield client
 
 
-def said(sdk: OpenAI, text: str, voice: str = "en-us") -> bytes:
+def synthesize(sdk: OpenAI, text: str, voice: str = "en-us") -> bytes:
     spoken = sdk.audio.speech.create(model=VOICE, voice=voice, input=text, speed=0.8, response_format="wav")
     return spoken.content
 
 
-def heard(sdk: OpenAI, file: bytes, name: str = "a.wav") -> str:
+def recognize(sdk: OpenAI, file: bytes, name: str = "a.wav") -> str:
     return sdk.audio.transcriptions.create(model=EARS, file=(name, file)).text
 
 
@@ -97,7 +97,7 @@ def wrong_words(wanted: list[str], got: list[str]) -> int:
 
 
 def long_recording(sdk: OpenAI, seconds: int) -> Recording:
-    once = recording_of(said(sdk, " ".join(SENTENCES)), is_raw=False)
+    once = recording_of(synthesize(sdk, " ".join(SENTENCES)), is_raw=False)
     times = int(seconds / once.seconds) + 1
     return Recording(once.coding, once.rate, 1, once.samples * times)
 
@@ -113,7 +113,7 @@ def test_what_is_spoken_is_heard(sdk: OpenAI) -> None:
     for voice in ("en-us", "en-gb"):
         for sentence in SENTENCES:
             wanted = words_of(sentence)
-            wrong += wrong_words(wanted, words_of(heard(sdk, said(sdk, sentence, voice))))
+            wrong += wrong_words(wanted, words_of(recognize(sdk, synthesize(sdk, sentence, voice))))
             total += len(wanted)
     assert wrong / total <= MOST_WRONG, f"word error rate: {wrong / total:.1%} of {total} words"
 
@@ -129,23 +129,25 @@ def test_the_guides_example_works(speaking: ServerProcess, tmp_path: Path) -> No
 
 def test_words_and_segments_have_their_times(sdk: OpenAI) -> None:
     pause = b"\0\0" * 16_000
-    parts = [mono(recording_of(said(sdk, one), is_raw=False), 16_000).tobytes() for one in SENTENCES[2:4]]
+    parts = [
+        mono(recording_of(synthesize(sdk, one), is_raw=False), 16_000).tobytes() for one in SENTENCES[2:4]
+    ]
     file = wav(pause + pause.join(parts) + pause)
-    told = sdk.audio.transcriptions.create(
+    reported = sdk.audio.transcriptions.create(
         model=EARS,
         file=("a.wav", file),
         response_format="verbose_json",
         timestamp_granularities=["word", "segment"],
     )
-    assert told.words is not None
-    assert told.segments is not None
-    first, second = told.segments
+    assert reported.words is not None
+    assert reported.segments is not None
+    first, second = reported.segments
     assert 0.5 < first.start < 1.3
     assert first.end < second.start
-    assert second.end < told.duration == pytest.approx(len(file) / 32_000, abs=0.1)
-    times = [time for word in told.words for time in (word.start, word.end)]
+    assert second.end < reported.duration == pytest.approx(len(file) / 32_000, abs=0.1)
+    times = [time for word in reported.words for time in (word.start, word.end)]
     assert times == sorted(times)
-    assert [word.word for word in told.words] == told.text.split()
+    assert [word.word for word in reported.words] == reported.text.split()
     subtitles = sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), response_format="srt")
     assert f"2\n00:00:0{int(second.start)}," in str(subtitles)
     captions = sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), response_format="vtt")
@@ -153,7 +155,7 @@ def test_words_and_segments_have_their_times(sdk: OpenAI) -> None:
 
 
 def test_words_are_streamed_as_they_are_recognised(sdk: OpenAI) -> None:
-    file = said(sdk, SENTENCES[3])
+    file = synthesize(sdk, SENTENCES[3])
     events = list(sdk.audio.transcriptions.create(model=EARS, file=("a.wav", file), stream=True))
     assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
     assert events[-1].type == "transcript.text.done"
@@ -165,9 +167,9 @@ def test_sound_is_streamed_while_it_is_made(sdk: OpenAI) -> None:
     with asking.create(model=VOICE, voice="en-us", input=SENTENCES[3], response_format="pcm") as answer:
         parts = list(answer.iter_bytes())
     assert answer.headers["content-type"] == "audio/pcm"
-    whole = recording_of(said(sdk, SENTENCES[3]), is_raw=False)
+    whole = recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False)
     assert len(b"".join(parts)) / 48_000 == pytest.approx(whole.seconds * 0.8, rel=0.15)
-    assert "lighthouse" in heard(sdk, b"".join(parts), "a.pcm")
+    assert "lighthouse" in recognize(sdk, b"".join(parts), "a.pcm")
 
 
 SPOKEN = SENTENCES[3]
@@ -176,8 +178,8 @@ SPOKEN = SENTENCES[3]
 def test_openais_defaults_are_spoken_as_mp3_and_heard(sdk: OpenAI) -> None:
     answer = sdk.audio.speech.create(model="gpt-4o-mini-tts", voice="alloy", input=SPOKEN, speed=0.8)
     assert answer.response.headers["content-type"] == "audio/mpeg"
-    told = sdk.audio.transcriptions.create(model="whisper-1", file=("a.mp3", answer.content))
-    assert "lighthouse" in told.text
+    reported = sdk.audio.transcriptions.create(model="whisper-1", file=("a.mp3", answer.content))
+    assert "lighthouse" in reported.text
 
 
 @pytest.mark.parametrize("format_", ["mp3", "opus", "aac", "flac"])
@@ -187,17 +189,17 @@ def test_each_compression_is_heard_again(sdk: OpenAI, format_: str) -> None:
     ) as answer:
         parts = list(answer.iter_bytes())
     assert len(parts) > 1
-    told = sdk.audio.transcriptions.create(
+    reported = sdk.audio.transcriptions.create(
         model="gpt-4o-mini-transcribe", file=(f"a.{format_}", b"".join(parts))
     )
-    assert "lighthouse" in told.text
+    assert "lighthouse" in reported.text
 
 
 @pytest.mark.parametrize("suffix", ["mp3", "webm", "ogg", "flac", "m4a"])
 def test_recordings_of_phones_and_browsers_are_heard(sdk: OpenAI, suffix: str) -> None:
-    samples = mono(recording_of(said(sdk, SPOKEN), is_raw=False), 48_000)
+    samples = mono(recording_of(synthesize(sdk, SPOKEN), is_raw=False), 48_000)
     file = compressed(samples.tobytes(), suffix)
-    assert heard(sdk, file, f"a.{suffix}") == "tell me a story about a lighthouse"
+    assert recognize(sdk, file, f"a.{suffix}") == "tell me a story about a lighthouse"
 
 
 @pytest.mark.parametrize("voice", sorted(VOICES))
@@ -234,30 +236,30 @@ def test_instructions_for_a_voice_are_a_hint(sdk: OpenAI) -> None:
 
 def test_a_recording_is_too_long_by_what_it_decodes_to(sdk: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="may have 300 seconds") as refused:
-        heard(sdk, compressed(bytes(2 * 8_000 * 301), "flac", rate=8_000), "a.flac")
+        recognize(sdk, compressed(bytes(2 * 8_000 * 301), "flac", rate=8_000), "a.flac")
     assert refused.value.code == "content_too_long"
 
 
 @pytest.mark.parametrize("coding", [Coding.MULAW, Coding.ALAW])
 def test_sound_of_telephones_is_heard(sdk: OpenAI, coding: Coding) -> None:
-    narrow = mono(recording_of(said(sdk, SENTENCES[3]), is_raw=False), 8_000)
+    narrow = mono(recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False), 8_000)
     values = mono(Recording(coding, 16_000, 1, bytes(range(256))), 16_000).astype(int)
     codes = np.abs(values[None, :] - narrow[:, None].astype(int)).argmin(axis=1).astype(np.uint8)
     tag = 7 if coding is Coding.MULAW else 6
-    assert "story about a lighthouse" in heard(sdk, wav(codes.tobytes(), tag=tag, rate=8_000, bits=8))
+    assert "story about a lighthouse" in recognize(sdk, wav(codes.tobytes(), tag=tag, rate=8_000, bits=8))
 
 
 def test_stereo_at_another_rate_is_heard(sdk: OpenAI) -> None:
-    recording = recording_of(said(sdk, SENTENCES[3]), is_raw=False)
+    recording = recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False)
     wide = soxr.resample(np.frombuffer(recording.samples, "<i2"), recording.rate, 44_100)
     file = wav(np.repeat(wide[:, None], 2, axis=1).astype("<i2").tobytes(), channels=2, rate=44_100)
-    assert heard(sdk, file) == "tell me a story about a lighthouse"
+    assert recognize(sdk, file) == "tell me a story about a lighthouse"
 
 
 def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
-    assert heard(sdk, wav(b"\xff" * 8_000 * 240, tag=7, rate=8_000, bits=8)) == ""
+    assert recognize(sdk, wav(b"\xff" * 8_000 * 240, tag=7, rate=8_000, bits=8)) == ""
     noise = np.random.default_rng(1).normal(0, 300, 16_000 * 20).astype("<i2").tobytes()
-    assert len(heard(sdk, wav(noise))) < 200
+    assert len(recognize(sdk, wav(noise))) < 200
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_a_text_that_can_not_be_spoken_is_refused_by_a_sentence(
 
 def test_refusals_are_counted_by_their_door(speaking: ServerProcess, sdk: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError):
-        heard(sdk, b"")
+        recognize(sdk, b"")
     with pytest.raises(openai.NotFoundError):
         sdk.audio.speech.create(model="tts-9", voice="en-us", input="Hello!")
     figures = httpx.get(f"{speaking.url}/metrics").text.splitlines()
@@ -316,7 +318,7 @@ def test_refusals_are_counted_by_their_door(speaking: ServerProcess, sdk: OpenAI
 
 @pytest.mark.parametrize("text", ["--help", "-w /tmp/never", "$(id) `id`; id", "\x01250s\0 hello", "你好 👋"])
 def test_a_text_is_spoken_and_never_obeyed(sdk: OpenAI, text: str) -> None:
-    assert recording_of(said(sdk, text), is_raw=False).seconds > 0.2
+    assert recording_of(synthesize(sdk, text), is_raw=False).seconds > 0.2
 
 
 async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
@@ -346,12 +348,12 @@ async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
         with pytest.raises(openai.APIError, match="The recognizer ended while it listened"):
             async for _ in events:
                 pass
-    assert "lighthouse" in await asyncio.to_thread(heard, sdk, said(sdk, SENTENCES[3]))
+    assert "lighthouse" in await asyncio.to_thread(recognize, sdk, synthesize(sdk, SENTENCES[3]))
     assert pid_of(speaking, "speech.recognition") not in {None, pid}
 
 
 def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProcess, sdk: OpenAI) -> None:
-    assert "lighthouse" in heard(sdk, said(sdk, SENTENCES[3]))
+    assert "lighthouse" in recognize(sdk, synthesize(sdk, SENTENCES[3]))
     for file in (speaking.log, *speaking.log.parent.rglob("*")):
         if file.is_file():
             assert b"lighthouse" not in file.read_bytes().lower()
@@ -367,49 +369,54 @@ async def recognizer() -> AsyncIterator[Recognizer]:
 
 
 def cpu_s(recognizer: Recognizer) -> float:
-    assert recognizer._keeper._child is not None
-    stat = Path(f"/proc/{recognizer._keeper._child._process.pid}/stat").read_text().rpartition(")")[2].split()
+    assert recognizer._supervisor._child is not None
+    stat = (
+        Path(f"/proc/{recognizer._supervisor._child._process.pid}/stat")
+        .read_text()
+        .rpartition(")")[2]
+        .split()
+    )
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def test_what_nobody_waits_for_is_recognised_no_further(recognizer: Recognizer, sdk: OpenAI) -> None:
     """If it were, each silent speaker would wait about a second, for a segment of the long one."""
     recording = await asyncio.to_thread(long_recording, sdk, 120)
-    async with aclosing(recognizer.hear(recording, owner="a")) as segments:
+    async with aclosing(recognizer.transcribe(recording, owner="a")) as segments:
         await anext(segments)
     silence = Recording(Coding.PCM16, 16_000, 1, bytes(16_000))
-    assert [one async for one in recognizer.hear(silence, owner="b")] == []
+    assert [one async for one in recognizer.transcribe(silence, owner="b")] == []
     before = cpu_s(recognizer)
     for _ in range(5):
-        assert [one async for one in recognizer.hear(silence, owner="b")] == []
+        assert [one async for one in recognizer.transcribe(silence, owner="b")] == []
     assert cpu_s(recognizer) - before < 0.3
 
 
 async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognizer, sdk: OpenAI) -> None:
     recording = await asyncio.to_thread(long_recording, sdk, 12)
-    first = recognizer.hear(recording, owner="a")
+    first = recognizer.transcribe(recording, owner="a")
     await anext(first)
-    waiting = asyncio.ensure_future(anext(recognizer.hear(recording, owner="a")))
-    while len(recognizer._keeper._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
+    waiting = asyncio.ensure_future(anext(recognizer.transcribe(recording, owner="a")))
+    while len(recognizer._supervisor._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
         await asyncio.sleep(0)
-    assert recognizer._keeper._child is not None
-    recognizer._keeper._child.kill()
+    assert recognizer._supervisor._child is not None
+    recognizer._supervisor._child.kill()
     with pytest.raises(RecognizerLost):
         async for _ in first:
             pass
     with pytest.raises(RecognizerLost):
         await waiting
-    async with aclosing(recognizer.hear(recording, owner="a")) as again:
+    async with aclosing(recognizer.transcribe(recording, owner="a")) as again:
         assert (await anext(again)).text
 
 
 async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
     recognizer = pocketsphinx(stall_s=0.5)
     async with recognizer.running():
-        assert recognizer._keeper._child is not None
-        os.kill(recognizer._keeper._child._process.pid, signal.SIGSTOP)
+        assert recognizer._supervisor._child is not None
+        os.kill(recognizer._supervisor._child._process.pid, signal.SIGSTOP)
         with pytest.raises(RecognizerLost):
-            await anext(recognizer.hear(Recording(Coding.PCM16, 16_000, 1, bytes(16_000)), owner="a"))
+            await anext(recognizer.transcribe(Recording(Coding.PCM16, 16_000, 1, bytes(16_000)), owner="a"))
 
 
 def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
@@ -424,7 +431,7 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
 
 
 async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars() -> None:
-    listener = Listener(str(DEMO_GRAMMAR))
+    listener = PocketSphinxDecoder(str(DEMO_GRAMMAR))
     for text in ("count to", "what is twenty two plus", "my name is"):
         said = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
         (segment,) = listener.segments(Recording(Coding.PCM16, said.rate, 1, said.pcm))
@@ -433,7 +440,7 @@ async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars()
 
 
 async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
-    listener = Listener(str(DEMO_GRAMMAR))
+    listener = PocketSphinxDecoder(str(DEMO_GRAMMAR))
     for text, is_whole in (
         ("Count from one", False),
         ("What is seven plus eight", True),
@@ -450,5 +457,5 @@ async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
             said = await TimedEspeak((voice,)).speak(text, voice=voice)
             sound = soxr.resample(np.frombuffer(said.pcm, "<i2"), said.rate, 16_000)
             samples = np.asarray(np.pad(sound, (5760, 2640)), np.int16)  # silence around it
-            assert listener.heard(samples)[1] is is_whole, (text, voice)
-    assert Listener(None).heard(samples)[1] is None  # nobody knows
+            assert listener.recognize(samples)[1] is is_whole, (text, voice)
+    assert PocketSphinxDecoder(None).recognize(samples)[1] is None  # nobody knows

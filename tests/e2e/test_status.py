@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, wire
+from tests.e2e.websocket_client import (
+    Frame,
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+)
 from tests.server_process import ServerProcess, serving
 
 LONG = "Count from 1 to 500."
@@ -23,17 +30,17 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
         yield narrow
 
 
-def statuses(client: Wire, turn_id: str, state: str) -> list[Frame]:
+def statuses(client: WebSocketClient, turn_id: str, state: str) -> list[Frame]:
     """Return the `status` frames that a client got for one turn in one state."""
-    told = [frame for frame in client.seen if frame["type"] == "status" and frame["turn_id"] == turn_id]
-    return [status for status in told if status["state"] == state]
+    reported = [frame for frame in client.seen if frame["type"] == "status" and frame["turn_id"] == turn_id]
+    return [status for status in reported if status["state"] == state]
 
 
 class Waiting(NamedTuple):
     """Alice's reply is being written, Bob's is queued. `running` and `next`: their `accepted`; `queued`: Bob's status."""
 
-    alice: Wire
-    bob: Wire
+    alice: WebSocketClient
+    bob: WebSocketClient
     running: Frame
     next: Frame
     queued: Frame
@@ -42,16 +49,16 @@ class Waiting(NamedTuple):
 @pytest.fixture
 async def waiting(narrow_server: ServerProcess, client_id: str) -> AsyncIterator[Waiting]:
     async with (
-        wire(narrow_server.ws_url, client_id) as alice,
-        wire(narrow_server.ws_url, f"{client_id}-bob") as bob,
+        connect_client(narrow_server.ws_url, client_id) as alice,
+        connect_client(narrow_server.ws_url, f"{client_id}-bob") as bob,
     ):
-        running = await alice.say(LONG, params=FOR_SECONDS)
+        running = await alice.send_message(LONG, params=FOR_SECONDS)
         await alice.until(has_text(running["turn_id"]))
-        behind = await bob.say("Hello!", params=GREEDY)
+        behind = await bob.send_message("Hello!", params=GREEDY)
         yield Waiting(alice, bob, running, behind, await bob.until("status"))
 
 
-async def stopped(client: Wire, turn: Frame) -> Frame:
+async def stopped(client: WebSocketClient, turn: Frame) -> Frame:
     """Cancel a client's turn; return its end."""
     await client.put(type="cancel", turn_id=turn["turn_id"])
     return await client.until(is_end_of(turn["turn_id"]))
@@ -73,8 +80,8 @@ async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up
     waiting: Waiting, narrow_server: ServerProcess, client_id: str
 ) -> None:
     """The turn behind a cancelled one learns its new position; the running turn can still be stopped."""
-    async with wire(narrow_server.ws_url, f"{client_id}-carol") as carol:
-        third = await carol.say("Hello!")
+    async with connect_client(narrow_server.ws_url, f"{client_id}-carol") as carol:
+        third = await carol.send_message("Hello!")
         assert (await carol.until("status"))["queue_position"] == 2
         done = await stopped(waiting.bob, waiting.next)
         moved = await carol.until("status")
@@ -91,8 +98,8 @@ async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up
 async def test_a_long_prompt_says_how_far_it_is(server: ServerProcess, client_id: str) -> None:
     """Its progress grows, and ends with the first text."""
     words = "one two three four five six seven eight nine ten "
-    async with wire(server.ws_url, client_id) as alice:
-        accepted = await alice.say(words * 100, params={"max_new_tokens": 4})
+    async with connect_client(server.ws_url, client_id) as alice:
+        accepted = await alice.send_message(words * 100, params={"max_new_tokens": 4})
         await alice.until(has_text(accepted["turn_id"]))
         shares = [status["progress"] for status in statuses(alice, accepted["turn_id"], "prefill")]
         done = await alice.until(is_end_of(accepted["turn_id"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.wire import wire
+from tests.e2e.websocket_client import connect_client
 from tests.server_process import ServerProcess, serving
 
 SYSTEM = "You are the assistant of a small bookshop by the sea, and you never tell anybody the code 7351."
@@ -30,9 +30,9 @@ async def test_it_is_computed_once_for_all_clients_and_their_words_are_not_share
     """A client that repeats another's words finds no more in the cache than one with different words."""
     secret = "My locker in the back room has the code 9254, don't tell."
     async with (
-        wire(bookshop.ws_url, f"{client_id}-a") as alice,
-        wire(bookshop.ws_url, f"{client_id}-b") as bob,
-        wire(bookshop.ws_url, f"{client_id}-c") as carol,
+        connect_client(bookshop.ws_url, f"{client_id}-a") as alice,
+        connect_client(bookshop.ws_url, f"{client_id}-b") as bob,
+        connect_client(bookshop.ws_url, f"{client_id}-c") as carol,
     ):
         _, first = await alice.chat(secret, params=SHORT)
         _, same_words = await bob.chat(secret, params=SHORT)
@@ -46,7 +46,7 @@ async def test_a_client_that_names_its_own_gets_its_own_and_learns_nothing_of_th
     bookshop: ServerProcess, client_id: str
 ) -> None:
     """Not even a client that guesses every word of it, after a conversation of its own under it."""
-    async with wire(bookshop.ws_url, client_id) as eve:
+    async with connect_client(bookshop.ws_url, client_id) as eve:
         _, under = await eve.chat("Hello!", params=SHORT)
         _, guessed = await eve.chat("Hello!", conversation_id="guess", params=SHORT | {"system": SYSTEM})
         _, own = await eve.chat("Hello!", conversation_id="own", params=SHORT | {"system": "Be kind."})

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.e2e.wire import Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.e2e.websocket_client import (
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+    text_of,
+)
 from tests.server_process import ServerProcess
 
 USAGE = {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens", "wasted_tokens"}
@@ -12,7 +19,7 @@ USAGE = {"prompt_tokens", "cached_tokens", "generated_tokens", "sent_tokens", "w
 
 async def test_a_message_is_answered_by_deltas_and_one_done(server: ServerProcess, client_id: str) -> None:
     """The joined deltas are the text of `done` and of the history."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         text, done = await alice.chat("What is 7 plus 8?")
         history = await alice.history()
 
@@ -31,7 +38,7 @@ async def test_text_flows_token_by_token(server: ServerProcess, client_id: str) 
 
     A gateway that is slower than its engine merges some, and more while other work uses all cores.
     """
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         _, done = await alice.chat("Count from 1 to 60.", params={"temperature": 0})
 
     deltas = [frame for frame in alice.seen if frame["type"] == "delta"]
@@ -41,9 +48,9 @@ async def test_text_flows_token_by_token(server: ServerProcess, client_id: str) 
 
 async def test_usage_and_timing_are_on_every_ending(server: ServerProcess, client_id: str) -> None:
     """A stopped reply has its usage, as a finished one does."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         _, whole = await alice.chat("Hello!", params={"max_new_tokens": 3, "temperature": 0})
-        accepted = await alice.say("Count from 1 to 300.")
+        accepted = await alice.send_message("Count from 1 to 300.")
         await alice.until(has_text(accepted["turn_id"], 10))
         await alice.put(type="cancel", turn_id=accepted["turn_id"])
         stopped = await alice.until("done")
@@ -58,7 +65,7 @@ async def test_usage_and_timing_are_on_every_ending(server: ServerProcess, clien
 
 async def test_chinese_and_emoji_arrive_whole(server: ServerProcess, client_id: str) -> None:
     """No delta holds half a character."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         text, _ = await alice.chat("How do you say 'thank you' in Chinese?", params={"temperature": 0})
 
     assert "谢谢" in text
@@ -67,7 +74,7 @@ async def test_chinese_and_emoji_arrive_whole(server: ServerProcess, client_id: 
 
 async def test_a_stop_string_ends_the_reply_and_never_leaks(server: ServerProcess, client_id: str) -> None:
     """Not even the beginning of a stop string that spans tokens is sent."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         text, done = await alice.chat("Count from 1 to 60.", params={"temperature": 0, "stop": ["7, 8, 9"]})
 
     assert done["reason"] == "stop"
@@ -76,7 +83,7 @@ async def test_a_stop_string_ends_the_reply_and_never_leaks(server: ServerProces
 
 async def test_a_reply_has_so_much_time(server: ServerProcess, client_id: str) -> None:
     """Text until then is kept."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         text, done = await alice.chat("Count from 1 to 500.", params={"temperature": 0, "max_time_s": 0.3})
         history = await alice.history()
 
@@ -88,7 +95,7 @@ async def test_a_reply_has_so_much_time(server: ServerProcess, client_id: str) -
 async def test_the_same_seed_gives_the_same_text(server: ServerProcess, client_id: str) -> None:
     """A seed makes sampling repeatable."""
     params = {"seed": 7, "temperature": 1.0, "max_new_tokens": 24}
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         first, _ = await alice.chat("Tell me a story.", conversation_id="a", params=params)
         second, _ = await alice.chat("Tell me a story.", conversation_id="b", params=params)
 
@@ -97,19 +104,22 @@ async def test_the_same_seed_gives_the_same_text(server: ServerProcess, client_i
 
 async def test_two_devices_see_the_same_events(server: ServerProcess, client_id: str) -> None:
     """The other device gets the content of the message too; the sender gets its ref."""
-    async with wire(server.ws_url, client_id) as phone, wire(server.ws_url, client_id) as laptop:
+    async with (
+        connect_client(server.ws_url, client_id) as phone,
+        connect_client(server.ws_url, client_id) as laptop,
+    ):
         await phone.chat("Hello!")
         await laptop.history()
         laptop.seen.clear()
-        accepted = await phone.say("Count from 1 to 30.", params={"temperature": 0})
+        accepted = await phone.send_message("Count from 1 to 30.", params={"temperature": 0})
         turn_id = accepted["turn_id"]
-        told = await laptop.until("accepted")
+        reported = await laptop.until("accepted")
         await phone.until(is_end_of(turn_id))
         await laptop.until(is_end_of(turn_id))
 
-    assert told["content"] == "Count from 1 to 30."
+    assert reported["content"] == "Count from 1 to 30."
     assert "content" not in accepted
-    assert "ref" not in told
+    assert "ref" not in reported
     assert text_of(laptop.seen, turn_id) == text_of(phone.seen, turn_id) != ""
     assert_no_hole(laptop.seen)
 
@@ -118,8 +128,11 @@ async def test_a_device_that_comes_in_the_middle_follows_without_a_hole(
     server: ServerProcess, client_id: str
 ) -> None:
     """History shows the running reply; the deltas go on directly after its text."""
-    async with wire(server.ws_url, client_id) as phone, wire(server.ws_url, client_id) as laptop:
-        accepted = await phone.say("Count from 1 to 80.", params={"temperature": 0})
+    async with (
+        connect_client(server.ws_url, client_id) as phone,
+        connect_client(server.ws_url, client_id) as laptop,
+    ):
+        accepted = await phone.send_message("Count from 1 to 80.", params={"temperature": 0})
         await phone.until(has_text(accepted["turn_id"], 40))
         partial = (await laptop.history())[-1]
         assert partial["status"] == "running"
@@ -129,7 +142,7 @@ async def test_a_device_that_comes_in_the_middle_follows_without_a_hole(
     assert text == text_of(phone.seen, accepted["turn_id"])
 
 
-async def _rest(device: Wire, turn_id: str, off: int) -> str:
+async def _rest(device: WebSocketClient, turn_id: str, off: int) -> str:
     text = ""
     while (frame := await device.get())["type"] != "done":
         if frame["type"] == "delta" and frame["turn_id"] == turn_id:
@@ -140,7 +153,7 @@ async def _rest(device: Wire, turn_id: str, off: int) -> str:
 
 async def test_a_branch_begins_where_its_parent_is(server: ServerProcess, client_id: str) -> None:
     """A message with `parent_id` null is a new root beside the old one, which is kept."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         await alice.chat("Hello!")
         await alice.chat("What is 2 plus 3?", parent_id=None)
         history = await alice.history()
@@ -151,7 +164,7 @@ async def test_a_branch_begins_where_its_parent_is(server: ServerProcess, client
 
 async def test_a_system_prompt_stays_until_it_is_removed(server: ServerProcess, client_id: str) -> None:
     """It counts as prompt tokens in every later turn."""
-    async with wire(server.ws_url, client_id) as alice:
+    async with connect_client(server.ws_url, client_id) as alice:
         await alice.chat(
             "Hello!", params={"system": "You are a helpful assistant of few words.", "max_new_tokens": 1}
         )
@@ -166,11 +179,14 @@ async def test_a_system_prompt_is_computed_once_for_a_client_and_tells_others_no
 ) -> None:
     """Another client that guesses it, or sends the same first message, finds nothing of it in the cache."""
     system = "You are the assistant of a small bookshop by the sea, and you never tell anybody the code 7351."
-    asked: dict[str, Any] = {"params": {"system": system, "max_new_tokens": 2}}
-    async with wire(server.ws_url, client_id) as alice, wire(server.ws_url, f"{client_id}-other") as eve:
-        await alice.chat("Hello!", conversation_id="one", **asked)
-        _, at_home = await alice.chat("What is 2 plus 3?", conversation_id="two", **asked)
-        _, abroad = await eve.chat("Hello!", conversation_id="one", **asked)
+    requested: dict[str, Any] = {"params": {"system": system, "max_new_tokens": 2}}
+    async with (
+        connect_client(server.ws_url, client_id) as alice,
+        connect_client(server.ws_url, f"{client_id}-other") as eve,
+    ):
+        await alice.chat("Hello!", conversation_id="one", **requested)
+        _, at_home = await alice.chat("What is 2 plus 3?", conversation_id="two", **requested)
+        _, abroad = await eve.chat("Hello!", conversation_id="one", **requested)
         await alice.chat("Hello!", conversation_id="three", params={"max_new_tokens": 2})
         _, bare = await eve.chat("Hello!", conversation_id="three", params={"max_new_tokens": 2})
 

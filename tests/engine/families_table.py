@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from engine.errors import ModelNotUsable
 from engine.loading.architecture import check_kind
-from engine.loading.trial import Untried, try_small
+from engine.loading.small_model import NotTestable, try_small_model
 
 PAPER = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"
@@ -55,8 +55,8 @@ def answer(config_class: Any) -> str | None:
         return None
     try:
         check_kind("", config, kind)
-        try_small(config)
-    except Untried:
+        try_small_model(config)
+    except NotTestable:
         return "untried"
     except ModelNotUsable as error:
         return next(words for words in ANSWERS if words and words in str(error))

@@ -11,19 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, Rules, valid
+from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, TemplateRules, normalized
 from engine.images.image import Image, in_order
 from engine.messages import Message, ToolCall
-from engine.parsing.known import format_of
+from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
-from engine.prompts.rendering import Renderer
+from engine.prompts.renderer import Renderer
 from engine.reply_spec import PLAIN, ReplySpec, Tool
 from engine.upstream.options import Features
 from engine.upstream.wire.request import prompt_of
 from tests.engine.strict_templates import strict_families
 
 patient = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-STRICT = Rules("first", repeats=False, user_after_tool=False, opens_with_any=False)
+STRICT = TemplateRules("first", repeats=False, user_after_tool=False, opens_with_any=False)
 TOOLS = ReplySpec(tools=(Tool("add", "Adds."),))
 IDS = st.sampled_from(["call_a", "call_b"])
 TEXTS = st.sampled_from(["", " ", "one", "two words", "three\nlines\n\nhere"])
@@ -31,7 +31,7 @@ TEXTS = st.sampled_from(["", " ", "one", "two words", "three\nlines\n\nhere"])
 
 @cache
 def builders() -> dict[str, PromptBuilder]:
-    return {name: PromptBuilder(made, format_of(made)) for name, made in strict_families().items()}
+    return {name: PromptBuilder(made, detect_format(made)) for name, made in strict_families().items()}
 
 
 @st.composite
@@ -113,8 +113,8 @@ def test_strict_templates_of_an_upstream_accept_any_history(
     """Its template can't be tried here, so it gets what the strictest ones accept."""
     has_tools = "tools" in builders()[name].features
     known = [one for one in history if has_tools or not (one.calls or one.role == "tool")]
-    asked = prompt_of([*known, user(last)], PLAIN, Features())["messages"]
-    assert strict_families()[name].apply_chat_template(asked, tokenize=False)
+    requested = prompt_of([*known, user(last)], PLAIN, Features())["messages"]
+    assert strict_families()[name].apply_chat_template(requested, tokenize=False)
 
 
 def test_an_upstream_that_accepts_any_history_gets_late_system_messages_as_they_are() -> None:
@@ -127,8 +127,8 @@ def test_an_upstream_that_accepts_any_history_gets_late_system_messages_as_they_
         result("x"),
         user("b"),
     ]
-    asked = prompt_of(history, PLAIN, Features(any_history=True))["messages"]
-    assert [one["role"] for one in asked] == [one.role for one in history]
+    requested = prompt_of(history, PLAIN, Features(any_history=True))["messages"]
+    assert [one["role"] for one in requested] == [one.role for one in history]
 
 
 @pytest.mark.parametrize("name", sorted(builders()))
@@ -141,17 +141,17 @@ def test_a_reply_to_any_history_is_continued(name: str, history: list[Message]) 
 @pytest.mark.parametrize(
     "rules",
     [
-        *(STRICT, STRICT._replace(text_with_calls=False), UNKNOWN, Rules()),
+        *(STRICT, STRICT._replace(text_with_calls=False), UNKNOWN, TemplateRules()),
         STRICT._replace(system="nowhere", tools=False),
     ],
 )
 @patient
 @given(history=st.lists(messages(images=2), max_size=8))
 def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
-    rules: Rules, history: list[Message]
+    rules: TemplateRules, history: list[Message]
 ) -> None:
     history = numbered(history)
-    made = valid(history, rules)
+    made = normalized(history, rules)
     assert sorted(seen(made)) == sorted(seen(history))
     assert not rules.tools or set(answers(history)) <= {
         number for number, _ in seen([one for one in made if one.role == "tool"])
@@ -161,7 +161,7 @@ def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
         one for one in seen(history) if one[0] in of_users
     ]
     assert sum(len(one.calls) for one in made) == sum(len(one.calls) for one in history) * rules.tools
-    assert valid(made, rules) == made
+    assert normalized(made, rules) == made
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_nothing_that_was_said_is_lost_and_a_valid_history_stays_as_it_is(
 def test_what_strict_templates_refuse_is_told_in_a_form_that_they_take(
     history: list[Message], made: list[Message]
 ) -> None:
-    assert valid(history, STRICT) == made
+    assert normalized(history, STRICT) == made
 
 
 @pytest.mark.parametrize("name", ["mistral", "devstral", "qwen", "llama"])
@@ -221,22 +221,22 @@ def test_an_answer_before_a_call_is_in_the_prompt(name: str) -> None:
 
 def test_without_a_system_role_the_prompt_begins_the_users_message_and_images_keep_their_places() -> None:
     image = Image("d", "image/png", 1, 1, at=2)
-    asked = Message("user", "a\nb", images=(image,))
-    (made,) = valid([Message("system", "Be brief."), asked], Rules("nowhere"))
+    requested = Message("user", "a\nb", images=(image,))
+    (made,) = normalized([Message("system", "Be brief."), requested], TemplateRules("nowhere"))
     assert (made.content, made.images[0].at) == ("Be brief.\n\na\nb", 13)
-    assert valid([Message("system", "Be brief.")], Rules("nowhere")) == [user("Be brief.")]
+    assert normalized([Message("system", "Be brief.")], TemplateRules("nowhere")) == [user("Be brief.")]
 
 
 @pytest.mark.parametrize("rules", [STRICT, UNKNOWN])
-def test_no_reply_is_reported_as_stopped_where_a_client_adds_text_to_a_result(rules: Rules) -> None:
+def test_no_reply_is_reported_as_stopped_where_a_client_adds_text_to_a_result(rules: TemplateRules) -> None:
     """As Anthropic's clients do, in one message."""
-    made = valid([user("a"), calling("x"), result("x"), user("Mind the time.")], rules)
+    made = normalized([user("a"), calling("x"), result("x"), user("Mind the time.")], rules)
     assert made == [user("a"), calling("x"), result("x"), reply("(No message.)"), user("Mind the time.")]
 
 
 def test_messages_that_a_template_accepts_are_left_alone() -> None:
     history = [Message("system", "s"), user("a"), user("b"), calling("x"), result("x"), user("c")]
-    assert valid(history, Rules()) == history
+    assert normalized(history, TemplateRules()) == history
 
 
 @patient
@@ -251,7 +251,7 @@ def test_later_messages_leave_the_form_of_earlier_ones_alone(steps: list[str]) -
             history += [calling("x"), result("x")]
         if step in ("round", "reply"):
             history.append(reply("said"))
-        now = valid(history, STRICT)
+        now = normalized(history, STRICT)
         assert now[: max(0, len(before) - 1)] == before[:-1]
         before = now
 
@@ -262,5 +262,5 @@ def test_the_rules_of_a_template_are_tried_at_the_start() -> None:
     assert rules["devstral"] == STRICT._replace(empty=False)
     assert rules["gemma"] == STRICT._replace(system="nowhere", tools=False)
     assert rules["gemma 3"] == STRICT._replace(tools=False)
-    assert rules["qwen"] == Rules("first", opens_with_any=False)
-    assert rules["llama"] == Rules(text_with_calls=False)
+    assert rules["qwen"] == TemplateRules("first", opens_with_any=False)
+    assert rules["llama"] == TemplateRules(text_with_calls=False)

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Message, Request
 from engine.scripted.engine import ScriptedEngine
-from engine.served_models import BadModels, ServedModel, ServedModels, served_models
+from engine.served_models import InvalidModels, ServedModel, ServedModels, served_models
 
 HELLO = (Message("user", "hello"),)
 
@@ -73,9 +73,9 @@ async def test_where_no_model_will_be_served_the_defaults_reason_is_told(
 
 
 async def test_models_stand_in_in_their_order(models: ServedModels, small: ScriptedEngine) -> None:
-    assert models.standing_in("big") == ("small", "tiny")
-    assert models.standing_in("big", "small") == ("tiny",)
-    assert models.standing_in("big", "tiny") == models.standing_in("small") == ()
+    assert models.fallbacks_of("big") == ("small", "tiny")
+    assert models.fallbacks_of("big", "small") == ("tiny",)
+    assert models.fallbacks_of("big", "tiny") == models.fallbacks_of("small") == ()
     assert [model.name for model in models.serving(("small", "big"))] == ["small", "big"]
     small.die(revive=False)
     assert [model.name for model in models.serving(("small", "big"))] == ["big"]
@@ -115,5 +115,5 @@ async def test_an_engine_without_a_name_serves_one_model(big: ScriptedEngine) ->
 async def test_names_that_mean_nothing_are_refused(
     big: ScriptedEngine, fields: dict[str, tuple[str, ...]], complaint: str
 ) -> None:
-    with pytest.raises(BadModels, match=complaint):
+    with pytest.raises(InvalidModels, match=complaint):
         ServedModels([ServedModel(name="big", engine=big, **fields), ServedModel(name="small", engine=big)])

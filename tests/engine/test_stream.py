@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
-from engine.stream import MERGED_CHARS, MergingCollector, ReplyStream
+from engine.streamer import MERGED_CHARS, OutputBuffer, Streamer
 
 STARTED = Started("r", 7)
 END = Finished("r", FinishReason.STOP, 7, 0, 3)
 
 
-def stream_of(*outputs: Output) -> ReplyStream:
-    stream = ReplyStream("r", lambda _: None)
+def stream_of(*outputs: Output) -> Streamer:
+    stream = Streamer("r", lambda _: None)
     for output in outputs:
         stream.put_nowait(output)
     return stream
@@ -49,7 +49,7 @@ def test_what_comes_after_a_report_supersedes_it(later: Output) -> None:
     assert stream.get_nowait() == later
 
 
-def lives() -> st.SearchStrategy[list[Output]]:
+def output_sequences() -> st.SearchStrategy[list[Output]]:
     """What engines tell of a request from its submission to its end, preemptions included."""
     waits = st.lists(st.builds(Queued, st.just("r"), st.integers(1, 9)), max_size=3)
     prefills = st.lists(st.builds(Prefilling, st.just("r"), st.floats(0, 1)), max_size=3)
@@ -58,49 +58,49 @@ def lives() -> st.SearchStrategy[list[Output]]:
     return runs.map(lambda parts: [*(one for run in parts for stage in run for one in stage), END])
 
 
-def taken(collector: MergingCollector, most: int) -> list[Output]:
+def take_outputs(collector: OutputBuffer, most: int) -> list[Output]:
     outputs = (collector.get_nowait() for _ in range(most))
     return [output for output in outputs if output is not None]
 
 
-def spoken(outputs: list[Output]) -> tuple[str, int]:
+def text_and_count(outputs: list[Output]) -> tuple[str, int]:
     chunks = [output for output in outputs if isinstance(output, Chunk)]
     return "".join(chunk.text for chunk in chunks), sum(chunk.tokens for chunk in chunks)
 
 
-@given(lives(), st.data())
+@given(output_sequences(), st.data())
 def test_however_late_the_reader_is_text_and_end_are_whole(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector, got = MergingCollector(), list[Output]()
+    collector, got = OutputBuffer(), list[Output]()
     for output in outputs:
         collector.put_nowait(output)
-        got += taken(collector, data.draw(st.integers(0, 3)))
-    rest = taken(collector, 4)
+        got += take_outputs(collector, data.draw(st.integers(0, 3)))
+    rest = take_outputs(collector, 4)
     assert len(rest) <= 3
     got += rest
 
-    assert spoken(got) == spoken(outputs)
+    assert text_and_count(got) == text_and_count(outputs)
     assert [one for one in got if isinstance(one, Finished)] == [got[-1]] == [END]
 
 
-@given(lives(), st.data())
+@given(output_sequences(), st.data())
 def test_a_report_is_told_while_it_is_the_newest_thing_known(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector = MergingCollector()
+    collector = OutputBuffer()
     for output in outputs:
         collector.put_nowait(output)
-        for told in taken(collector, data.draw(st.integers(0, 3))):
-            assert told is output or not isinstance(told, Queued | Prefilling)
+        for reported in take_outputs(collector, data.draw(st.integers(0, 3))):
+            assert reported is output or not isinstance(reported, Queued | Prefilling)
 
 
-@given(lives())
+@given(output_sequences())
 def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -> None:
-    collector = MergingCollector()
+    collector = OutputBuffer()
     for output in outputs:
         collector.put_nowait(output)
-        assert taken(collector, 2) == [output]
+        assert take_outputs(collector, 2) == [output]
 
 
 async def test_a_prompt_reader_gets_each_chunk_by_itself() -> None:
@@ -137,18 +137,18 @@ def test_a_lost_stream_gives_what_came_before_and_then_raises() -> None:
 
 
 def test_cancel_is_asked_once_and_never_after_the_end() -> None:
-    asked: list[str] = []
-    stream = ReplyStream("r", asked.append)
+    requested: list[str] = []
+    stream = Streamer("r", requested.append)
     stream.cancel()
     stream.cancel()
-    ended = ReplyStream("s", asked.append)
+    ended = Streamer("s", requested.append)
     ended.put_nowait(END)
     ended.cancel()
-    assert asked == ["r"]
+    assert requested == ["r"]
 
 
 def test_a_piece_is_as_old_as_its_oldest_part() -> None:
-    stream = ReplyStream("r", lambda _: None)
+    stream = Streamer("r", lambda _: None)
     assert stream.made_at is None
     stream.put_nowait(STARTED, 1.0)
     for made_at, text in ((2.0, "a"), (3.0, "b")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.messages import Chunk, Started
-from engine.stream import MERGED_CHARS, Deliveries, TimedStream
+from engine.streamer import MERGED_CHARS, DeliveryTimes, TimedStreamer
 
 
 class Clock:
@@ -20,14 +20,14 @@ def clock() -> Clock:
     return Clock()
 
 
-def put(stream: TimedStream, clock: Clock, at: float, text: str = "word ") -> None:
+def put(stream: TimedStreamer, clock: Clock, at: float, text: str = "word ") -> None:
     clock.now = at
     stream.put_nowait(Chunk("r", text, 1))
 
 
 def test_text_that_merges_has_waited_since_the_first_of_it_came(clock: Clock) -> None:
-    deliveries = Deliveries()
-    stream = TimedStream("r", lambda _: None, deliveries, clock)
+    deliveries = DeliveryTimes()
+    stream = TimedStreamer("r", lambda _: None, deliveries, clock)
     stream.put_nowait(Started("r", 1))
     put(stream, clock, 1.0)
     put(stream, clock, 2.0)
@@ -41,8 +41,8 @@ def test_text_that_merges_has_waited_since_the_first_of_it_came(clock: Clock) ->
 
 
 def test_text_that_leaves_in_pieces_has_waited_since_each_came(clock: Clock) -> None:
-    deliveries = Deliveries()
-    stream = TimedStream("r", lambda _: None, deliveries, clock)
+    deliveries = DeliveryTimes()
+    stream = TimedStreamer("r", lambda _: None, deliveries, clock)
     put(stream, clock, 1.0)
     put(stream, clock, 2.0, "x" * MERGED_CHARS)
     put(stream, clock, 3.0)
@@ -53,10 +53,10 @@ def test_text_that_leaves_in_pieces_has_waited_since_each_came(clock: Clock) -> 
 
 
 def test_who_takes_over_counts_from_then_on(clock: Clock) -> None:
-    before, behind = Deliveries(), Deliveries()
+    before, behind = DeliveryTimes(), DeliveryTimes()
     cancelled: list[str] = []
-    stream = TimedStream("r", lambda _: None, before, clock)
-    stream.handed_to(cancelled.append, behind)
+    stream = TimedStreamer("r", lambda _: None, before, clock)
+    stream.move_to(cancelled.append, behind)
     put(stream, clock, 1.0)
     stream.get_nowait()
     stream.cancel()

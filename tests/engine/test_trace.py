@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Params
-from engine.text.prepared import PreparedRequest, resolve_sampling
+from engine.text.prepared_request import PreparedRequest, resolve_sampling
 from engine.text.reply_text import ReplyText
 from engine.trace import Trace, of_headers
 
@@ -53,11 +53,11 @@ def test_a_newer_version_of_the_header_is_read_as_far_as_it_is_known() -> None:
 def test_no_header_puts_a_line_into_the_log(value: bytes) -> None:
     """Whatever comes: no line breaks, no spaces, and not much of it."""
     trace = of_headers([(b"x-request-id", value), (b"traceparent", value)])
-    told = "".join(trace.facts.values())
-    assert len(told) <= 128 + 32
-    assert told.isascii()
-    assert told.isprintable()
-    assert " " not in told
+    reported = "".join(trace.facts.values())
+    assert len(reported) <= 128 + 32
+    assert reported.isascii()
+    assert reported.isprintable()
+    assert " " not in reported
 
 
 def test_the_engines_log_names_a_request_as_its_client_does() -> None:

@@ -12,9 +12,9 @@ from engine.attention import interface as attention
 from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.loaded_model import LoadedModel
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from engine.text.pieces import Piece, ReplyStep
-from engine.text.prepared import PreparedRequest, Sampling
+from engine.text.prepared_request import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 
@@ -65,18 +65,18 @@ class Numbers:
         if token_id == self._stop:
             return ReplyStep((), stopped=True)
         ready, self._held = self._held, f"{token_id} "
-        return said(ready) if self._holds else ReplyStep(self.flush())
+        return text_step(ready) if self._holds else ReplyStep(self.flush())
 
     def flush(self) -> tuple[Piece, ...]:
         held, self._held = self._held, ""
-        return said(held).pieces
+        return text_step(held).pieces
 
 
-def said(text: str) -> ReplyStep:
+def text_step(text: str) -> ReplyStep:
     return ReplyStep((text,) if text else ())
 
 
-GREEDY = Sampling(
+GREEDY = SamplingParams(
     max_new_tokens=8, do_sample=False, temperature=1.0, top_p=1.0, top_k=0,
     repetition_penalty=1.0, seed=None, max_time_s=None,
 )  # fmt: skip
@@ -89,17 +89,17 @@ def prompt(length: int, salt: int = 0) -> list[int]:
     return [(37 * place + 11 * salt + 5) % VOCABULARY for place in range(length)]
 
 
-def asking(
+def prepared_request(
     request_id: str,
     tokens: Sequence[int],
-    sampling: Sampling = GREEDY,
+    sampling: SamplingParams = GREEDY,
     reply: Numbers | None = None,
     **how: str | int,
 ) -> PreparedRequest:
     return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), **how)  # type: ignore[arg-type]
 
 
-def run_out(core: Core) -> list[Output]:
+def run_out(core: EngineCore) -> list[Output]:
     """Step until nothing is left to do, and return all outputs."""
     outputs: list[Output] = []
     while core.busy:
@@ -123,8 +123,8 @@ def end_of(outputs: Sequence[Output], request_id: str) -> Finished:
 
 def alone(tokens: Sequence[int], count: int) -> list[int]:
     """Return the greedy reply to a prompt that is served alone."""
-    core = Core(served("llama"))
-    core.submit(asking("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
+    core = EngineCore(served("llama"))
+    core.submit(prepared_request("alone", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=count)))
     return tokens_of(run_out(core), "alone")
 
 

@@ -22,11 +22,11 @@ from transformers import (
 )
 
 from engine.cache.budget import KVBudget
-from engine.loading.translators import PAGE, Prepared
+from engine.loading.translators import PAGE, PreparedTranslator
 from engine.messages import Languages, Params
-from engine.model.loaded_model import LoadedModel, Translates
+from engine.model.loaded_model import LoadedModel, TranslationConfig
 from engine.model.t5 import SERVED_TYPES
-from engine.text.prepared import PreparedRequest, Sampling
+from engine.text.prepared_request import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
 
@@ -124,7 +124,7 @@ KINDS = {
 }
 
 
-def made(kind: str) -> PreTrainedModel:
+def model_of(kind: str) -> PreTrainedModel:
     """Return a model with the same weights each time."""
     torch.manual_seed(3)
     return sharpened(KINDS[kind]().eval())
@@ -159,12 +159,12 @@ def _sharpened_t5(module: PreTrainedModel) -> PreTrainedModel:
 @cache
 def module_of(kind: str) -> PreTrainedModel:
     """Return a module as transformers runs it, which no test may change."""
-    return made(kind)
+    return model_of(kind)
 
 
 def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedModel:
-    module = made(kind)
-    prepared, generation = Prepared(module), module.generation_config
+    module = model_of(kind)
+    prepared, generation = PreparedTranslator(module), module.generation_config
     end = generation.eos_token_id
     return LoadedModel(
         kind,
@@ -175,7 +175,7 @@ def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedMod
         max_batch,
         VOCABULARY,
         KVBudget(kv_tokens // PAGE, PAGE, min(2 * POSITIONS, kv_tokens), prepared.bytes_per_token),
-        translates=Translates(
+        translation_config=TranslationConfig(
             Languages((), (), POSITIONS),
             POSITIONS,
             prepared.module.source_vocabulary,
@@ -200,7 +200,7 @@ def translating(
     request_id: str,
     text: Sequence[int],
     begins: Sequence[int],
-    sampling: Sampling = GREEDY,
+    sampling: SamplingParams = GREEDY,
     **how: Any,
 ) -> PreparedRequest:
     return PreparedRequest(request_id, begins, sampling, Numbers(), source=text, **how)

@@ -82,8 +82,8 @@ class UpstreamServer:
             routes=[
                 Route(f"{BASE}/models", self._models),
                 Route("/base/tokenize", self._count, methods=["POST"]),
-                Route(f"{BASE}/chat/completions", _Door(self), methods=["POST"]),
-                Route(f"{BASE}/completions", _Door(self), methods=["POST"]),
+                Route(f"{BASE}/chat/completions", _App(self), methods=["POST"]),
+                Route(f"{BASE}/completions", _App(self), methods=["POST"]),
                 Route(f"{BASE}/embeddings", self._embed, methods=["POST"]),
             ]
         )
@@ -170,8 +170,8 @@ class UpstreamServer:
                 yield answer.raw or _event({"error": answer.error}, end)
                 return
             self._note_token()
-            told = {"text": delta["content"]} if raw else {"delta": delta}
-            yield _event({"choices": [told | {"finish_reason": None}]}, end)
+            reported = {"text": delta["content"]} if raw else {"delta": delta}
+            yield _event({"choices": [reported | {"finish_reason": None}]}, end)
         yield from _ending(answer)
 
     def _note_token(self) -> None:
@@ -181,7 +181,7 @@ class UpstreamServer:
             self.spoke_to_nobody.set()
 
 
-class _Door:
+class _App:
     """An ASGI application, since Starlette's own responses can't behave badly."""
 
     def __init__(self, server: UpstreamServer) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import midstream
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 ENDS = re.compile(r"(?<=[.!?])\s+")
 BOT = Path(__file__).resolve().parents[2] / "examples" / "irc-bot" / "bot.py"
@@ -39,7 +39,7 @@ class Channel:
 
 
 @asynccontextmanager
-async def in_a_channel(service: Running, folder: Path) -> AsyncIterator[Channel]:
+async def in_a_channel(service: InProcessService, folder: Path) -> AsyncIterator[Channel]:
     channel = Channel()
     async with await asyncio.start_server(channel.joins, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -58,12 +58,14 @@ async def in_a_channel(service: Running, folder: Path) -> AsyncIterator[Channel]
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path / "service") as service:
         yield service
 
 
-async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Running, tmp_path: Path) -> None:
+async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(
+    running: InProcessService, tmp_path: Path
+) -> None:
     async with in_a_channel(running, tmp_path) as channel:
         await channel.tell("PING :here")
         assert await channel.told() == "PONG :here"
@@ -73,7 +75,7 @@ async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(running: Run
 
 
 async def test_stop_ends_the_reply_and_the_history_has_what_was_told(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     running.engine._pace_s = 0.002
     running.engine.script([f"Sentence {n}. " for n in range(2000)])
@@ -94,7 +96,7 @@ async def test_stop_ends_the_reply_and_the_history_has_what_was_told(
     assert [f"ann: {line}" for line in ENDS.split(history[-1]["content"].strip())] == told[:-1]
 
 
-async def test_what_a_model_writes_begins_no_command(running: Running, tmp_path: Path) -> None:
+async def test_what_a_model_writes_begins_no_command(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script(["Well\rQUIT :bye\x00 then."])
     async with in_a_channel(running, tmp_path) as channel:
         await channel.tell(":ann!a@test PRIVMSG midstream :hello")

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.attention.backend import AttentionParams, Backend
 from engine.attention.cuda.attention import Cuda
 from engine.attention.cuda.varlen import HAS_VARLEN
 from engine.attention.reference import Reference
-from engine.attention.terms import Backend, Terms
 from engine.cache.budget import page_size
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import LayerPages
-from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, say
+from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line
 
 DEVICE_OF_TENSORS = torch.device(DEVICE)
 PAGE = page_size(DEVICE_OF_TENSORS.type)
@@ -69,7 +69,7 @@ def main() -> None:
     backends: dict[str, Backend] = {"reference": Reference()}
     if ON_CUDA:
         torch.cuda.set_device(DEVICE_OF_TENSORS)
-        say(f"{torch.cuda.get_device_name()}, torch for CUDA {torch.version.cuda}")
+        print_line(f"{torch.cuda.get_device_name()}, torch for CUDA {torch.version.cuda}")
         processors = torch.cuda.get_device_properties(DEVICE_OF_TENSORS).multi_processor_count
         backends["triton"] = Cuda(processors=processors, others=())
     compare(backends)
@@ -83,7 +83,7 @@ def compare(backends: dict[str, Backend]) -> None:
     for layer, heads in LAYERS.items():
         for kind in TERMS if layer in MANY_TERMS else ("plain",):
             for dtype in TOLERANCE if layer == "8B" else (torch.bfloat16,):
-                terms = Terms(heads.size**-0.5, **TERMS[kind])
+                terms = AttentionParams(heads.size**-0.5, **TERMS[kind])
                 step = random_step(heads, [(tokens, 1) for tokens in DECODING] + PROMPTS, dtype)
                 expected = computed(step, terms)
                 for name, backend in backends.items():
@@ -95,8 +95,8 @@ def compare(backends: dict[str, Backend]) -> None:
                     errors[case] = error
                     expect(error < TOLERANCE[dtype], f"{case} is {error:.2g} apart from torch's attention")
     worst = max(errors, key=errors.__getitem__)
-    say(f"attention: {len(errors)} cases, the largest error is {errors[worst]:.2g} ({worst})")
-    say(f"torch.nn.attention.varlen: {'available' if HAS_VARLEN else 'needs torch 2.12'}")
+    print_line(f"attention: {len(errors)} cases, the largest error is {errors[worst]:.2g} ({worst})")
+    print_line(f"torch.nn.attention.varlen: {'available' if HAS_VARLEN else 'needs torch 2.12'}")
     keep("attention.json", {"errors": errors})
 
 
@@ -120,7 +120,7 @@ def random_step(
     return Step(layout, layer, queries, tables)
 
 
-def computed(step: Step, terms: Terms) -> Tensor:
+def computed(step: Step, terms: AttentionParams) -> Tensor:
     """Compute a step's attention in float32, one request after another."""
     results, row = [], 0
     for (start, stop), table in zip(step.layout.spans, step.tables, strict=True):
@@ -146,7 +146,7 @@ def computed(step: Step, terms: Terms) -> Tensor:
     return torch.cat(results)
 
 
-def visible(start: int, stop: int, terms: Terms) -> Tensor:
+def visible(start: int, stop: int, terms: AttentionParams) -> Tensor:
     """Return which keys the queries from `start` on may see, (queries, keys)."""
     keys = torch.arange(stop, device=DEVICE_OF_TENSORS)
     queries = keys[start:, None]
@@ -163,7 +163,7 @@ def measure(backend: Backend) -> None:
     field = torch.ones(2**30, device=DEVICE_OF_TENSORS)
     bandwidth = field.nbytes / microseconds(field.sum, 5)  # bytes per microsecond
     del field
-    heads, terms = LAYERS["8B"], Terms(128**-0.5)
+    heads, terms = LAYERS["8B"], AttentionParams(128**-0.5)
     results: dict[str, Any] = {"read GB/s": bandwidth / 1e3}
     for capacity in (8192, 131072):  # the kernel divides a context by the capacity
         for rows, tokens in ((1, 512), (1, 2048), (1, 8000), (8, 2048), (64, 1000), (256, 1000)):
@@ -172,16 +172,16 @@ def measure(backend: Backend) -> None:
             share = rows * tokens * heads.shared * heads.size * 2 * 2 / took / bandwidth
             name = f"decode, capacity {capacity}, {rows} x {tokens} tokens"
             results[name] = {"us": took, "share of bandwidth": share}
-            say(f"{name}: {took:.0f} us, {share:.0%} of the bandwidth")
+            print_line(f"{name}: {took:.0f} us, {share:.0%} of the bandwidth")
     step = random_step(heads, [(4096, 4096)], torch.bfloat16, 8192)
     took = microseconds(lambda: backend.attend(step.queries, step.layer, step.layout, terms), 5)
     rate = 4 * 4096 * 4096 / 2 * heads.queries * heads.size / took / 1e6
     results["prompt of 4096 tokens"] = {"us": took, "TFLOP/s": rate}
-    say(f"prompt of 4096 tokens: {took:.0f} us, {rate:.0f} TFLOP/s")
+    print_line(f"prompt of 4096 tokens: {took:.0f} us, {rate:.0f} TFLOP/s")
     keep("attention.json", {"times": results})
 
 
-def recorded(backend: Backend, step: Step, terms: Terms) -> Callable[[], object]:
+def recorded(backend: Backend, step: Step, terms: AttentionParams) -> Callable[[], object]:
     """Return what replays a step's attention from a CUDA graph, without the cost of launches."""
     backend.attend(step.queries, step.layer, step.layout, terms)
     torch.cuda.synchronize()

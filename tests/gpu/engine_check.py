@@ -23,14 +23,14 @@ from engine.execution import cuda_recording
 from engine.loading.probe import TOLERANCE, probe
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.loaded_model import LoadedModel
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from engine.text.pieces import ReplyStep
-from engine.text.prepared import PreparedRequest, Sampling
+from engine.text.prepared_request import PreparedRequest, SamplingParams
 from tests.bench.engine.shapes import SHAPES, Shape
 from tests.bench.engine.weights import _config, _tokenizer
-from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, quantile, say
+from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line, quantile
 
-GREEDY = Sampling(1, False, 1.0, 1.0, 0, 1.0, None, None)
+GREEDY = SamplingParams(1, False, 1.0, 1.0, 0, 1.0, None, None)
 TOP_P = msgspec.structs.replace(GREEDY, do_sample=True, temperature=0.8, top_p=0.95)
 TOP_K = msgspec.structs.replace(TOP_P, top_k=20)
 
@@ -66,15 +66,15 @@ class DeviceWait:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        fetch = cuda_recording.Coming.numbers
+        fetch = cuda_recording.PendingTokens.numbers
 
-        def timed(coming: cuda_recording.Coming) -> list[int]:
+        def timed(coming: cuda_recording.PendingTokens) -> list[int]:
             began = time.perf_counter()
             numbers = fetch(coming)
             self.seconds += time.perf_counter() - began
             return numbers
 
-        cuda_recording.Coming.numbers = timed  # type: ignore[method-assign]
+        cuda_recording.PendingTokens.numbers = timed  # type: ignore[method-assign]
 
 
 class EngineCheck:
@@ -98,7 +98,7 @@ class EngineCheck:
         self.graphs = self.runner._graphs
 
     def report(self, line: str) -> None:
-        say(f"{self.shape.name}: {line}")
+        print_line(f"{self.shape.name}: {line}")
         keep("engine.json", {self.shape.name: self.facts})
 
     def drawn(self) -> PreTrainedModel:
@@ -128,7 +128,7 @@ class EngineCheck:
         )
         return logits, made[0, GREEDY_PROMPT:].tolist()
 
-    def loaded(self, module: Any) -> tuple[Core, int]:
+    def loaded(self, module: Any) -> tuple[EngineCore, int]:
         """Return the core of a model, and the bytes of keys and values of one token."""
         module.set_attn_implementation("eager")
         probed = probe(module, self.shape.vocabulary)
@@ -148,7 +148,7 @@ class EngineCheck:
             self.shape.vocabulary, budget,
         )  # fmt: skip
         began = time.perf_counter()
-        core = Core(model)
+        core = EngineCore(model)
         self.page_size = budget.page_size
         self.facts["core s"] = time.perf_counter() - began
         self.report(
@@ -168,7 +168,9 @@ class EngineCheck:
     def prompt(self, tokens: int) -> list[int]:
         return [self.dice.randrange(self.shape.vocabulary) for _ in range(tokens)]
 
-    def submit(self, prompt: Sequence[int], new: int, sampling: Sampling, reply: Tokens | None = None) -> str:
+    def submit(
+        self, prompt: Sequence[int], new: int, sampling: SamplingParams, reply: Tokens | None = None
+    ) -> str:
         self.requests += 1
         name = f"r{self.requests}"
         limits = msgspec.structs.replace(sampling, max_new_tokens=new)
@@ -196,7 +198,7 @@ class EngineCheck:
         expect(same > 0, "the first greedy token is that of generate")
         expect(error < TOLERANCE[torch.bfloat16], f"logits are {error:.2g} apart from those of transformers")
 
-    def load(self, at_once: int, prompt: int, new: int, sampling: Sampling, title: str) -> None:
+    def load(self, at_once: int, prompt: int, new: int, sampling: SamplingParams, title: str) -> None:
         """Measure equal requests that are sent at the same time."""
         prompts = [self.prompt(prompt) for _ in range(at_once)]
         sent = time.perf_counter()

@@ -19,14 +19,14 @@ def keep(file: str, facts: dict[str, Any]) -> None:
     path.write_text(json.dumps(known | facts, indent=1))
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, flush=True)
 
 
 def expect(holds: bool, claim: str) -> None:  # noqa: FBT001 - reads as a sentence
     """Print WRONG with the claim unless it holds; the check then fails, after all other results."""
     if not holds:
-        say(f"WRONG: {claim}")
+        print_line(f"WRONG: {claim}")
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import midstream
-from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, quantile, say
+from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line, quantile
 from tests.server_process import serving
 
 CROWD = 32 if ON_CUDA else 3
@@ -24,8 +24,8 @@ def main() -> None:
     environ = {"MIDSTREAM_DATA_DIR": tempfile.mkdtemp()}
     began = time.perf_counter()
     with serving(Path(os.environ["OUT"]), environ, command=command) as server:
-        say(f"the service is ready on {DEVICE} after {time.perf_counter() - began:.1f} s")
-        asyncio.run(asyncio.wait_for(talk(server.ws_url), TALK_S))
+        print_line(f"the service is ready on {DEVICE} after {time.perf_counter() - began:.1f} s")
+        asyncio.run(asyncio.wait_for(run_chat(server.ws_url), TALK_S))
         code = server.stop()
     expect(code == 0, f"the service ends with exit code 0, not {code}")
     ready = next(line for line in map(json.loads, records_of(server.log)) if line["event"] == "ready")
@@ -37,16 +37,16 @@ def records_of(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if line.startswith("{")]
 
 
-async def talk(url: str) -> None:
+async def run_chat(url: str) -> None:
     async with midstream.connect(url) as client:
         await cancelled_turn(client)
         sent = time.perf_counter()
         reply = await client.send("What is 3 + 4?")
         await reply.wait()
-        say(f"next turn: {reply.text!r} after {1e3 * (time.perf_counter() - sent):.0f} ms")
+        print_line(f"next turn: {reply.text!r} after {1e3 * (time.perf_counter() - sent):.0f} ms")
         expect("7" in reply.text, f"3 + 4 is 7, not {reply.text!r}")
     for clients in (1, CROWD):
-        await crowd(url, clients)
+        await run_clients(url, clients)
 
 
 async def cancelled_turn(client: midstream.Client) -> None:
@@ -56,21 +56,21 @@ async def cancelled_turn(client: midstream.Client) -> None:
     async for _ in reply:
         first = first or time.perf_counter()
         if " 12," in reply.text and cancel_ms is None:
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             await reply.cancel()
-            cancel_ms = 1e3 * (time.perf_counter() - asked)
+            cancel_ms = 1e3 * (time.perf_counter() - requested)
     assert first is not None
     assert cancel_ms is not None, f"no 12 in {reply.text!r}"
     facts = {"first text ms": 1e3 * (first - sent), "cancel ms": cancel_ms, "done": reply.done}
     keep("service.json", facts)
-    say(
+    print_line(
         f"first text after {facts['first text ms']:.0f} ms, cancelled in {cancel_ms:.1f} ms: …{reply.text[-24:]!r}"
     )
     expect(ending(reply) == "cancelled", f"the turn ends as cancelled: {reply.done}")
     expect(" 300" not in reply.text, f"a cancelled reply stops before its end: {reply.text[-24:]!r}")
 
 
-async def crowd(url: str, clients: int) -> None:
+async def run_clients(url: str, clients: int) -> None:
     """Count side by side, each in a conversation of its own."""
     gaps: list[float] = []
     began = time.perf_counter()
@@ -79,7 +79,7 @@ async def crowd(url: str, clients: int) -> None:
     rate = sum(len(text) for text in replies) / took
     facts = {"characters/s": rate, "gap ms p50": quantile(gaps, 0.5), "gap ms p99": quantile(gaps, 0.99)}
     keep("service.json", {f"{clients} clients": facts})
-    say(
+    print_line(
         f"{clients} clients: {rate:,.0f} characters/s, gaps p50 {facts['gap ms p50']:.1f} p99 {facts['gap ms p99']:.1f} ms"
     )
 

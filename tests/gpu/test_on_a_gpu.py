@@ -9,9 +9,18 @@ import pytest
 import torch
 
 from engine.messages import Chunk, FinishReason, Output
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from tests.engine.scheduling.test_scoring import assert_as_computed, entries_of, scored
-from tests.engine.tiny_models import GREEDY, WINDOW, asking, end_of, make, prompt, run_out, tokens_of
+from tests.engine.tiny_models import (
+    GREEDY,
+    WINDOW,
+    end_of,
+    make,
+    prepared_request,
+    prompt,
+    run_out,
+    tokens_of,
+)
 from tests.gpu.conftest import Loads
 
 pytestmark = pytest.mark.gpu
@@ -22,10 +31,10 @@ NEW = 24
 LONG = msgspec.structs.replace(GREEDY, max_new_tokens=NEW)
 
 
-def ask_all(core: Core, limits: Any = LONG) -> list[Output]:
+def ask_all(core: EngineCore, limits: Any = LONG) -> list[Output]:
     for number, length in enumerate(LENGTHS):
         own = msgspec.structs.replace(limits, seed=number)
-        core.submit(asking(f"r{number}", prompt(length, number), own))
+        core.submit(prepared_request(f"r{number}", prompt(length, number), own))
     return run_out(core)
 
 
@@ -37,7 +46,7 @@ def generated(device: torch.device, tokens: list[int]) -> list[int]:
 
 
 def test_greedy_replies_side_by_side_are_those_of_generate(loaded: Loads, cuda: torch.device) -> None:
-    core = Core(loaded(torch.float32))
+    core = EngineCore(loaded(torch.float32))
     outputs = ask_all(core)
     for number, length in enumerate(LENGTHS):
         assert tokens_of(outputs, f"r{number}") == generated(cuda, prompt(length, number))
@@ -46,7 +55,7 @@ def test_greedy_replies_side_by_side_are_those_of_generate(loaded: Loads, cuda: 
 def test_in_bfloat16_each_greedy_token_is_likeliest_up_to_what_is_rounded(
     loaded: Loads, cuda: torch.device
 ) -> None:
-    outputs = ask_all(Core(loaded(torch.bfloat16)))
+    outputs = ask_all(EngineCore(loaded(torch.bfloat16)))
     module = make("llama").to(cuda, torch.bfloat16)
     for number, length in enumerate(LENGTHS):
         tokens, reply = prompt(length, number), tokens_of(outputs, f"r{number}")
@@ -58,7 +67,7 @@ def test_in_bfloat16_each_greedy_token_is_likeliest_up_to_what_is_rounded(
 
 
 def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.device) -> None:
-    core = Core(loaded(torch.float32))
+    core = EngineCore(loaded(torch.float32))
     for number, length in enumerate(LENGTHS):
         core.submit(scored(f"r{number}", prompt(length, number), LONG, 5))
     outputs = run_out(core)
@@ -70,10 +79,10 @@ def test_scores_are_those_of_a_plain_forward_pass(loaded: Loads, cuda: torch.dev
 
 
 def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.device) -> None:
-    core, tokens = Core(loaded(torch.float32)), prompt(20)
-    core.submit(asking("a", tokens, LONG))
+    core, tokens = EngineCore(loaded(torch.float32)), prompt(20)
+    core.submit(prepared_request("a", tokens, LONG))
     again = [*tokens, *tokens_of(run_out(core), "a"), *prompt(6, salt=3)]
-    core.submit(asking("b", again, LONG))
+    core.submit(prepared_request("b", again, LONG))
     outputs = run_out(core)
     assert end_of(outputs, "b").cached_tokens == 20 + NEW - 1
     assert tokens_of(outputs, "b") == generated(cuda, again)
@@ -81,10 +90,10 @@ def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.dev
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_a_cancel_costs_at_most_a_step(loaded: Loads, steps: int) -> None:
-    core = Core(loaded(torch.float32))
+    core = EngineCore(loaded(torch.float32))
     assert core._executor.computes_meanwhile
-    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)))
-    core.submit(asking("b", prompt(5), LONG))
+    core.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)))
+    core.submit(prepared_request("b", prompt(5), LONG))
     outputs = [output for _ in range(steps) for output in core.step()]
     core.cancel("a")
     outputs += run_out(core)
@@ -95,8 +104,8 @@ def test_a_cancel_costs_at_most_a_step(loaded: Loads, steps: int) -> None:
 
 
 def test_a_text_leaves_while_the_next_step_is_computed(loaded: Loads) -> None:
-    core = Core(loaded(torch.float32))
-    core.submit(asking("a", prompt(5), LONG))
+    core = EngineCore(loaded(torch.float32))
+    core.submit(prepared_request("a", prompt(5), LONG))
     core.step()
     assert [type(output) for output in core.step()] == [Chunk]
     assert core.statistics().steps == 2
@@ -106,7 +115,7 @@ def test_a_text_leaves_while_the_next_step_is_computed(loaded: Loads) -> None:
     "limits", [LONG, msgspec.structs.replace(LONG, do_sample=True, temperature=1.2, top_p=0.9)]
 )
 def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> None:
-    recorded, plain = Core(loaded(torch.float32)), Core(loaded(torch.float32))
+    recorded, plain = EngineCore(loaded(torch.float32)), EngineCore(loaded(torch.float32))
     graphs = recorded._executor._runner._graphs
     assert graphs is not None
     assert set(graphs._recorded) == set(graphs.rows)

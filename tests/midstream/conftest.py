@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
+async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service over a scripted engine that answers at once."""
     async with serving(tmp_path / "service") as service:
         yield service

@@ -12,16 +12,16 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from app.operations import key_file
-from connections.wire.errors import Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.proxy import proxy
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 
 LONG = "word " * 20_000
 
 
-async def test_a_reply_is_read_as_it_is_written(running: Running) -> None:
+async def test_a_reply_is_read_as_it_is_written(running: InProcessService) -> None:
     running.engine.script(["Good ", "day", "."])
     async with midstream.connect(running.ws_url, client_id="ann") as client:
         assert client.ready["client_id"] == "ann"
@@ -48,7 +48,7 @@ async def test_the_wait_for_a_reply_is_told(tmp_path: Path) -> None:
         assert [event async for event in events] == ["Here."]
 
 
-async def test_a_reply_may_be_whole_before_its_sender_looks(running: Running) -> None:
+async def test_a_reply_may_be_whole_before_its_sender_looks(running: InProcessService) -> None:
     """Many replies at once, each of them faster than the task that asked for it."""
     async with midstream.connect(running.ws_url) as client:
         replies = await asyncio.gather(
@@ -58,7 +58,7 @@ async def test_a_reply_may_be_whole_before_its_sender_looks(running: Running) ->
     assert {end["turn_id"] for end in ends} == {reply.turn_id for reply in replies}
 
 
-async def test_a_cancel_keeps_what_was_seen(running: Running) -> None:
+async def test_a_cancel_keeps_what_was_seen(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     async with midstream.connect(running.ws_url) as client:
@@ -71,7 +71,7 @@ async def test_a_cancel_keeps_what_was_seen(running: Running) -> None:
     assert (kept["content"], kept["status"]) == (seen, "cancelled")
 
 
-async def test_a_rollback_takes_the_exchange_back(running: Running) -> None:
+async def test_a_rollback_takes_the_exchange_back(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     async with midstream.connect(running.ws_url) as client:
@@ -81,7 +81,7 @@ async def test_a_rollback_takes_the_exchange_back(running: Running) -> None:
         assert await client.history() == []
 
 
-async def test_a_message_sent_twice_is_answered_once(running: Running) -> None:
+async def test_a_message_sent_twice_is_answered_once(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url, client_id="ann") as client:
         first = await client.send("Hello.", client_msg_id="m1")
         await first.wait()
@@ -93,7 +93,7 @@ async def test_a_message_sent_twice_is_answered_once(running: Running) -> None:
     assert len(running.engine.requests) == 1
 
 
-async def test_conversations_are_listed_and_deleted(running: Running) -> None:
+async def test_conversations_are_listed_and_deleted(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         await (await client.send("About trees.", conversation_id="trees")).wait()
         assert [row["title"] for row in await client.conversations()] == ["About trees."]
@@ -101,7 +101,7 @@ async def test_conversations_are_listed_and_deleted(running: Running) -> None:
         assert await client.conversations() == []
 
 
-async def test_a_refusal_says_why(running: Running) -> None:
+async def test_a_refusal_says_why(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         with pytest.raises(
             midstream.Refused, match=r"bad_params: `params.temperature` must be from 0 to 2"
@@ -112,24 +112,24 @@ async def test_a_refusal_says_why(running: Running) -> None:
             await client.history("nobodys")
 
 
-async def test_a_client_id_that_is_none_is_refused_by_name(running: Running) -> None:
+async def test_a_client_id_that_is_none_is_refused_by_name(running: InProcessService) -> None:
     with pytest.raises(midstream.Refused, match=r"unauthenticated.*client_id"):
         async with midstream.connect(running.ws_url, client_id="a b"):
             pass
 
 
-def cut(running: Running) -> None:
+def cut(running: InProcessService) -> None:
     """The server loses its one connection, and says so."""
-    (connection,) = running.service._presence._registry.connections()
+    (connection,) = running.service._lifecycle._manager.connections()
     connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
 
 
-async def test_a_reply_outlives_its_connection(running: Running) -> None:
+async def test_a_reply_outlives_its_connection(running: InProcessService) -> None:
     """What was missed comes once, and the rest behind it."""
     running.engine._pace_s = 0.002
     running.engine.script("word " * 300)
-    told: list[midstream.Disconnected | None] = []
-    reconnecting = midstream.Reconnecting(watch=told.append)
+    reported: list[midstream.Disconnected | None] = []
+    reconnecting = midstream.Reconnecting(watch=reported.append)
     async with midstream.connect(running.ws_url, reconnecting=reconnecting) as client:
         reply = await client.send("Go on.")
         async for _ in reply:
@@ -139,7 +139,7 @@ async def test_a_reply_outlives_its_connection(running: Running) -> None:
         assert (await reply.wait())["reason"] == "stop"
         _, kept = await client.history()
     assert reply.text == kept["content"] == "word " * 300
-    assert [lost and lost.code for lost in told] == [1012, None]
+    assert [lost and lost.code for lost in reported] == [1012, None]
 
 
 async def test_a_client_that_is_told_to_wait_comes_back_all_the_same(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_a_client_that_is_told_to_wait_comes_back_all_the_same(tmp_path: P
     assert len(running.engine.requests) == 1
 
 
-async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(running: Running) -> None:
+async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(running: InProcessService) -> None:
     running.engine.script("Here.")
     async with midstream.connect(running.ws_url) as client:
         cut(running)
@@ -167,7 +167,7 @@ async def test_what_is_asked_without_a_connection_is_asked_on_the_next_one(runni
     assert len(running.engine.requests) == 1
 
 
-async def test_a_connection_that_falls_silent_is_noticed_in_seconds(running: Running) -> None:
+async def test_a_connection_that_falls_silent_is_noticed_in_seconds(running: InProcessService) -> None:
     """Nobody closed it: the network merely carries nothing any more."""
     running.engine._pace_s = 0.002
     running.engine.script("word " * 300)
@@ -189,10 +189,10 @@ async def test_a_connection_that_falls_silent_is_noticed_in_seconds(running: Run
 
 async def test_a_slow_reply_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("QUIET_S", "ANSWER_S"):
-        monkeypatch.setattr(f"midstream.line.{name}", 0.2)
+        monkeypatch.setattr(f"midstream.server_connection.{name}", 0.2)
     engine = ScriptedEngine(by_hand=True)
-    told: list[midstream.Disconnected | None] = []
-    watching = midstream.Reconnecting(watch=told.append)
+    reported: list[midstream.Disconnected | None] = []
+    watching = midstream.Reconnecting(watch=reported.append)
     async with (
         serving(tmp_path, engine) as running,
         midstream.connect(running.ws_url, reconnecting=watching) as client,
@@ -200,15 +200,15 @@ async def test_a_slow_reply_is_no_silence(tmp_path: Path, monkeypatch: pytest.Mo
         await client.send("Go on.")
         line = client._line
         assert line is not None
-        began = line._heard_at
-        await eventually(lambda: line._heard_at > began + 1.0)  # only answers to pings come
-        assert told == []
+        began = line._received_at
+        await eventually(lambda: line._received_at > began + 1.0)  # only answers to pings come
+        assert reported == []
 
 
 async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
     tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.service.NOTICE_S", 0.0)  # it refuses at once
+    monkeypatch.setattr("app.service.DRAIN_NOTICE_S", 0.0)  # it refuses at once
     drained = ScriptedEngine(by_hand=True)
     async with (
         serving(tmp_path / "old", drained, redis_url=store_url, drain_s=30.0) as old,
@@ -227,7 +227,9 @@ async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
         old.service.stop()
 
 
-async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(running: Running) -> None:
+async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(
+    running: InProcessService,
+) -> None:
     running.engine._pace_s = 0.002
     running.engine.script("word " * 300)
     async with midstream.connect(running.ws_url) as client:
@@ -240,18 +242,18 @@ async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(ru
     assert len(running.engine.requests) == 1
 
 
-async def test_a_conversation_that_is_gone_ends_its_replies(running: Running) -> None:
+async def test_a_conversation_that_is_gone_ends_its_replies(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
-    registry = running.service._presence._registry
+    manager = running.service._lifecycle._manager
     away = asyncio.Event()
     watching = midstream.Reconnecting(watch=lambda _: away.set())
     async with midstream.connect(running.ws_url, client_id="ann") as other:
-        (others,) = registry.connections()
+        (others,) = manager.connections()
         async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as client:
             reply = await client.send("Go on.")
             await anext(aiter(reply))
-            (connection,) = set(registry.connections()) - {others}
+            (connection,) = set(manager.connections()) - {others}
             connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
             await away.wait()
             await other.delete("default")
@@ -259,7 +261,9 @@ async def test_a_conversation_that_is_gone_ends_its_replies(running: Running) ->
                 await reply.wait()
 
 
-async def test_a_connection_that_does_not_come_back_is_told_to_whoever_waits(running: Running) -> None:
+async def test_a_connection_that_does_not_come_back_is_told_to_whoever_waits(
+    running: InProcessService,
+) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     hasty = midstream.Reconnecting(patience_s=0)
@@ -283,7 +287,7 @@ async def test_patience_has_an_end(tmp_path: Path) -> None:
     await connected.__aexit__(None, None, None)
 
 
-async def test_an_edit_and_another_reply_stand_beside_what_was_said(running: Running) -> None:
+async def test_an_edit_and_another_reply_stand_beside_what_was_said(running: InProcessService) -> None:
     for text in ("One.", "Two.", "Three."):
         running.engine.script(text)
     async with midstream.connect(running.ws_url) as client:
@@ -294,14 +298,14 @@ async def test_an_edit_and_another_reply_stand_beside_what_was_said(running: Run
         again = await client.regenerate(done["message_id"])
         await again.wait()
         assert (first.text, edited.text, again.text) == ("One.", "Two.", "Three.")
-        asked, answered = await client.history()
-        assert (asked["content"], len(asked["siblings"])) == ("Good day.", 2)
+        requested, answered = await client.history()
+        assert (requested["content"], len(requested["siblings"])) == ("Good day.", 2)
         assert (answered["content"], len(answered["siblings"])) == ("Three.", 2)
         shown = await client.history(leaf=first.accepted["message_id"])
         assert [message["content"] for message in shown] == ["Hello.", "One."]
 
 
-async def test_there_is_no_such_server(running: Running) -> None:
+async def test_there_is_no_such_server(running: InProcessService) -> None:
     with pytest.raises(midstream.NotConnected, match="404"):
         async with midstream.connect(f"{running.ws_url}/nowhere"):
             pass
@@ -399,12 +403,12 @@ async def test_a_server_that_does_not_answer_hello_now_is_asked_again() -> None:
 async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(patience_s: float) -> None:
     async def answer(socket: ServerConnection) -> None:
         seen.append(socket)
-        for answers in ('"type":"ready"', told[len(seen) - 1]):
+        for answers in ('"type":"ready"', reported[len(seen) - 1]):
             ref = str(await socket.recv()).rpartition('"ref":"')[2][:32]
             await socket.send(f'{{"ref":"{ref}",{answers}}}')
         await socket.close(1012)
 
-    told = [
+    reported = [
         '"type":"error","code":"draining","message":"The server is about to stop.","retryable":true',
         '"type":"conversations","conversations":[],"has_more":false',
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from midstream import Refused
-from midstream.following import Follower
+from midstream.follower import Follower
 
 HISTORY = {"type": "history", "ref": "own", "epoch": "e", "seq": 4, "messages": []}
 
@@ -16,31 +16,31 @@ def delta(seq: int, first: int | None = None) -> dict[str, Any]:
     return {"type": "delta", "seq": seq, "first_seq": first or seq}
 
 
-def begun() -> Follower:
+def started_follower() -> Follower:
     follower = Follower("c", "own")
     follower.take(HISTORY)
     return follower
 
 
-def told(follower: Follower) -> list[Any]:
+def pending_events(follower: Follower) -> list[Any]:
     """The types, or the seqs, of what is still to be read."""
     frames = [follower._frames.get_nowait() for _ in range(follower._frames.qsize())]
     return [frame.get("seq") if frame["type"] == "delta" else frame["type"] for frame in frames]  # type: ignore[union-attr]
 
 
 def test_what_was_told_comes_no_second_time() -> None:
-    follower = begun()
+    follower = started_follower()
     for frame in (delta(4), delta(5), delta(5), delta(7, first=6), delta(6)):
         follower.take(frame)
-    assert told(follower) == ["history", 5, 7]
+    assert pending_events(follower) == ["history", 5, 7]
 
 
 def test_what_comes_behind_a_hole_waits_until_that_is_filled() -> None:
     """As behind a lost connection, where a message may be answered before what was missed comes."""
-    follower = begun()
+    follower = started_follower()
     for seq in (9, 5, 6, 7, 8, 9):
         follower.take(delta(seq))
-    assert told(follower) == ["history", 5, 6, 7, 8, 9]
+    assert pending_events(follower) == ["history", 5, 6, 7, 8, 9]
 
 
 def test_nothing_comes_before_the_answer_to_what_was_asked() -> None:
@@ -48,21 +48,21 @@ def test_nothing_comes_before_the_answer_to_what_was_asked() -> None:
     follower.begin("e", 4)
     for frame in (delta(9), {"type": "resumed", "ref": "own"}, delta(5)):
         follower.take(frame)
-    assert told(follower) == ["resumed", 5]
+    assert pending_events(follower) == ["resumed", 5]
 
 
 def test_a_snapshot_is_where_it_goes_on() -> None:
-    follower = begun()
+    follower = started_follower()
     for frame in ({"type": "gap"}, {"type": "snapshot", "epoch": "f", "seq": 20}, delta(20), delta(21)):
         follower.take(frame)
-    assert told(follower) == ["history", "gap", "snapshot", 21]
+    assert pending_events(follower) == ["history", "gap", "snapshot", 21]
 
 
 def test_answers_to_others_are_not_told_but_another_branch_is() -> None:
-    follower = begun()
+    follower = started_follower()
     for frame in (HISTORY | {"ref": "other"}, {"type": "cancelled"}, HISTORY | {"ref": None}):
         follower.take(frame)
-    assert told(follower) == ["history", "history"]
+    assert pending_events(follower) == ["history", "history"]
 
 
 async def test_what_ends_it_is_raised() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import midstream
-from connections.wire.errors import Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 
 LONG = "word " * 20_000
 
 
-async def test_a_conversation_is_renamed(running: Running) -> None:
+async def test_a_conversation_is_renamed(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         await (await client.send("About trees.", conversation_id="trees")).wait()
         assert (await client.rename("trees", " Old  trees "))["title"] == "Old trees"
@@ -24,7 +24,7 @@ async def test_a_conversation_is_renamed(running: Running) -> None:
             await client.rename("stones", "Old stones")
 
 
-async def test_conversations_are_found_by_their_words(running: Running) -> None:
+async def test_conversations_are_found_by_their_words(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         await (await client.send("About old trees.", conversation_id="trees")).wait()
         found = await client.search("trees old")
@@ -33,7 +33,7 @@ async def test_conversations_are_found_by_their_words(running: Running) -> None:
         assert await client.search("stones") == []
 
 
-async def test_a_conversation_is_shared_and_taken_back(running: Running) -> None:
+async def test_a_conversation_is_shared_and_taken_back(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         await (await client.send("About trees.", conversation_id="trees")).wait()
         share_id = await client.share("trees")
@@ -44,7 +44,7 @@ async def test_a_conversation_is_shared_and_taken_back(running: Running) -> None
             await client.share("stones")
 
 
-async def test_lists_are_read_page_by_page(running: Running) -> None:
+async def test_lists_are_read_page_by_page(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         for number in range(3):
             await (await client.send(f"Message {number}.", conversation_id=f"c{number}")).wait()
@@ -53,11 +53,13 @@ async def test_lists_are_read_page_by_page(running: Running) -> None:
         assert [row["conversation_id"] for row in newest + oldest] == ["c2", "c1", "c0"]
         assert (newest.has_more, oldest.has_more) == (True, False)
         (reply,) = newest_page = await client.history("c0", limit=1)
-        (asked,) = await client.history("c0", limit=1, before=reply["message_id"])
-        assert (newest_page.has_more, asked["content"]) == (True, "Message 0.")
+        (requested,) = await client.history("c0", limit=1, before=reply["message_id"])
+        assert (newest_page.has_more, requested["content"]) == (True, "Message 0.")
 
 
-async def test_what_runs_and_waits_in_a_conversation_is_stopped_by_its_name(running: Running) -> None:
+async def test_what_runs_and_waits_in_a_conversation_is_stopped_by_its_name(
+    running: InProcessService,
+) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     async with midstream.connect(running.ws_url) as client:
@@ -70,7 +72,7 @@ async def test_what_runs_and_waits_in_a_conversation_is_stopped_by_its_name(runn
         assert (await client.cancel("c"))["already"] is True
 
 
-async def test_a_message_that_interrupts_keeps_what_was_read_of_the_reply(running: Running) -> None:
+async def test_a_message_that_interrupts_keeps_what_was_read_of_the_reply(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
     async with midstream.connect(running.ws_url) as client:
@@ -88,7 +90,7 @@ async def test_a_message_that_interrupts_keeps_what_was_read_of_the_reply(runnin
         await second.wait()
 
 
-async def test_a_turn_is_taken_back_by_its_name(running: Running) -> None:
+async def test_a_turn_is_taken_back_by_its_name(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         reply = await client.send("Hello.", conversation_id="c")
         await reply.wait()
@@ -115,12 +117,12 @@ async def test_what_is_acknowledged_counts_as_read(by_reply: bool, tmp_path: Pat
     assert (done["usage"]["acked_tokens"], done["usage"]["sent_tokens"]) == (1, 3)
 
 
-async def test_a_round_trip_is_timed(running: Running) -> None:
+async def test_a_round_trip_is_timed(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url) as client:
         assert 0 < await client.ping() < 60
 
 
-async def test_what_another_device_does_is_followed(running: Running) -> None:
+async def test_what_another_device_does_is_followed(running: InProcessService) -> None:
     running.engine.script("Hello.")
     running.engine.script("Good day.")
     async with (
@@ -141,16 +143,16 @@ async def test_what_another_device_does_is_followed(running: Running) -> None:
     assert "".join(frame["text"] for frame in seen if frame["type"] == "delta") == "Good day."
 
 
-async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: Running) -> None:
+async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: InProcessService) -> None:
     back = asyncio.Event()
     watching = midstream.Reconnecting(watch=lambda lost: back.set() if lost is None else None)
     async with midstream.connect(running.ws_url, client_id="ann") as there:
         await (await there.send("First.", conversation_id="c")).wait()
-        (others,) = running.service._presence._registry.connections()
+        (others,) = running.service._lifecycle._manager.connections()
         async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as here:
             frames = here.follow("c")
             await anext(frames)
-            (connection,) = set(running.service._presence._registry.connections()) - {others}
+            (connection,) = set(running.service._lifecycle._manager.connections()) - {others}
             connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
             await (await there.send("Second.", conversation_id="c")).wait()
             await back.wait()
@@ -159,13 +161,13 @@ async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: R
             while ends < 2:
                 seen.append(await anext(frames))
                 ends += seen[-1]["type"] == "done"
-    asked = [frame["content"] for frame in seen if frame["type"] == "accepted"]
-    assert asked == ["Second.", "Third."]
+    requested = [frame["content"] for frame in seen if frame["type"] == "accepted"]
+    assert requested == ["Second.", "Third."]
     seqs = [frame["seq"] for frame in seen if "seq" in frame]
     assert seqs == sorted(set(seqs))
 
 
-async def test_a_follower_begins_where_it_was_or_is_told_of_a_gap(running: Running) -> None:
+async def test_a_follower_begins_where_it_was_or_is_told_of_a_gap(running: InProcessService) -> None:
     async with midstream.connect(running.ws_url, client_id="ann") as client:
         first = await client.send("First.", conversation_id="c")
         await first.wait()
@@ -187,13 +189,13 @@ async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Pat
         await (await client.send("First.", conversation_id="c")).wait()
         frames = client.follow("c")
         await anext(frames)
-        (connection,) = running.service._presence._registry.connections()
+        (connection,) = running.service._lifecycle._manager.connections()
         connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
         with pytest.raises(midstream.Disconnected, match="1012"):
             await anext(frames)
 
 
-async def test_the_address_of_the_page_will_do(running: Running) -> None:
+async def test_the_address_of_the_page_will_do(running: InProcessService) -> None:
     for address in (running.url, f"127.0.0.1:{running.port}"):
         async with midstream.connect(address) as client:
             assert client.ready["model"] == "midstream-demo"

@@ -25,9 +25,9 @@ from engine.execution.runner import Runner
 from engine.loading.loader import load
 from engine.messages import FinishReason, Output
 from engine.model.loaded_model import LoadedModel
-from engine.scheduling.core import Core
-from engine.text.prepared import Sampling
-from tests.engine.tiny_models import GREEDY, asking, end_of, run_out, tokens_of
+from engine.scheduling.core import EngineCore
+from engine.text.prepared_request import SamplingParams
+from tests.engine.tiny_models import GREEDY, end_of, prepared_request, run_out, tokens_of
 from tests.models.reference import PROMPTS, TIE, Reference
 
 pytestmark = pytest.mark.models
@@ -60,16 +60,18 @@ def replies(engine: LoadedModel, reference: Reference) -> list[tuple[list[int], 
 
 def _with_neighbors(engine: LoadedModel, prompts: Sequence[list[int]], dice: random.Random) -> list[Output]:
     """Return the outputs of all prompts. Others sample beside them; some of these are cancelled in mid-reply."""
-    core, outputs = Core(engine, max_batch=AT_ONCE), list[Output]()
+    core, outputs = EngineCore(engine, max_batch=AT_ONCE), list[Output]()
     coming, beside = list(enumerate(prompts)), list[str]()
     while coming or core.busy:
         if coming and dice.random() < 0.4:
             number, prompt = coming.pop(0)
-            core.submit(asking(f"own-{number}", prompt, msgspec.structs.replace(GREEDY, max_new_tokens=NEW)))
+            core.submit(
+                prepared_request(f"own-{number}", prompt, msgspec.structs.replace(GREEDY, max_new_tokens=NEW))
+            )
         if coming and dice.random() < 0.1:
             beside.append(f"beside-{len(outputs)}")
             core.submit(
-                asking(
+                prepared_request(
                     beside[-1],
                     dice.choice(prompts)[: dice.randint(4, 30)],
                     msgspec.structs.replace(GREEDY, max_new_tokens=60, do_sample=True, temperature=1.5),
@@ -186,12 +188,14 @@ def test_what_is_drawn_has_transformers_probabilities(
     assert p > 1e-3
 
 
-def _drawn(engine: LoadedModel, prompt: list[int], sampling: Sampling) -> Tensor:
+def _drawn(engine: LoadedModel, prompt: list[int], sampling: SamplingParams) -> Tensor:
     """Return how often each token was drawn, by as many seeds."""
-    core = Core(engine, max_batch=32)
+    core = EngineCore(engine, max_batch=32)
     for seed in range(DRAWS):
         core.submit(
-            asking(f"draw-{seed}", prompt, msgspec.structs.replace(sampling, seed=seed, ignore_eos=True))
+            prepared_request(
+                f"draw-{seed}", prompt, msgspec.structs.replace(sampling, seed=seed, ignore_eos=True)
+            )
         )
     outputs, counts = run_out(core), torch.zeros(engine.vocabulary)
     for output in outputs:

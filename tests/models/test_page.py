@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints, launched
-from tests.models.picture import service, ten_turns
+from tests.models.screenshots import service, ten_turns
 
 pytestmark = [pytest.mark.models, pytest.mark.browser, pytest.mark.timeout(900)]
 

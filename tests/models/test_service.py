@@ -13,7 +13,15 @@ import pytest
 import torch
 from openai import AsyncOpenAI, BadRequestError
 
-from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.e2e.websocket_client import (
+    Frame,
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+    text_of,
+)
 from tests.models.reference import PROMPTS, TIE, Reference
 from tests.server_process import ServerProcess
 
@@ -190,14 +198,16 @@ async def _equals(reference: Reference, messages: list[tuple[str, str]], text: s
 class Transcript:
     """A conversation over the socket, and the branch that the server shows."""
 
-    def __init__(self, alice: Wire) -> None:
+    def __init__(self, alice: WebSocketClient) -> None:
         self.alice = alice
         self.messages: list[Frame] = []
         self.params = {"temperature": 0, "max_new_tokens": NEW}
 
     async def turn(self, kind: str, **fields: Any) -> tuple[str, Frame]:
         """Run a turn to its end; return its text and `done`."""
-        accepted = await self.alice.say(fields.pop("content", ""), type=kind, params=self.params, **fields)
+        accepted = await self.alice.send_message(
+            fields.pop("content", ""), type=kind, params=self.params, **fields
+        )
         assert accepted["type"] == "accepted", accepted
         done = await self.alice.until(is_end_of(accepted["turn_id"]))
         await self.read()
@@ -205,7 +215,7 @@ class Transcript:
 
     async def cut(self, content: str, chars: int) -> tuple[str, Frame]:
         """Send a message, and stop the reply of which only so many characters are seen, if it has as many."""
-        accepted = await self.alice.say(content, params=self.params)
+        accepted = await self.alice.send_message(content, params=self.params)
         is_enough, is_end = has_text(accepted["turn_id"], chars), is_end_of(accepted["turn_id"])
         done = await self.alice.until(lambda frame: is_enough(frame) or is_end(frame))
         if not is_end(done):
@@ -239,7 +249,7 @@ async def test_thirty_turns(
 ) -> None:
     """Thirty turns: each reply answers what the user sees"""
     dice, counts = random.Random(3), dict.fromkeys(("send", "cut", "edit", "regenerate", "branch"), 0)
-    async with wire(service.ws_url, client_id) as alice:
+    async with connect_client(service.ws_url, client_id) as alice:
         chat = Transcript(alice)
         for number in range(30):
             content = QUESTIONS[number % 5].format(THINGS[number % 6])
@@ -276,14 +286,14 @@ async def test_context_overflow(
 ) -> None:
     """Context overflow: whole exchanges are left out, too long is refused"""
     window, long = 8192, "The quick brown fox jumps over the lazy dog. " * 200
-    async with wire(service.ws_url, client_id) as alice:
+    async with connect_client(service.ws_url, client_id) as alice:
         chat = Transcript(alice)
         prompts = []
         for number in range(6):
             text, done = await chat.turn("send", content=f"{number}: {long}")
             prompts.append(done["usage"]["prompt_tokens"])
             assert text
-        refused = await alice.say(long * 6)
+        refused = await alice.send_message(long * 6)
     shown = [(one["role"], one["content"]) for one in chat.messages]
     fitting = [len(reference.prompt(*shown[first:-1])) for first in range(0, len(shown), 2)]
     assert len(shown) == 12, "the history keeps all"

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
-from tests.engine.prompts.forging import REWRITERS, forged_places, is_dangerous
+from tests.engine.prompts.forgeries import REWRITERS, forged_points, is_dangerous
 
 pytestmark = pytest.mark.models
 
@@ -33,4 +33,4 @@ def test_no_template_makes_control_tokens_of_what_people_write(name: str, tokeni
     """No template makes control tokens of what people write"""
     rewritten, word = REWRITERS[name]
     assert is_dangerous(tokenizer, rewritten, word)
-    assert forged_places(tokenizer, rewritten, word) == []
+    assert forged_points(tokenizer, rewritten, word) == []

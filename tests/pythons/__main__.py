@@ -21,11 +21,11 @@ HEAVY = frozenset({"torch", "transformers", "safetensors", "midstream"})
 TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-", "pyyaml", "setuptools", "trustme", "pyte")
 """Of the part `dev`: what the tests below import."""
 TESTS = (
-    *("tests/midstream/test_calls.py", "tests/midstream/test_client.py", "tests/midstream/test_main.py"),
+    *("tests/midstream/test_tool_calls.py", "tests/midstream/test_client.py", "tests/midstream/test_main.py"),
     *(
-        "tests/connections/wire",
+        "tests/connections/protocol",
         "tests/connections/limits",
-        "tests/connections/gate",
+        "tests/connections/middleware",
         "tests/app/test_settings.py",
     ),
     *("tests/sessions/turn", "tests/sessions/filters", "tests/deploy/test_backend.py", "tests/examples"),
@@ -59,8 +59,8 @@ def _runs(python: str) -> bool:
 def _tested(label: str, python: str) -> int:
     home = MADE / label
     program, stamp = home / "bin" / "python", home / ".installed"
-    asked = "\n".join(requirements())
-    if not stamp.is_file() or stamp.read_text() != asked:
+    requested = "\n".join(requirements())
+    if not stamp.is_file() or stamp.read_text() != requested:
         print(f"Python {label}: installing into {home}", flush=True)
         subprocess.run([python, "-m", "venv", "--clear", str(home)], check=True)
         pins = home / "constraints.txt"
@@ -69,7 +69,7 @@ def _tested(label: str, python: str) -> int:
         subprocess.run([*pip, "--constraint", str(pins), *requirements()], check=True)
         local = ["--no-deps", "--no-build-isolation", "--editable", "midstream", "--editable", "."]
         subprocess.run([*pip, *local], cwd=ROOT, env=os.environ | {"CC": "false"}, check=True)
-        stamp.write_text(asked)
+        stamp.write_text(requested)
     print(f"Python {label}: testing", flush=True)
     command = [str(program), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, check=False).returncode

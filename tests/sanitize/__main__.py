@@ -19,7 +19,7 @@ TESTS = (
     "tests/engine/attention/test_cpu_prompt.py",
     "tests/engine/model/test_cpu_linear.py",
     "tests/engine/model/test_cpu_decode.py",
-    "tests/engine/model/test_cpu_halves.py",
+    "tests/engine/model/test_cpu_encoder_decoder.py",
     "tests/engine/model/test_cpu_prefill.py",
     "tests/engine/model/test_int8_linear.py",
     "tests/engine/sampling/test_cpu_draw.py",
@@ -54,9 +54,9 @@ def compiled() -> list[str]:
 def preloaded() -> str:
     """Return the sanitizers' libraries: Python itself is not instrumented, so they have to be there before it."""
     names = "libasan.so", "libubsan.so"
-    asked = (["gcc", f"-print-file-name={name}"] for name in names)
+    requested = (["gcc", f"-print-file-name={name}"] for name in names)
     return ":".join(
-        subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() for ask in asked
+        subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() for ask in requested
     )
 
 

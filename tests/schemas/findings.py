@@ -16,11 +16,11 @@ from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.grammar.compiling import Compiler
-from engine.grammar.making import GrammarMaker
-from engine.grammar.trial import trial
+from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.grammar_maker import GrammarMaker
+from engine.grammar.grammar_trial import trial
+from engine.grammar.grammar_writer import GrammarWriter
 from engine.grammar.vocabulary import vocabulary_of
-from engine.grammar.writing import GrammarWriter
 from engine.reply_spec import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case
 from tests.schemas.writers import RandomWriter, Reply
@@ -55,7 +55,7 @@ class Bench:
     def __init__(self, *, replies: int = 4, tokens: int = 96) -> None:
         tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
         vocabulary = vocabulary_of(tokenizer)
-        compiler = Compiler(vocabulary)
+        compiler = GrammarCompiler(vocabulary)
         self._maker = GrammarMaker(GrammarWriter(vocabulary.specials), partial(trial, compiler))
         self._writer = RandomWriter(compiler, replies=replies, tokens=tokens)
 

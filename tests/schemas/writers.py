@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
-from engine.grammar.compiling import Compiler
-from engine.grammar.source import Source
-from engine.sampling.guide import Guide, State
-from engine.sampling.guides import Guides
-from engine.sampling.sampler import Chooser, Sampler
-from engine.text.prepared import Sampling
+from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.source import GrammarSource
+from engine.sampling.guide import Guide, GuideState
+from engine.sampling.mask_workers import MaskWorkers
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
 
-SAMPLING = Sampling(10_000, True, 1.0, 1.0, 0, 1.0, None, None)
+SAMPLING = SamplingParams(10_000, True, 1.0, 1.0, 0, 1.0, None, None)
 CLOSING = ('"', "}", "]", ",", '",', '"}', '"]', "}}", "]}")
 EAGER = 5.0
 """What is added to the logits of tokens that close something: replies would hardly end without."""
@@ -34,13 +34,13 @@ class Reply(NamedTuple):
 class RandomWriter:
     """Writes replies with the engine's own guides and sampler, several of one grammar at a time."""
 
-    def __init__(self, compiler: Compiler, *, replies: int, tokens: int) -> None:
+    def __init__(self, compiler: GrammarCompiler, *, replies: int, tokens: int) -> None:
         """Take how many replies are written of a grammar, and how long they may be."""
         vocabulary = compiler.vocabulary
         self._compiler = compiler
         self._replies = replies
         self._tokens = tokens
-        self._guides = Guides(compiler)
+        self._guides = MaskWorkers(compiler)
         self._sampler = Sampler(
             slots=replies, vocabulary=vocabulary.size, device=torch.device("cpu"), ends=vocabulary.ends
         )
@@ -48,12 +48,12 @@ class RandomWriter:
         closing = {tokens[0] for text in CLOSING if len(tokens := vocabulary.tokens.tokenize_str(text)) == 1}
         self._bias[[*closing, *vocabulary.ends]] = EAGER
 
-    def write(self, source: Source) -> list[Reply]:
+    def write(self, source: GrammarSource) -> list[Reply]:
         """Return the replies that a grammar gives, the same ones each time."""
         own = [_Written(self._guides.guide(source)) for _ in range(self._replies)]
         for slot, one in enumerate(own):
             self._guides.begin(one.guide)
-            self._sampler.join(slot, Chooser.of(replace(SAMPLING, seed=slot), one.guide), [0])
+            self._sampler.join(slot, SamplerState.of(replace(SAMPLING, seed=slot), one.guide), [0])
         random = torch.Generator().manual_seed(0)
         for _ in range(self._tokens):
             self._wait(own)
@@ -82,7 +82,7 @@ class RandomWriter:
         guide = one.guide
         text = self._compiler.vocabulary.tokens.decode_bytes(one.tokens)
         fault = guide.fault.message if guide.fault is not None else ""
-        reply = Reply(bytes(text), one.has_ended or guide.state is State.COMPLETE, fault)
+        reply = Reply(bytes(text), one.has_ended or guide.state is GuideState.COMPLETE, fault)
         guide.close()
         return reply
 
@@ -97,4 +97,4 @@ class _Written:
 
     @property
     def goes_on(self) -> bool:
-        return self.guide.state is State.READY and not self.has_ended
+        return self.guide.state is GuideState.READY and not self.has_ended

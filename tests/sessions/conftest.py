@@ -13,7 +13,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.turn.policy import Policy
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 

@@ -14,7 +14,7 @@ WAIT_S = 60.0
 
 
 class Recorder:
-    """A `sessions.conversation.conversation.Subscriber`. All text counts as handed at once, unless `hands` said otherwise."""
+    """A `sessions.conversation.conversation.Subscriber`. All text counts as handed at once, unless `set_sent` said otherwise."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -30,18 +30,18 @@ class Recorder:
     def understands(self, event: Event) -> bool:
         return True
 
-    def handed(self, turn_id: str) -> int:
+    def sent_off(self, turn_id: str) -> int:
         told = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
         return self._held.get(turn_id, max(told, default=0))
 
-    def thought(self, turn_id: str) -> int:
+    def reasoning_off(self, turn_id: str) -> int:
         told = [part.off + len(part.text) for part in self.of(Reasoning) if part.turn_id == turn_id]
         return max(told, default=0)
 
-    def withdraw(self, turn_id: str, chars: int, thought: int) -> None:
+    def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         self.withdrawn[turn_id] = chars
 
-    def hands(self, turn_id: str, chars: int) -> None:
+    def set_sent(self, turn_id: str, chars: int) -> None:
         """From here on, that much of a turn counts as handed to the transport."""
         self._held[turn_id] = chars
 
@@ -62,7 +62,7 @@ class Recorder:
         await self.until(lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]
 
-    async def shows(self, text: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         """Waits until the newest turn's text is this."""
         await self.until(lambda: bool(self.of(Accepted)) and self.text(self.of(Accepted)[-1].turn_id) == text)
 

@@ -82,7 +82,7 @@ async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIter
 
 
 @asynccontextmanager
-async def again(ended: Node) -> AsyncIterator[None]:
+async def restarted(ended: Node) -> AsyncIterator[None]:
     """The same server, which has ended, once more."""
     process = await _start(ended.command)
     try:
@@ -181,7 +181,7 @@ async def take_over(master: Node, replica: Node) -> None:
     await happened(lambda: _follows(master))
 
 
-async def change_places(master: Node, replica: Node, *how: str) -> None:
+async def switch_roles(master: Node, replica: Node, *how: str) -> None:
     """The replica takes its master's place as an operator asks for it, and the master becomes its replica."""
     await replica.ask("CLUSTER", "FAILOVER", *how)
     await happened(lambda: _has_role(replica, b"master"))

@@ -26,19 +26,18 @@ from sessions.store.history.keys import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, StoreFull
 from sessions.store.ownership import Ownership
+from sessions.store.redis.instrumented import InstrumentedPool
 from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import connect, replica_name
-from sessions.store.redis.watched import WatchedPool
-from sessions.store.restoring import begin_epochs
-from sessions.turn.cancelling import Cancel, Cancelled
+from sessions.store.restore import begin_epochs
+from sessions.turn.cancel import Cancel, Cancelled
+from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
-from sessions.turn.sends import Generation, Send
-from tests.pictures import JPEG, PNG
-from tests.sessions.chat import ROOM, Chat, eventually
-from tests.sessions.old_store import ANN, CALL, LAPTOP, PHONE, lay_out
+from tests.sample_images import JPEG, PNG
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
-from tests.sessions.store.ledgers import counted, of
+from tests.sessions.store.storage_quotas import counted_bytes, of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,7 +48,7 @@ ROOMS = [f"room-{number}" for number in range(9)]
 
 @asynccontextmanager
 async def chatting(store: Redis, *, alone: bool = False, classic: bool = False) -> AsyncIterator[Chat]:
-    """A replica of its own, with one connection. `classic`: as replicas of 0.1.0 listen, and of clusters before Redis 7."""
+    """A replica of its own, with one connection. `classic`: as replicas listen in clusters before Redis 7."""
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
     name = None if classic else await replica_name(store)
     sessions = Sessions(client=store, engine=engine, policy=POLICY, replica=name)
@@ -76,25 +75,6 @@ async def clustered(nodes: list[Node]) -> AsyncIterator[Redis]:
         yield client
 
 
-async def test_what_010_kept_is_adopted_from_one_server_to_another(clustered: Redis) -> None:
-    """A conversation changes its owner, thus its slot: no rename and no script reaches both."""
-    await lay_out(clustered)
-    async with chatting(clustered, alone=True) as chat:
-        for client in (LAPTOP, PHONE, CALL):
-            await chat.sessions.adopt(ANN, client)
-        page = await chat.sessions.conversations(ANN, limit=10, before=None)
-        assert [row.title for row in page.conversations] == [
-            "Tell me a story.",
-            "Who is there?",
-            "And the weather?",
-            "How do I get to Vienna?",
-            "Drawing",
-        ]
-        for row in page.conversations:
-            shown = await chat.sessions.history(ANN, chat.reader, row.conversation_id, limit=10)
-            assert len(shown.page.messages) == (4 if row.title == "Drawing" else 2)
-
-
 async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(clustered: Redis) -> None:
     async with chatting(clustered) as chat:
         for room in ROOMS:
@@ -103,7 +83,7 @@ async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(c
         await eventually(lambda: len(chat.engine.requests) == len(ROOMS))
         chat.engine.step(20)
         await chat.reader.next(Done, count=len(ROOMS))
-        await chat.quiet()
+        await chat.wait_idle()
         assert {done.text_sha256 for done in chat.reader.of(Done)} == {digest("One two three")}
         assert all(done.saved for done in chat.reader.of(Done))
         page = await chat.sessions.conversations(chat.owner, limit=20, before=None)
@@ -126,37 +106,35 @@ async def test_images_are_kept_counted_and_shown_across_nodes(clustered: Redis) 
     await ledger.settle()
     sums = [await of(clustered, owner) for owner in owners]
     assert len(set(sums)) == 1
-    assert await counted(clustered, "ms:stored-by:{192.0.2.7}") == sum(sums)
+    assert await counted_bytes(clustered, "ms:stored-by:{192.0.2.7}") == sum(sums)
 
 
 async def test_a_message_counts_for_its_owner_and_its_address_on_two_nodes(clustered: Redis) -> None:
     async with chatting(clustered) as chat:
         group = "address:192.0.2.7"
-        send = Send(client_msg_id="m", conversation_id="room-0", content="Hello?", group=group)
-        assert await chat.sessions.send(chat.owner, chat.reader, send, Generation()) is None
-        assert await of(clustered, chat.owner) == await counted(clustered, f"ms:stored-by:{{{group}}}") > 0
+        send = MessageRequest(client_msg_id="m", conversation_id="room-0", content="Hello?", group=group)
+        assert await chat.sessions.send(chat.owner, chat.reader, send, GenerationConfig()) is None
+        assert (
+            await of(clustered, chat.owner) == await counted_bytes(clustered, f"ms:stored-by:{{{group}}}") > 0
+        )
         await clustered.hset(f"ms:stored-by:{{{group}}}", str(2**52), 2**50)
         other = msgspec.structs.replace(send, client_msg_id="n", conversation_id="room-1")
-        refusal = await chat.sessions.send(chat.owner, chat.reader, other, Generation())
+        refusal = await chat.sessions.send(chat.owner, chat.reader, other, GenerationConfig())
         assert isinstance(refusal, StoreFull)
         assert str(refusal).startswith("Your key, or your address, has stored as much")
         chat.engine.step(20)
-        await chat.quiet()
+        await chat.wait_idle()
 
 
 async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clustered: Redis) -> None:
     names = [f"ms:{{anonymous:alice/{room}}}" for room in ROOMS]
     for name in names:
         await clustered.hset(name, mapping={"epoch": "before", "seq": "7"})
-    await clustered.hset(
-        "ms:{anonymous:alice/moved}", "adopted_as", "elsewhere"
-    )  # what an adopted one leaves
     await clustered.xadd("ms:{anonymous:alice/room-0}:journal", {"event": "of the old epoch"})
     assert await begin_epochs(clustered) == len(ROOMS)
     epochs = {await clustered.hget(name, "epoch") for name in names}
     assert b"before" not in epochs
     assert len(epochs) == len(ROOMS)
-    assert await clustered.hget("ms:{anonymous:alice/moved}", "epoch") is None
 
 
 async def test_each_node_that_forgot_its_scripts_gets_them_again(clustered: Redis) -> None:
@@ -210,21 +188,21 @@ async def test_no_event_and_no_letter_goes_to_all_nodes(clustered: Redis, nodes:
         await other.history()
         await chat.running("Hello?", "This")
         await other.reader.next(Delta)
-        await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=ROOM))
+        await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=CONVERSATION_ID))
         await other.reader.next(Done)
         assert await calls(nodes, "publish") == 0
         assert await calls(nodes, "spublish") > 3
 
 
 async def test_replicas_that_listen_on_channels_of_both_kinds_are_told(clustered: Redis) -> None:
-    """As while those of 0.1.0 are replaced."""
+    """As while a cluster before Redis 7 is upgraded."""
     async with chatting(clustered) as chat, chatting(clustered, classic=True) as other:
         await chat.exchange("Hi!", "Hi.")
         await other.history()
         await chat.exchange("Hello?", "Hello.")
         await other.reader.next(Done)
         accepted = await other.running("And now?", "This", client_msg_id="other")
-        met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=ROOM))
+        met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=CONVERSATION_ID))
         assert met == Cancelled(accepted.turn_id, already=False)
         await chat.reader.next(Done, count=3)
         assert continuous(other.reader.events)
@@ -251,7 +229,7 @@ async def test_a_slot_that_moves_to_another_node_is_followed(clustered: Redis, n
     async with chatting(clustered) as chat, chatting(clustered) as other:
         await chat.exchange("Hi!", "Hi.")
         await other.history()
-        await chat.quiet()
+        await chat.wait_idle()
         await move_slot(clustered, nodes, chat.keys.conversation)
         for number in range(2, 5):
             await chat.exchange("Hello?", "Hello.")
@@ -473,6 +451,7 @@ async def test_a_server_that_becomes_a_replica_is_left(tmp_path: Path) -> None:
         ("redis+sentinel://host:26379", "master's name"),
         ("redis+sentinel://host/master/x", "master's name"),
         ("redis+sentinel://host:port/master", "integer"),
+        ("redis+cluster://me:p[ss@host", "%5B"),
     ],
 )
 async def test_a_url_that_names_no_server_is_told(url: str, why: str) -> None:
@@ -494,11 +473,11 @@ async def test_every_part_of_a_url_counts(tls: str) -> None:
             == "p@ss"
         )
         assert pool.connection_kwargs["db"] == 2
-        assert isinstance(pool, WatchedPool)
+        assert isinstance(pool, InstrumentedPool)
         assert pool.sentinels is not None
         assert (pool.sentinels.name, pool.sentinels.addresses) == ("mine", (("one", 26379), ("two", 7)))
-        asked = pool.sentinels.client_of(("one", 26379)).connection_pool
-        assert issubclass(asked.connection_class, SSLConnection) == bool(tls)
-        assert asked.connection_kwargs["password"] == "word"
+        requested = pool.sentinels.client_of(("one", 26379)).connection_pool
+        assert issubclass(requested.connection_class, SSLConnection) == bool(tls)
+        assert requested.connection_kwargs["password"] == "word"
         nodes = in_cluster.nodes_manager.startup_nodes  # type: ignore[attr-defined]
         assert set(nodes) == {"one:6379", "::1:7"}

@@ -7,13 +7,13 @@ import asyncio
 from redis.asyncio import ConnectionPool, Redis
 
 from engine.scripted.engine import ScriptedEngine
-from sessions.commands.accepting import AT_ONCE
+from sessions.commands.acceptance import MAX_CONCURRENT
 from sessions.records import Owner
-from sessions.running.admission import COMING
+from sessions.running.admission import MAX_ACCEPTING
 from sessions.service import Sessions
 from sessions.store.redis.servers import connect
+from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
-from sessions.turn.sends import Generation, Send
 from tests.sessions.recorder import Recorder
 
 CHORES = 6
@@ -29,21 +29,23 @@ def in_use(client: Redis) -> int:
 async def test_messages_that_come_together_leave_connections_for_others(store: Redis, store_url: str) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with connect(store_url) as client:
-        policy = Policy(ttl_s=60, max_turns=2 * COMING)
-        sessions = Sessions(client=client, engine=engine, policy=policy, lane=store)
+        policy = Policy(ttl_s=60, max_turns=2 * MAX_ACCEPTING)
+        sessions = Sessions(client=client, engine=engine, policy=policy, priority_client=store)
         async with sessions.running(alone=True):
             sends = [
                 sessions.send(
                     Owner("anonymous", f"owner-{number}"),
                     Recorder(),
-                    Send(client_msg_id="m", conversation_id="c", content="Hello?", on_disconnect="continue"),
-                    Generation(),
+                    MessageRequest(
+                        client_msg_id="m", conversation_id="c", content="Hello?", on_disconnect="continue"
+                    ),
+                    GenerationConfig(),
                 )
-                for number in range(COMING)
+                for number in range(MAX_ACCEPTING)
             ]
             most = 0
             while not all(send.done() for send in sends):
                 most = max(most, in_use(client))
                 await asyncio.sleep(0)
-            assert [send.result() for send in sends] == [None] * COMING
-            assert most <= AT_ONCE + CHORES
+            assert [send.result() for send in sends] == [None] * MAX_ACCEPTING
+            assert most <= MAX_CONCURRENT + CHORES

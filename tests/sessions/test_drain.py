@@ -13,7 +13,7 @@ from sessions.service import Sessions
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.turn.policy import Policy
-from tests.sessions.chat import ROOM, Chat, eventually, named
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
 
 
@@ -64,11 +64,11 @@ async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owne
         chat = Chat(sessions, engine, owner, Recorder())
         await chat.running("Hello?", "This")
     assert chat.reader.of(Done)[0].saved
-    meta = await History(store, ttl_s=60, replica="here").load(Keys.of(owner, ROOM))
+    meta = await History(store, ttl_s=60, replica="here").load(Keys.of(owner, CONVERSATION_ID))
     assert meta is not None
     assert meta.running is None
     assert await store.keys("ms:replica:*") == []
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
 
 
 async def test_leaving_by_an_error_leaves_no_task(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:

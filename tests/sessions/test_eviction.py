@@ -8,14 +8,14 @@ from redis.asyncio import Redis
 from sessions.errors import StoreFault
 from sessions.events import Done, Reason, Resumed
 from sessions.records import digest
-from tests.sessions.chat import Chat, named
+from tests.sessions.chat_driver import Chat, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 
 
 async def test_a_conversation_whose_hash_is_gone_begins_anew(chat: Chat, store: Redis) -> None:
     """The journal that is left has higher seqs than the new one; it is no longer anybody's."""
     await chat.exchange("Hello?", "Hello.")
-    await chat.quiet()
+    await chat.wait_idle()
     await store.delete(chat.keys.conversation)
     chat.leave()
     reader = Recorder()
@@ -46,7 +46,7 @@ async def test_a_journal_that_is_gone_in_the_midst_of_a_reply_costs_nothing_of_i
     await store.delete(chat.keys.journal)
     chat.engine.step(20)
     assert (await reader.next(Done)).saved
-    await chat.quiet()
+    await chat.wait_idle()
     assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
 
 
@@ -85,8 +85,8 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
         assert digest(reader.text(done.turn_id)) == done.text_sha256
     chat.engine.step(150)
     assert (await reader.next(Done, count=4)).reason is Reason.STOP
-    await chat.quiet()
-    assert await named(store) == 0
+    await chat.wait_idle()
+    assert await running_turns_in_store(store) == 0
     for name in spoiled:
         await chat.exchange("And now?", "Now.", conversation_id=name)
 
@@ -105,8 +105,8 @@ async def test_an_end_that_can_not_be_kept_is_told_as_internal_and_given_up(
     assert (done.turn_id, done.reason, done.saved) == (accepted.turn_id, Reason.ERROR, False)
     assert done.error is not None
     assert done.error.code == "internal"
-    await chat.quiet()
-    assert await named(store) == 0
+    await chat.wait_idle()
+    assert await running_turns_in_store(store) == 0
     with pytest.raises(StoreFault) as refused:
         await chat.send("And now?")
     assert (refused.value.code, refused.value.retryable) == ("internal", False)
@@ -123,9 +123,9 @@ async def test_a_dead_replicas_turn_that_can_not_be_closed_keeps_no_other_from_i
     await store.set(spoiled, "no hash")
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     await other.sessions.parts.peers.reaper.reap()
-    assert await named(store) == 1
+    assert await running_turns_in_store(store) == 1
     for _ in range(2):
         await other.sessions.parts.peers.reaper.reap()
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
     chat.engine.step(20)
-    await chat.quiet()
+    await chat.wait_idle()

@@ -19,15 +19,15 @@ from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.durability import Confirming, Durability
+from sessions.store.redis.durability import Durability, WriteConfirmer
+from sessions.store.redis.instrumented import InstrumentedPool
 from sessions.store.redis.sentinels import Sentinels
 from sessions.store.redis.servers import connect
-from sessions.store.redis.watched import WatchedPool
 from sessions.turn.policy import Policy
-from tests.refusing_store import stalled
-from tests.sessions.chat import Chat
+from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
 from tests.sessions.server_group import MASTER, Watched, happened, watched_by_sentinel
+from tests.store_faults import stalled
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ class Talking:
 
 def sentinels_of(store: Redis) -> Sentinels:
     pool = store.connection_pool
-    assert isinstance(pool, WatchedPool)
+    assert isinstance(pool, InstrumentedPool)
     assert pool.sentinels is not None
     return pool.sentinels
 
@@ -151,7 +151,7 @@ async def test_a_reply_continues_through_a_planned_failover(group: Watched, stor
         chat.engine.step(20)
         done = await chat.reader.next(Done)
         assert (done.reason, chat.reader.text(accepted.turn_id)) == (Reason.STOP, chat.engine._reply)
-        await chat.quiet()
+        await chat.wait_idle()
         assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
@@ -159,7 +159,7 @@ async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
     group: Watched, store: Redis
 ) -> None:
     """Nor later: the new primary may not have it."""
-    confirming = Confirming(store, Durability.MEMORY)
+    confirming = WriteConfirmer(store, Durability.MEMORY)
     await listens_to(store, 3)
     term = confirming.term
     await confirming.confirm("written", ttl_ms=1000, term=term)
@@ -174,7 +174,7 @@ async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
 async def test_a_sentinel_that_hangs_holds_up_neither_writes_nor_failovers(
     group: Watched, store: Redis
 ) -> None:
-    confirming = Confirming(store, Durability.MEMORY)
+    confirming = WriteConfirmer(store, Durability.MEMORY)
     await listens_to(store, 3)
     with stalled(group.sentinel.process.pid):
         await confirming.confirm("written", ttl_ms=1000, term=confirming.term)

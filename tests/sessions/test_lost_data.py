@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.events import Accepted, Done, Gap, Snapshot
-from sessions.turn.cancelling import Cancel
-from tests.sessions.chat import ROOM, Chat, eventually
+from sessions.turn.cancel import Cancel
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -28,7 +28,7 @@ async def test_a_turn_whose_text_the_store_lost_is_closed(chat: Chat, store: Red
     async with forgetting(chat, store):
         await chat.step()
     chat.engine.step()
-    await chat.quiet()
+    await chat.wait_idle()
     assert chat.engine.statistics().cancels == 1
     gap, snapshot = await reader.next(Gap), await reader.next(Snapshot)
     assert gap.epoch != reader.of(Accepted)[0].epoch
@@ -48,7 +48,7 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     kept = {key: await store.dump(key) for key in await store.keys("ms:*")}
     chat.engine.step(20)
     told = await reader.next(Done)
-    await chat.quiet()
+    await chat.wait_idle()
     for key, dump in kept.items():
         await store.restore(key, 0, dump or b"", replace=True)
     back = Recorder()
@@ -63,13 +63,13 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
 
 
 @asynccontextmanager
-async def left_in_the_store(chat: Chat, store: Redis) -> AsyncIterator[str]:
+async def orphaned_turn(chat: Chat, store: Redis) -> AsyncIterator[str]:
     """Yields a turn that the store has as running at a replica, and that no list names: its row went by another master."""
     accepted = await chat.running("Hello?", "This")
     async with forgetting(chat, store):
         chat.engine.step(20)
         await chat.reader.next(Done)
-        await chat.quiet()
+        await chat.wait_idle()
     yield accepted.turn_id
 
 
@@ -77,7 +77,7 @@ async def ends_of(chat: Chat) -> list[tuple[str, str]]:
     return [(message.role, message.status) for message in (await chat.history()).messages]
 
 
-async def told_now(chat: Chat) -> None:
+async def next_turn_runs(chat: Chat) -> None:
     chat.engine.script("Now.")
     accepted = await chat.running("And now?", client_msg_id="now")
     await chat.finish(accepted.turn_id)
@@ -90,24 +90,24 @@ ANSWERED = [*LEFT, ("user", "complete"), ("assistant", "complete")]
 async def test_a_message_ends_a_turn_that_the_store_has_as_running_and_nobody_runs(
     chat: Chat, store: Redis
 ) -> None:
-    async with left_in_the_store(chat, store):
-        await told_now(chat)
+    async with orphaned_turn(chat, store):
+        await next_turn_runs(chat)
         assert await ends_of(chat) == ANSWERED
 
 
 async def test_so_does_one_that_comes_to_another_replica(chat: Chat, other: Chat, store: Redis) -> None:
-    async with left_in_the_store(chat, store):
+    async with orphaned_turn(chat, store):
         chat.engine.script("Now.")
         accepted = await other.send("And now?", client_msg_id="elsewhere")
         await eventually(lambda: chat.engine.requests[-1].request_id == accepted.turn_id)
         chat.engine.step(20)
         await other.reader.next(Done)
-        await chat.quiet()
+        await chat.wait_idle()
         assert await ends_of(other) == ANSWERED
 
 
 async def test_so_does_the_same_message_once_more_which_is_told_of_its_end(chat: Chat, store: Redis) -> None:
-    async with left_in_the_store(chat, store) as turn_id:
+    async with orphaned_turn(chat, store) as turn_id:
         again = Recorder()
         await chat.send("Hello?", reader=again, client_msg_id="msg-1")
         assert (await again.next(Done)).turn_id == turn_id
@@ -115,23 +115,27 @@ async def test_so_does_the_same_message_once_more_which_is_told_of_its_end(chat:
 
 
 async def test_so_does_a_cancel(chat: Chat, store: Redis) -> None:
-    async with left_in_the_store(chat, store) as turn_id:
+    async with orphaned_turn(chat, store) as turn_id:
         assert chat.cancel().already
-        await chat.sessions.cancel_elsewhere(chat.owner, Cancel(turn_id=turn_id, conversation_id=ROOM))
+        await chat.sessions.cancel_elsewhere(
+            chat.owner, Cancel(turn_id=turn_id, conversation_id=CONVERSATION_ID)
+        )
         assert await ends_of(chat) == LEFT
 
 
 async def test_so_does_a_cancel_at_another_replica(chat: Chat, other: Chat, store: Redis) -> None:
-    async with left_in_the_store(chat, store) as turn_id:
-        await other.sessions.cancel_elsewhere(other.owner, Cancel(turn_id=turn_id, conversation_id=ROOM))
+    async with orphaned_turn(chat, store) as turn_id:
+        await other.sessions.cancel_elsewhere(
+            other.owner, Cancel(turn_id=turn_id, conversation_id=CONVERSATION_ID)
+        )
         assert await ends_of(chat) == LEFT
 
 
 async def test_so_does_a_message_once_its_replica_is_dead(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with left_in_the_store(chat, store):
+    async with orphaned_turn(chat, store):
         monkeypatch.setattr(chat.sessions.parts.peers.rpc, "_open", lambda *message: None)
         await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-        await told_now(other)
+        await next_turn_runs(other)
         assert await ends_of(other) == ANSWERED

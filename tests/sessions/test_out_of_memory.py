@@ -10,17 +10,17 @@ from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
 from sessions.records import Owner
-from sessions.replicas.reaping import Reaper
+from sessions.replicas.reaper import Reaper
 from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import ownership
-from sessions.store.history.compacting import Compaction
+from sessions.store.history.compaction import Compaction
 from sessions.store.ownership import RunningTurn
 from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
-from tests.refusing_store import without_memory
-from tests.sessions.chat import Chat
+from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder, continuous
+from tests.store_faults import without_memory
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
         assert [status.state for status in reader.of(Status)] == ["unsaved"]
         page = await chat.history()
         assert page.messages[-1].content == chat.engine._reply
-    await chat.quiet()
+    await chat.wait_idle()
     assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
 
 
@@ -88,7 +88,7 @@ async def test_a_replica_starts_and_conversations_are_deleted_and_compacted(
 ) -> None:
     await chat.exchange("Hello?", "Hello.")
     await chat.exchange("Hello?", "Hello.", conversation_id="other")
-    await chat.quiet()
+    await chat.wait_idle()
     compaction = Compaction(store, ttl_s=60, window_s=0)
     for name in await store.keys("ms:compaction:*"):
         for conversation in await store.zrange(name, 0, -1):
@@ -107,14 +107,16 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
     parts = chat.sessions.parts
     async with without_memory(store):
         orphan = next(iter(parts.base.storage.ownership._own.values()))
-        reaper = Reaper(parts.base.storage, runs=lambda _: False, tell=lambda *_: None, go_on=no_wait)
+        reaper = Reaper(
+            parts.base.storage, runs=lambda _: False, publish=lambda *_: None, continue_turn=no_wait
+        )
         assert await reaper.reap() == 1
         record = await parts.base.storage.history.turn(chat.keys, orphan.turn_id)
         assert record is not None
         assert record.done is not None
         assert record.done.reason is Reason.INTERRUPTED
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
 
 
 async def no_wait(_: RunningTurn) -> bool:

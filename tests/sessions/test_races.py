@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.replicas import watching
+from sessions.replicas import subscriptions
 from sessions.store.redis.client import LEAVE, Script, run_script
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -24,7 +24,7 @@ async def test_an_exchange_taken_back_before_its_end_came_here_is_told_in_order(
     await other.history()
     monkeypatch.setattr(other.sessions.parts.peers.relay, "_take", lambda message: None)
     done = await chat.exchange("And now?", "Now.")
-    await other.sessions.take_back(other.owner, ROOM, done.turn_id)
+    await other.sessions.take_back(other.owner, CONVERSATION_ID, done.turn_id)
     assert [type(event) for event in other.reader.events][-2:] == [Done, Removed]
     assert continuous(other.reader.events)
 
@@ -35,7 +35,7 @@ async def test_an_exchange_taken_back_on_two_replicas_leaves_once(
     done = await chat.exchange("Hello?", "Hello.")
     await other.history()
     await asyncio.gather(
-        *(one.sessions.take_back(one.owner, ROOM, done.turn_id) for one in (chat, other)),
+        *(one.sessions.take_back(one.owner, CONVERSATION_ID, done.turn_id) for one in (chat, other)),
     )
     await asyncio.gather(*(one.next(Removed) for one in (reader, other.reader)))
     await asyncio.gather(*(one.told() for one in (chat, other)))
@@ -65,14 +65,14 @@ async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_l
         answer = await run_script(client, script, keys, args)
         if script is LEAVE and not other.reader.events:
             other.reader.publish((await other.shown(other.reader)).page)
-            await eventually(lambda: chat.room.others.watched)
+            await eventually(lambda: chat.live_conversation.others.watched)
         return answer
 
-    monkeypatch.setattr(watching, "run_script", slowly)
+    monkeypatch.setattr(subscriptions, "run_script", slowly)
     chat.leave()
-    await eventually(lambda: not chat.room.others.watching)
-    assert chat.room.others.watched
-    assert not chat.room.turns[0].turn.is_over
+    await eventually(lambda: not chat.live_conversation.others.watching)
+    assert chat.live_conversation.others.watched
+    assert not chat.live_conversation.turns[0].turn.is_over
     chat.engine.step(20)
     assert (await other.reader.next(Done)).reason is Reason.STOP
 
@@ -85,7 +85,7 @@ async def test_a_conversation_that_two_delete_at_once_is_told_as_deleted_to_both
     second = Recorder()
     await asyncio.gather(
         *(
-            chat.sessions.delete(chat.owner, ROOM, ref=ref, subscriber=by)
+            chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=ref, subscriber=by)
             for by, ref in ((reader, "a"), (second, "b"))
         )
     )
@@ -110,7 +110,7 @@ async def test_a_duplicate_is_told_the_epoch_though_facts_are_being_read_again(
     chat: Chat, reader: Recorder
 ) -> None:
     accepted = await chat.running("Hello?", "This", client_msg_id="one")
-    chat.room.forget()
+    chat.live_conversation.forget()
     again = await chat.send("Hello?", client_msg_id="one")
     assert (again.duplicate, again.epoch) == (True, accepted.epoch)
     chat.cancel()
@@ -125,7 +125,7 @@ async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is
     late: list[bytes] = []
     take = other.sessions.parts.peers.relay._take
     monkeypatch.setattr(other.sessions.parts.peers.relay, "_take", late.append)
-    await chat.sessions.delete(chat.owner, ROOM, ref="gone", subscriber=chat.reader)
+    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=chat.reader)
     await other.running("Anew?", "This", client_msg_id="two")
     for message in late:
         take(message)
@@ -142,14 +142,14 @@ async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_e
     await chat.exchange("Hello?", "Hello.")
     runner_of = chat.sessions.parts.peers.forwarder.runner_of
 
-    async def too_early(room: Conversation) -> str | None:
-        runner = await runner_of(room)
+    async def too_early(live_conversation: Conversation) -> str | None:
+        runner = await runner_of(live_conversation)
         if not other.engine.requests:
             await other.running("And now?", "This", client_msg_id="two")
         return runner
 
     monkeypatch.setattr(chat.sessions.parts.peers.forwarder, "runner_of", too_early)
-    await chat.sessions.delete(chat.owner, ROOM, ref="gone", subscriber=reader)
+    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=reader)
     await other.reader.next(Deleted)
     assert [type(event) for event in other.reader.events[-2:]] == [Done, Deleted]
     assert [event.ref for event in reader.of(Deleted)] == ["gone"]
@@ -172,10 +172,10 @@ async def test_a_message_that_comes_while_the_next_turn_is_being_begun_waits_beh
     chat.engine.step(20)
     await reader.next(Done)
     chat.begin_send("Three?", on_busy="enqueue")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     came.set()
     assert (await reader.next(Accepted, count=3)).queue_position == 1
     assert len(reader.of(Done)) == 1
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
     assert continuous(reader.events)

@@ -9,11 +9,11 @@ from redis.asyncio import Redis
 
 from sessions import replica
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.paging import HistoryPage
+from sessions.conversation.history_page import HistoryPage
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
 from sessions.records import digest
-from sessions.turn.positions import Onward
-from tests.sessions.chat import ROOM, Chat, eventually
+from sessions.turn.placement import Continue
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -36,7 +36,7 @@ def plain(events: list[Event]) -> list[Event]:
     return [event for event in events if isinstance(event, Delta | Done | Removed)]
 
 
-def stands_at(reader: Recorder, seq: int) -> bool:
+def has_seen(reader: Recorder, seq: int) -> bool:
     """Whether the last that it was told of the conversation is this seq."""
     told = [event.seq for event in reader.events if isinstance(event, Accepted | Delta | Done | Snapshot)]
     return told[-1] == seq
@@ -46,21 +46,21 @@ async def watchers(chat: Chat, store: Redis) -> int:
     return len((await store.hget(chat.keys.conversation, "watchers") or b"").split())
 
 
-async def seen_elsewhere(room: Conversation) -> None:
+async def until_watched_remotely(live_conversation: Conversation) -> None:
     """Until the owner knows that the other replica watches."""
-    await eventually(lambda: room.others.watched)
+    await eventually(lambda: live_conversation.others.watched)
 
 
 async def test_every_event_reaches_the_other_replicas_connections(
     chat: Chat, followed: Chat, reader: Recorder
 ) -> None:
-    asked = len(reader.events)
+    requested = len(reader.events)
     accepted = await chat.running("Hello?", "This")
     chat.engine.step(20)
     done = await followed.reader.next(Done)
     await reader.next(Done, count=2)
     assert followed.reader.of(Accepted)[0].content == "Hello?"
-    assert plain(followed.reader.events) == plain(reader.events[asked:])
+    assert plain(followed.reader.events) == plain(reader.events[requested:])
     assert digest(followed.reader.text(accepted.turn_id)) == done.text_sha256
     assert continuous(followed.reader.events)
 
@@ -92,7 +92,7 @@ async def test_a_reader_comes_back_on_the_other_replica(chat: Chat, other: Chat,
     await other.resume(other.reader, seen)
     resumed = other.reader.of(Resumed)[0]
     assert (resumed.replayed, resumed.live) == (1, accepted.turn_id)
-    await seen_elsewhere(chat.room)
+    await until_watched_remotely(chat.live_conversation)
     chat.engine.step(20)
     done = await other.reader.next(Done)
     text = reader.of(Delta)[0].text + other.reader.text(accepted.turn_id)
@@ -130,9 +130,9 @@ async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attach
     chat: Chat, followed: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This")
-    await seen_elsewhere(chat.room)
+    await until_watched_remotely(chat.live_conversation)
     chat.leave()
-    await eventually(lambda: not chat.room.others.watching)
+    await eventually(lambda: not chat.live_conversation.others.watching)
     assert await watchers(chat, store) == 1
     chat.engine.step(20)
     assert (await followed.reader.next(Done)).reason is Reason.STOP
@@ -140,10 +140,10 @@ async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attach
 
 async def test_it_is_cancelled_when_that_one_leaves_too(chat: Chat, followed: Chat, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    await seen_elsewhere(chat.room)
+    await until_watched_remotely(chat.live_conversation)
     chat.leave()
     followed.leave()
-    await chat.quiet()
+    await chat.wait_idle()
     page = await chat.history(Recorder())
     assert (page.messages[-1].content, page.messages[-1].status) == ("This", "cancelled")
 
@@ -151,23 +151,23 @@ async def test_it_is_cancelled_when_that_one_leaves_too(chat: Chat, followed: Ch
 async def test_it_is_cancelled_when_that_ones_replica_dies(chat: Chat, followed: Chat, store: Redis) -> None:
     """Nobody takes a dead replica off the list but those who find its lease gone."""
     await chat.running("Hello?", "This")
-    await seen_elsewhere(chat.room)
+    await until_watched_remotely(chat.live_conversation)
     chat.leave()
     await store.delete(f"ms:replica:{followed.sessions.parts.base.storage.ownership.replica}")
-    await chat.quiet()
+    await chat.wait_idle()
     assert await watchers(chat, store) == 0
 
 
 async def test_grace_begins_when_the_other_replicas_connection_leaves(chat: Chat, followed: Chat) -> None:
     await chat.running("Hello?", "This", grace_s=60)
-    await seen_elsewhere(chat.room)
+    await until_watched_remotely(chat.live_conversation)
     chat.leave()
-    assert chat.room.turns[0].grace is None
+    assert chat.live_conversation.turns[0].grace is None
     followed.leave()
-    await eventually(lambda: chat.room.turns[0].grace is not None)
+    await eventually(lambda: chat.live_conversation.turns[0].grace is not None)
     returned = Recorder()
     await followed.history(returned)
-    await eventually(lambda: chat.room.turns[0].grace is None)
+    await eventually(lambda: chat.live_conversation.turns[0].grace is None)
     followed.leave(returned)
     chat.cancel()
 
@@ -202,7 +202,7 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
     await followed.reader.next(Delta)
     await store.hset(chat.keys.conversation, "watchers", "nobody")
     chat.engine.step(20)
-    await chat.quiet()
+    await chat.wait_idle()
     await store.hset(chat.keys.conversation, "watchers", replica)
     assert followed.reader.of(Done) == []
     await store.client_kill_filter(_type="pubsub")
@@ -241,7 +241,7 @@ async def test_a_store_that_lost_events_begins_another_epoch(
     for one in (reader, followed.reader):
         gap = await one.next(Gap)
         assert gap.epoch != reader.of(Accepted)[0].epoch
-        await one.until(partial(stands_at, one, reader.of(Done)[-1].seq))
+        await one.until(partial(has_seen, one, reader.of(Done)[-1].seq))
     assert [content for _, content in await chat.told()] == ["Hi!", "Hi.", "And now?", "Now."]
 
 
@@ -262,7 +262,7 @@ async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
     """Whoever sends is attached, whatever the answer is."""
     done = await chat.exchange("Hi!", "Hi.", client_msg_id="one")
     await other.send("Hi!", client_msg_id="one")
-    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     assert (await other.reader.next(Removed)).turn_id == done.turn_id
     await chat.exchange("And now?", "Now.")
     assert (await other.reader.next(Accepted, count=2)).content == "And now?"
@@ -274,7 +274,7 @@ async def cut(chat: Chat) -> Done:
     accepted = await chat.running("Count!", "One two")
     chat.cancel(accepted.turn_id)
     done = await chat.reader.next(Done, count=len(chat.reader.of(Done)) + 1)
-    await chat.quiet()
+    await chat.wait_idle()
     return done
 
 
@@ -283,7 +283,7 @@ async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(
 ) -> None:
     first = await cut(chat)
     other.engine.script(" three four")
-    going = await other.running("", " three", place=Onward(first.message_id), client_msg_id="more")
+    going = await other.running("", " three", place=Continue(first.message_id), client_msg_id="more")
     late = Recorder()
     page = await chat.history(late)
     assert (page.messages[1].content, page.messages[1].status) == ("One two three", "running")
@@ -292,7 +292,7 @@ async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(
     await chat.resume(gapped, 1, epoch="another")
     assert gapped.of(Snapshot)[0].text == "One two three"
     again = Recorder()
-    await chat.send("", place=Onward(first.message_id), client_msg_id="more", reader=again)
+    await chat.send("", place=Continue(first.message_id), client_msg_id="more", reader=again)
     assert [(delta.off, delta.text) for delta in again.of(Delta)] == [(7, " three")]
     other.engine.step(3)
     done = await reader.next(Done, count=2)
@@ -307,11 +307,11 @@ async def test_what_the_other_replica_added_is_taken_back_here(
 ) -> None:
     first = await cut(chat)
     chat.engine.script(" three four")
-    going = await chat.running("", " three four", place=Onward(first.message_id))
+    going = await chat.running("", " three four", place=Continue(first.message_id))
     done = await chat.finish(going.turn_id)
     await followed.reader.until(lambda: followed.reader.of(Done)[-1:] == [done])
-    await chat.quiet()
-    await followed.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    await chat.wait_idle()
+    await followed.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     for each in (reader, followed.reader):
         page = await each.next(HistoryPage)
         assert (await each.next(Removed)).turn_id == done.turn_id
@@ -325,13 +325,13 @@ async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
     first = await cut(chat)
     before = (await chat.history()).messages
     chat.engine.script(" three four")
-    going = await chat.running("", shown, place=Onward(first.message_id), client_msg_id="more")
+    going = await chat.running("", shown, place=Continue(first.message_id), client_msg_id="more")
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     assert await other.sessions.parts.peers.reaper.reap() == 1
     assert (other.sessions.statistics().reaped, chat.sessions.statistics().reaped) == (1, 0)
     chat.engine.step()
     done = await reader.next(Done, count=2)
-    await chat.quiet()
+    await chat.wait_idle()
     text = f"One two{shown}"
     assert (done.turn_id, done.reason) == (going.turn_id, Reason.INTERRUPTED)
     assert (done.chars, done.text_sha256) == (len(text), digest(text))
@@ -339,10 +339,10 @@ async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
     assert after[1].content == text
     if not shown:
         assert after == before
-    repeated = await other.send("", place=Onward(first.message_id), client_msg_id="more")
+    repeated = await other.send("", place=Continue(first.message_id), client_msg_id="more")
     assert (repeated.duplicate, repeated.turn_id) == (True, going.turn_id)
     other.engine.script(" three four"[len(shown) :])
-    again = await other.send("", place=Onward(first.message_id), client_msg_id="and more")
+    again = await other.send("", place=Continue(first.message_id), client_msg_id="and more")
     await eventually(lambda: len(other.engine.requests) == 1)
     await other.finish(again.turn_id)
     assert (await other.told())[1] == ("assistant", "One two three four")

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from connections.limits.limiters import LARGE_BODIES
 from sessions.errors import Draining, Overloaded
-from sessions.running.admission import AGAIN_MS, COMING, MOST_PLACES, PLACE_CHARS, Admission, Admitted
-from sessions.shares import ADDRESS, Shares, Subject
+from sessions.fair_share import ADDRESS, FairShare, Subject
+from sessions.running.admission import AGAIN_MS, MAX_ACCEPTING, MAX_SLOTS, SLOT_CHARS, Admission, Admitted
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
 
 
-def filled(shares: Shares, *subjects: Subject) -> list[int]:
+def filled(shares: FairShare, *subjects: Subject) -> list[int]:
     """How many each takes, where all take one in turn for as long as any may."""
     counts = [0] * len(subjects)
     while any(shares.has_room_for(one) for one in subjects):
@@ -29,7 +29,7 @@ def filled(shares: Shares, *subjects: Subject) -> list[int]:
 
 
 def test_one_owner_comes_to_a_quarter() -> None:
-    shares = Shares(1000)
+    shares = FairShare(1000)
     assert filled(shares, ANN) == [250]
     assert shares.has_room_for(BOB)
 
@@ -37,21 +37,21 @@ def test_one_owner_comes_to_a_quarter() -> None:
 @pytest.mark.parametrize(("group", "most"), [("key", 750), (f"{ADDRESS}192.0.2.1", 333)])
 def test_many_names_of_one_key_or_address_have_its_share(group: str, most: int) -> None:
     """Whoever comes by an address alone has as many names as it likes."""
-    shares = Shares(1000)
+    shares = FairShare(1000)
     assert sum(filled(shares, *(Subject(f"name{number}", group) for number in range(1000)))) == most
     assert shares.has_room_for(BOB)
 
 
 def test_twenty_addresses_of_many_names_leave_others_room_for_more_than_one() -> None:
     """They hold what they have for long: whoever comes has a dozen places all the same, and so have three more."""
-    shares = Shares(1024)
+    shares = FairShare(1024)
     filled(shares, *(Subject(f"name{number}", f"{ADDRESS}{number % 20}") for number in range(4000)))
     others = [Subject(f"other{number}", f"{ADDRESS}other{number}") for number in range(4)]
     assert min(filled(shares, *others)) >= 12
 
 
 def test_the_fuller_it_is_the_smaller_are_the_shares() -> None:
-    shares = Shares(1000)
+    shares = FairShare(1000)
     counts = filled(shares, *(Subject(f"name{number}", f"group{number}") for number in range(20)))
     assert max(counts) - min(counts) <= 1
     assert 40 <= min(counts) <= 50
@@ -59,7 +59,7 @@ def test_the_fuller_it_is_the_smaller_are_the_shares() -> None:
 
 
 def test_the_last_place_is_for_who_has_none() -> None:
-    shares = Shares(2)
+    shares = FairShare(2)
     shares.take(ANN)
     assert not shares.has_room_for(ANN)
     assert shares.has_room_for(BOB)
@@ -67,7 +67,7 @@ def test_the_last_place_is_for_who_has_none() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "g"]), st.booleans()), max_size=60))
 def test_what_is_given_back_is_as_if_never_taken(steps: list[tuple[str, str, bool]]) -> None:
-    shares, held = Shares(12), list[Subject]()
+    shares, held = FairShare(12), list[Subject]()
     for owner, group, takes in steps:
         subject = Subject(owner, group)
         if takes and shares.has_room_for(subject):
@@ -81,7 +81,7 @@ def test_what_is_given_back_is_as_if_never_taken(steps: list[tuple[str, str, boo
     assert (len(shares), shares._owners, shares._groups) == (0, {}, {})
 
 
-def crowd(admission: Admission, subject: Subject, *, waits: bool = False) -> list[Admitted]:
+def admit_all(admission: Admission, subject: Subject, *, waits: bool = False) -> list[Admitted]:
     """As many turns of one as are let in, each on its way no longer."""
     turns: list[Admitted] = []
     while True:
@@ -89,12 +89,12 @@ def crowd(admission: Admission, subject: Subject, *, waits: bool = False) -> lis
             turns.append(admission.enter(subject, waits=waits))
         except Overloaded:
             return turns
-        turns[-1].arrived()
+        turns[-1].end_acceptance()
 
 
 def test_one_client_does_not_take_all_turns() -> None:
     admission = Admission(at_most=1024)
-    assert len(crowd(admission, ANN)) == 256
+    assert len(admit_all(admission, ANN)) == 256
     with pytest.raises(Overloaded) as refused:
         admission.enter(ANN)
     assert refused.value.retry_after_ms == AGAIN_MS
@@ -103,7 +103,7 @@ def test_one_client_does_not_take_all_turns() -> None:
 
 def test_turns_that_wait_take_no_place_of_those_that_run() -> None:
     admission = Admission(at_most=1024)
-    waiting = crowd(admission, ANN, waits=True)
+    waiting = admit_all(admission, ANN, waits=True)
     assert (len(waiting), admission.waiting, len(admission)) == (256, 256, 256)
     admission.enter(ANN)
     waiting[0].begin()
@@ -117,35 +117,35 @@ def test_turns_that_wait_take_no_place_of_those_that_run() -> None:
 def test_only_so_many_messages_are_on_their_way_in() -> None:
     """Beyond, all would be slower than their senders wait, and none would be taken in."""
     admission = Admission(at_most=100_000)
-    turns = [admission.enter(Subject(f"name{number}")) for number in range(COMING)]
+    turns = [admission.enter(Subject(f"name{number}")) for number in range(MAX_ACCEPTING)]
     with pytest.raises(Overloaded):
         admission.enter(BOB)
-    turns[0].arrived()
+    turns[0].end_acceptance()
     admission.enter(BOB)
 
 
 def test_long_messages_are_fewer_on_their_way_in() -> None:
     """Each is there some times until it is accepted: a client's long ones come to no more memory than its short ones."""
-    admission, chars = Admission(at_most=2 * COMING), 8 * PLACE_CHARS
+    admission, chars = Admission(at_most=2 * MAX_ACCEPTING), 8 * SLOT_CHARS
     alone = Subject("alone")
-    turns = [admission.enter(alone, chars=chars) for _ in range(COMING // 4 // 9)]
+    turns = [admission.enter(alone, chars=chars) for _ in range(MAX_ACCEPTING // 4 // 9)]
     with pytest.raises(Overloaded):
         admission.enter(alone, chars=chars)
     admission.enter(Subject("another"), chars=chars).leave()
     for turn in turns:
-        turn.arrived()
+        turn.end_acceptance()
     assert admission.enter(alone, chars=chars)
 
 
 @given(st.randoms(use_true_random=False))
 def test_while_long_messages_of_many_come_and_go_there_are_places_for_short_ones(chance: Random) -> None:
     """Each takes several places: one more that is let in must not take the last."""
-    admission, turns = Admission(at_most=2 * COMING), list[Admitted]()
+    admission, turns = Admission(at_most=2 * MAX_ACCEPTING), list[Admitted]()
     for _ in range(300):
         address, name = chance.randrange(20), chance.randrange(4)
         with suppress(Overloaded):
             sender = Subject(f"{address}-{name}", f"{ADDRESS}{address}")
-            turns.append(admission.enter(sender, chars=8 * PLACE_CHARS))
+            turns.append(admission.enter(sender, chars=8 * SLOT_CHARS))
         if len(turns) > 24 and chance.random() < 0.5:
             turns.pop(chance.randrange(len(turns))).leave()
         admission.enter(BOB).leave()
@@ -153,10 +153,10 @@ def test_while_long_messages_of_many_come_and_go_there_are_places_for_short_ones
 
 def test_a_message_of_megabytes_leaves_places_for_others() -> None:
     """So do as many as there are long bodies at once."""
-    admission = Admission(at_most=2 * COMING)
+    admission = Admission(at_most=2 * MAX_ACCEPTING)
     for number in range(LARGE_BODIES):
-        admission.enter(Subject(f"long-{number}"), chars=COMING * PLACE_CHARS)
-    assert LARGE_BODIES * MOST_PLACES < COMING
+        admission.enter(Subject(f"long-{number}"), chars=MAX_ACCEPTING * SLOT_CHARS)
+    assert LARGE_BODIES * MAX_SLOTS < MAX_ACCEPTING
     admission.enter(BOB)
 
 

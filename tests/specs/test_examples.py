@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from connections.wire import codec, frames, params, tools
-from sessions.tools.tool_box import ToolBox
+from connections.protocol import codec, frames, params, tools
+from sessions.tools.tool_registry import ToolRegistry
 from specs import examples, schemas
-from specs.examples import ASKED, KEPT, TOLD
+from specs.examples import EVENT_EXAMPLES, KEPT, REQUEST_EXAMPLES
 
 VALIDATOR = Draft202012Validator(schemas.document())
 
@@ -38,15 +38,15 @@ def test_the_codec_takes_what_a_client_says_and_ignores_nothing(frame: type[msgs
     assert VALIDATOR.is_valid(example)
     if isinstance(taken, frames.TurnFrame):
         params.generation(taken.params, max_new_tokens=4096)
-        assert len(tools.offered_tools(taken, ToolBox())) == len(taken.tools)
+        assert len(tools.offered_tools(taken, ToolRegistry())) == len(taken.tools)
 
 
 @pytest.mark.parametrize("frame", schemas.server_frames(), ids=schemas.name_of)
 def test_the_codec_writes_what_the_server_says_letter_for_letter(frame: type[msgspec.Struct]) -> None:
     example = examples.example_of(frame)
-    told = msgspec.json.decode(json.dumps(example), type=frame)
-    assert list(json.loads(codec.encode(told))) == list(example)
-    assert json.loads(codec.encode(told)) == example
+    reported = msgspec.json.decode(json.dumps(example), type=frame)
+    assert list(json.loads(codec.encode(reported))) == list(example)
+    assert json.loads(codec.encode(reported)) == example
     assert VALIDATOR.is_valid(example)
 
 
@@ -54,24 +54,30 @@ def test_every_frame_has_one_example_and_nothing_else() -> None:
     def tags(kinds: schemas.Types) -> set[str]:
         return {str(kind.__struct_config__.tag) for kind in kinds}
 
-    assert (ASKED.keys(), TOLD.keys()) == (tags(schemas.client_frames()), tags(schemas.server_frames()))
+    assert (REQUEST_EXAMPLES.keys(), EVENT_EXAMPLES.keys()) == (
+        tags(schemas.client_frames()),
+        tags(schemas.server_frames()),
+    )
 
 
 def test_they_are_one_conversation() -> None:
-    done, told = TOLD["done"], [example for example in TOLD.values() if "seq" in example]
-    reply = TOLD["history"]["messages"][1]
-    assert ASKED["cancel"]["seen_off"] == done["chars"] == len(KEPT)
-    assert KEPT.startswith(TOLD["delta"]["text"])
+    done, reported = (
+        EVENT_EXAMPLES["done"],
+        [example for example in EVENT_EXAMPLES.values() if "seq" in example],
+    )
+    reply = EVENT_EXAMPLES["history"]["messages"][1]
+    assert REQUEST_EXAMPLES["cancel"]["seen_off"] == done["chars"] == len(KEPT)
+    assert KEPT.startswith(EVENT_EXAMPLES["delta"]["text"])
     assert (reply["content"], reply["message_id"]) == (KEPT, done["message_id"])
     assert done["text_sha256"] == sha256(KEPT.encode()).hexdigest()
-    assert done["reasoning_chars"] == len(TOLD["reasoning"]["text"])
-    assert ASKED["continue"]["message_id"] == done["message_id"]
-    call = TOLD["tool_call"]
-    assert ASKED["tool_decision"]["args_sha256"] == call["args_sha256"]
+    assert done["reasoning_chars"] == len(EVENT_EXAMPLES["reasoning"]["text"])
+    assert REQUEST_EXAMPLES["continue"]["message_id"] == done["message_id"]
+    call = EVENT_EXAMPLES["tool_call"]
+    assert REQUEST_EXAMPLES["tool_decision"]["args_sha256"] == call["args_sha256"]
     assert call["args_sha256"] == sha256(call["args"].encode()).hexdigest()
-    assert call["name"] == ASKED["edit"]["tools"][0]["name"]
-    assert TOLD["tool_state"]["content"] == ASKED["tool_result"]["content"]
-    assert all(before["seq"] <= behind["seq"] for before, behind in pairwise(told))
-    hit = TOLD["found"]["hits"][0]
+    assert call["name"] == REQUEST_EXAMPLES["edit"]["tools"][0]["name"]
+    assert EVENT_EXAMPLES["tool_state"]["content"] == REQUEST_EXAMPLES["tool_result"]["content"]
+    assert all(before["seq"] <= behind["seq"] for before, behind in pairwise(reported))
+    hit = EVENT_EXAMPLES["found"]["hits"][0]
     found = hit["snippet"][hit["at"] : hit["at"] + hit["chars"]]
-    assert found == ASKED["search"]["query"]
+    assert found == REQUEST_EXAMPLES["search"]["query"]

@@ -17,19 +17,19 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from connections.audio.routes import Audio, audio_routes
-from connections.http.refusals import Refusals
+from connections.http.refusal_counters import RefusalCounters
 from connections.openai.requests.sampling import OFF
-from connections.wire import frames, params
-from connections.wire.errors import BadParams
+from connections.protocol import frames, params
+from connections.protocol.errors import BadParams
 from engine.scripted.steps import Call, Thought
 from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas
 from speech.recognition.recognizer import pocketsphinx
-from speech.voice.speaker import Espeak
-from tests.app.in_process import Frame, Running, Socket
-from tests.app.raw import answer
-from tests.connections.openai.bodies import LIMITS, asked
+from speech.voice.synthesizer import EspeakSynthesizer
+from tests.app.in_process_service import Frame, InProcessService, Socket
+from tests.app.raw_http import answer
+from tests.connections.openai.request_parsing import LIMITS, parsed
 
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
@@ -98,7 +98,7 @@ def test_the_schemas_are_schemas() -> None:
 
 
 @pytest.mark.parametrize("file", ["openapi.json", "asyncapi.yaml", "schemas/v1.json"])
-async def test_the_service_serves_them(file: str, running: Running) -> None:
+async def test_the_service_serves_them(file: str, running: InProcessService) -> None:
     status, body = await answer(running, f"/{file}")
     assert (status, body) == (200, (specs.SERVED / file.replace("/", "-")).read_text())
 
@@ -106,7 +106,7 @@ async def test_the_service_serves_them(file: str, running: Running) -> None:
 PAGES = {"/", "/s/{share_id}", "/docs", "/docs/{path:path}"}
 
 
-async def test_every_http_route_is_described_and_nothing_else(running: Running) -> None:
+async def test_every_http_route_is_described_and_nothing_else(running: InProcessService) -> None:
     app: Any = running.service._server.config.app
     while not isinstance(app, Starlette):
         app = app._app
@@ -114,8 +114,10 @@ async def test_every_http_route_is_described_and_nothing_else(running: Running) 
     for route in app.routes:
         if isinstance(route, Route) and route.path not in PAGES:
             routes.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods or set())
-    audio = Audio(recognizer=pocketsphinx(), speaker=Espeak(("en-us",)), longest_s=1, most_chars=1, places=1)
-    opened: Any = audio_routes(audio, None, None, Refusals())  # served where the operator says so
+    audio = Audio(
+        recognizer=pocketsphinx(), speaker=EspeakSynthesizer(("en-us",)), longest_s=1, most_chars=1, slots=1
+    )
+    opened: Any = audio_routes(audio, None, None, RefusalCounters())  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}
     described = openapi.document()["paths"]
     assert {path: {*map(str.upper, methods)} for path, methods in described.items()} == {
@@ -187,7 +189,7 @@ LOOSE_AT_OPENAIS_DOORS: dict[str, st.SearchStrategy[Any]] = {
 def test_so_it_is_at_openais_doors(field: tuple[str, Any]) -> None:
     name, value = field
     try:
-        asked(**{name: value})
+        parsed(**{name: value})
     except Refused:
         taken = False
     else:
@@ -226,7 +228,7 @@ def _is_of(schema: dict[str, Any], kind: str) -> bool:
     return is_told and schema.get("properties", {}).get("type") == {"enum": [kind]}
 
 
-async def goes_on(one: Checked) -> None:
+async def continue_truncated_reply(one: Checked) -> None:
     """A reply that was cut is continued."""
     cut = {"client_msg_id": "m5", "conversation_id": "cut"}
     await one.send(type="send", content="Go on!", params={"max_new_tokens": 1}, **cut)
@@ -236,7 +238,7 @@ async def goes_on(one: Checked) -> None:
     await one.until("done")
 
 
-async def calls(one: Checked, running: Running) -> None:
+async def calls(one: Checked, running: InProcessService) -> None:
     """A reply thinks, calls, and is answered."""
     running.engine.script([Thought("Hm. "), Call("look", '{"at": "it"}')])
     tool = {"name": "look", "parameters": {"type": "object"}, "where": "client", "approval": "always"}
@@ -263,7 +265,7 @@ async def interprets(one: Checked) -> None:
     await one.until("done")
 
 
-async def test_frames_are_as_they_are_described(running: Running) -> None:
+async def test_frames_are_as_they_are_described(running: InProcessService) -> None:
     hello = {"client_id": "ann", "features": ["reasoning", "tools", "interpret"]}
     async with running.socket(hello) as first, running.socket(hello) as second:
         of("Frame").validate(first.ready)
@@ -281,7 +283,7 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         again = await one.next("accepted")
         while (await one.next("done"))["turn_id"] != again["turn_id"]:
             pass  # that of the message sent twice
-        await goes_on(one)
+        await continue_truncated_reply(one)
         await calls(one, running)
         await interprets(one)
         running.engine.script("word " * 50_000)
@@ -307,5 +309,5 @@ async def test_frames_are_as_they_are_described(running: Running) -> None:
         await one.next("goaway")
     rare = {"status", "limits", "title"}  # a limit is full; the model writes titles
     rare |= {"audio.reply", "audio.started", "audio.stopped", "speech", "heard", "marks"}  # test_spoken.py
-    told = {str(frame.__struct_config__.tag) for frame in schemas.server_frames()}
-    assert (one.seen | other.seen) - rare == told - rare
+    reported = {str(frame.__struct_config__.tag) for frame in schemas.server_frames()}
+    assert (one.seen | other.seen) - rare == reported - rare

@@ -13,7 +13,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speech.decoding.__main__ import decoded
@@ -133,7 +133,11 @@ async def test_a_client_that_leaves_ends_the_decoder() -> None:
 FILES = [compressed(tone(0.3), suffix) for suffix in KINDS]
 
 
+WEBM = next(file for file in FILES if file.startswith(b"\x1aE\xdf\xa3"))
+
+
 @settings(deadline=None)
+@example(WEBM, b"\0", WEBM.index(b"A_OPUS"))  # a track without a codec
 @given(st.sampled_from(FILES), st.binary(max_size=40), st.integers(0, 3_000))
 def test_a_damaged_file_has_its_sound_or_is_refused(file: bytes, noise: bytes, at: int) -> None:
     damaged = file[:at] + noise + file[at + len(noise) :]
@@ -149,6 +153,6 @@ async def test_sound_is_compressed_while_it_is_made(compression: str) -> None:
     pcm = tone(4, 22_050)
     parts = [encoder.part(pcm[at : at + 8_192]) for at in range(0, len(pcm), 8_192)]
     assert all(any(parts[at : at + 4]) for at in range(len(parts) - 4))
-    file = b"".join(parts) + encoder.part(b"", is_last=True)
+    file = b"".join(parts) + encoder.last_part()
     assert len(file) < len(pcm)
     assert (await recording_in(file, is_raw=False, longest_s=9)).seconds == pytest.approx(4, abs=0.1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speech.contract import Heard, Listening, Partly, Paused, Started, Stopped
+from speech.interfaces import Heard, Listening, Partial, Paused, Started, Stopped
 from speech.listening.stream import MUTED_S, PIECE_MS, SpeechStream, Utterance
 from speech.sound.samples import Samples
 from speech.sound.wav import Coding
-from tests.speech.voiced import RATE, silence, voiced
+from tests.speech.voice_samples import RATE, silence, voiced
 
 
 class Clock:
@@ -35,25 +35,25 @@ def listening(*, detects: bool = True) -> Listening:
     return Listening(coding=Coding.PCM16, rate=RATE, detects=detects)
 
 
-def told(stream: SpeechStream) -> list[Heard]:
-    heard: list[Heard] = []
+def recognized(stream: SpeechStream) -> list[Heard]:
+    received: list[Heard] = []
     while stream.has_work:
         if (event := stream.step()) is not None:
-            heard.append(event)
-    return heard
+            received.append(event)
+    return received
 
 
 def test_who_sends_no_more_sound_in_the_middle_of_a_word_has_stopped() -> None:
     clock = Clock()
     stream = SpeechStream(listening(), Words(), clock=clock)
     stream.feed(silence(300) + voiced(900))
-    assert isinstance(told(stream)[0], Started)
+    assert isinstance(recognized(stream)[0], Started)
     clock.now = 0.5 + MUTED_S
     stream.expire()
-    assert told(stream) == []  # a network may hold sound up for so long
+    assert recognized(stream) == []  # a network may hold sound up for so long
     clock.now += 0.01
     stream.expire()
-    (stopped,) = told(stream)
+    (stopped,) = recognized(stream)
     assert isinstance(stopped, Stopped)
     assert (stopped.at_ms, stopped.is_committed) == (1200, False)
     stream.expire()
@@ -66,7 +66,7 @@ def test_a_long_utterance_is_understood_in_pieces_that_lose_nothing() -> None:
     noise = np.random.default_rng(0).normal(0, 3000, RATE * 30).astype("<i2")
     stream.feed(noise.tobytes())
     stream.commit()
-    (stopped,) = told(stream)
+    (stopped,) = recognized(stream)
     assert isinstance(stopped, Stopped)
     assert len(words.asked) >= 30_000 // PIECE_MS
     assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
@@ -79,21 +79,23 @@ def test_words_of_a_piece_without_a_voice_do_not_count() -> None:
     noise = np.random.default_rng(0).normal(0, 3000, RATE * 30).astype("<i2")
     stream.feed(noise.tobytes())
     stream.commit()
-    assert {one.text for one in told(stream) if isinstance(one, Partly | Stopped)} == {""}
+    assert {one.text for one in recognized(stream) if isinstance(one, Partial | Stopped)} == {""}
 
 
 def test_words_of_pieces_stay_where_speech_goes_on() -> None:
     words = Words()
     stream = SpeechStream(listening(), words)
-    heard: list[Heard] = []
+    received: list[Heard] = []
     for _ in range(40):
         stream.feed(voiced(300))
-        heard += told(stream)
+        received += recognized(stream)
     stream.feed(silence(900))
-    heard += told(stream)
-    last = heard[-1]
+    received += recognized(stream)
+    last = received[-1]
     assert isinstance(last, Stopped)
-    first = next(text for one in heard if isinstance(one, Partly) and " " in (text := one.text)).split()[0]
+    first = next(text for one in received if isinstance(one, Partial) and " " in (text := one.text)).split()[
+        0
+    ]
     assert last.text.split()[0] == first
     assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
 
@@ -106,7 +108,7 @@ def test_sound_counts_as_waiting_until_it_is_understood() -> None:
         stream.feed(voiced(100))
     before = stream.taken()
     assert before < len(voiced(500))
-    told(stream)
+    recognized(stream)
     assert before + stream.taken() == len(voiced(100)) * 30
 
 
@@ -119,7 +121,7 @@ def test_what_was_committed_outlasts_that_all_is_forgotten() -> None:
     stream.clear()
     stream.feed(voiced(300))
     stream.commit()
-    assert [one.text for one in told(stream) if isinstance(one, Stopped)] == ["600", "300"]
+    assert [one.text for one in recognized(stream) if isinstance(one, Stopped)] == ["600", "300"]
     assert stream.taken() == len(voiced(1800))
 
 
@@ -128,9 +130,9 @@ def test_what_was_heard_and_not_committed_is_forgotten() -> None:
     stream.feed(silence(300) + voiced(900) + silence(600))
     assert stream.has_work
     stream.clear()
-    assert told(stream) == []
+    assert recognized(stream) == []
     stream.commit()
-    assert told(stream) == [Stopped(1800, 1800, "", is_committed=True)]
+    assert recognized(stream) == [Stopped(1800, 1800, "", is_committed=True)]
 
 
 @pytest.mark.parametrize(("is_whole", "silence_ms"), [(True, 120), (None, 300), (False, 750)])
@@ -143,14 +145,14 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
     )
     stream = SpeechStream(asked, Words(is_whole=is_whole))
     stream.feed(silence(300) + voiced(900))
-    heard = told(stream)
+    received = recognized(stream)
     quiet_ms = 0
-    while not isinstance(heard[-1], Stopped):
+    while not isinstance(received[-1], Stopped):
         stream.feed(silence(30))
         quiet_ms += 30
-        heard += told(stream)
+        received += recognized(stream)
     pauses = 2 if is_whole is False else 1  # an incomplete sentence is understood once more
-    assert [one.is_whole for one in heard if isinstance(one, Paused)] == [is_whole is not False] * pauses
+    assert [one.is_whole for one in received if isinstance(one, Paused)] == [is_whole is not False] * pauses
     assert silence_ms <= quiet_ms <= silence_ms + 150  # the detector notices silence late
 
 
@@ -167,16 +169,16 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
 
     stream = SpeechStream(asked, understand)
     stream.feed(silence(300) + voiced(900))
-    heard = told(stream)
+    received = recognized(stream)
     for _ in range(15):
         stream.feed(silence(30))
-        heard += told(stream)
-    assert [(one.text, one.is_whole) for one in heard if isinstance(one, Paused)] == [
+        received += recognized(stream)
+    assert [(one.text, one.is_whole) for one in received if isinstance(one, Paused)] == [
         ("count to 50", False),
         ("count to 56", True),
     ]
-    assert isinstance(heard[-1], Stopped)
-    assert heard[-1].text == "count to 56"
+    assert isinstance(received[-1], Stopped)
+    assert received[-1].text == "count to 56"
 
 
 def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() -> None:
@@ -191,7 +193,7 @@ def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() 
 
     stream = SpeechStream(asked, understand)
     stream.feed(silence(300) + voiced(900) + silence(600) + voiced(600) + silence(900))
-    stopped = [one for one in told(stream) if isinstance(one, Stopped)]
+    stopped = [one for one in recognized(stream) if isinstance(one, Stopped)]
     assert [one.text for one in stopped] == ["what is 5 plus 6"]
 
 
@@ -206,10 +208,10 @@ def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_underst
     late = SpeechStream(asked, Words(is_whole=is_whole))
     late.feed(sound)
     prompt = SpeechStream(asked, Words(is_whole=is_whole))
-    heard: list[Heard] = []
+    received: list[Heard] = []
     for start in range(0, len(sound), 960):
         prompt.feed(sound[start : start + 960])
-        heard += told(prompt)
+        received += recognized(prompt)
 
     def ends(events: list[Heard]) -> list[tuple[int, int]]:
         return [(one.started_ms, one.at_ms) for one in events if isinstance(one, Stopped)]
@@ -217,10 +219,10 @@ def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_underst
     def starts(events: list[Heard]) -> list[int]:
         return [one.at_ms for one in events if isinstance(one, Started)]
 
-    events = told(late)
+    events = recognized(late)
     assert len(starts(events)) == 2
     for mine, promptly in zip(
-        (*starts(events), *sum(ends(events), ())), (*starts(heard), *sum(ends(heard), ())), strict=True
+        (*starts(events), *sum(ends(events), ())), (*starts(received), *sum(ends(received), ())), strict=True
     ):
         assert abs(mine - promptly) <= 60
     texts = [int(one.text) for one in events if isinstance(one, Stopped)]
@@ -240,23 +242,23 @@ def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
 
     stream = SpeechStream(asked, understand)
     stream.feed(silence(300) + voiced(300))
-    told(stream)
+    recognized(stream)
     heard_once.clear()
-    heard: list[Heard] = []
+    received: list[Heard] = []
     for _ in range(60):
         stream.feed(silence(30))
-        heard += told(stream)
-    assert [one.text for one in heard if isinstance(one, Paused | Stopped)] == ["count to"] * 3
+        received += recognized(stream)
+    assert [one.text for one in received if isinstance(one, Paused | Stopped)] == ["count to"] * 3
 
 
 def test_words_are_new_once_they_are_recognized_anew() -> None:
     words = Words()
     stream = SpeechStream(listening(), words)
-    heard: list[Heard] = []
+    received: list[Heard] = []
     for _ in range(30):
         stream.feed(voiced(60))
-        heard += told(stream)
-    partly = [one for one in heard if isinstance(one, Partly)]
+        received += recognized(stream)
+    partly = [one for one in received if isinstance(one, Partial)]
     assert 0 < sum(one.is_new for one in partly) == len(words.asked) < len(partly)
 
 
@@ -267,8 +269,8 @@ def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() ->
         listening(), lambda samples: Utterance("go on" if len(samples) * 1000 // RATE >= whole_ms else "")
     )
     stream.feed(silence(300) + voiced(900))
-    heard = told(stream)
-    while not isinstance(heard[-1], Stopped):
+    received = recognized(stream)
+    while not isinstance(received[-1], Stopped):
         stream.feed(silence(30))
-        heard += told(stream)
-    assert [one.text for one in heard if isinstance(one, Paused | Stopped)] == ["", "go on"]
+        received += recognized(stream)
+    assert [one.text for one in received if isinstance(one, Paused | Stopped)] == ["", "go on"]

@@ -4,49 +4,57 @@ from __future__ import annotations
 
 import pytest
 
-from speech.activity.turns import LONGEST_MS, Kind, Moment, TurnDetector
+from speech.activity.endpointing import LONGEST_MS, EndpointDetector, SpeechEvent, SpeechEventKind
 from speech.voice.clauses import LONGEST, Clauses
 
 FRAME_MS = 30
 
 
-def detector() -> TurnDetector:
-    return TurnDetector(
+def detector() -> EndpointDetector:
+    return EndpointDetector(
         frame_ms=FRAME_MS, pause_ms=90, silence_ms=300, threshold=0.5, unfinished_ms=600, finished_ms=180
     )
 
 
-def moments(frames: str) -> list[tuple[Kind, int]]:
+def moments(frames: str) -> list[tuple[SpeechEventKind, int]]:
     """What happens where nobody can know what a sentence is; # is speech."""
     turns = detector()
-    told: list[Moment | None] = []
+    reported: list[SpeechEvent | None] = []
     for frame in frames:
-        told.append(turns.take(is_speech=frame == "#"))
-        if told[-1] is not None and told[-1].kind is Kind.PAUSED:
+        reported.append(turns.take(is_speech=frame == "#"))
+        if reported[-1] is not None and reported[-1].kind is SpeechEventKind.PAUSED:
             assert turns.judge(is_whole=None) is None
-    return [(one.kind, one.at_ms) for one in told if one is not None and one.kind is not Kind.GOING]
+    return [
+        (one.kind, one.at_ms) for one in reported if one is not None and one.kind is not SpeechEventKind.GOING
+    ]
 
 
 def test_speech_begins_where_it_began_and_ends_with_its_last_sound() -> None:
     assert moments("." * 10 + "#" * 20 + "." * 10) == [
-        (Kind.STARTED, 300),
-        (Kind.PAUSED, 900),
-        (Kind.STOPPED, 900),
+        (SpeechEventKind.STARTED, 300),
+        (SpeechEventKind.PAUSED, 900),
+        (SpeechEventKind.STOPPED, 900),
     ]
 
 
 def test_clicks_are_no_speech_and_end_no_silence() -> None:
     assert moments("..#....#..#......") == []
     assert [kind for kind, _ in moments("#" * 10 + "...#...." * 2)] == [
-        Kind.STARTED,
-        Kind.PAUSED,
-        Kind.STOPPED,
+        SpeechEventKind.STARTED,
+        SpeechEventKind.PAUSED,
+        SpeechEventKind.STOPPED,
     ]
 
 
 def test_a_pause_that_was_no_end_is_told() -> None:
     kinds = [kind for kind, _ in moments("#" * 10 + "." * 6 + "#" * 5 + "." * 12)]
-    assert kinds == [Kind.STARTED, Kind.PAUSED, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
+    assert kinds == [
+        SpeechEventKind.STARTED,
+        SpeechEventKind.PAUSED,
+        SpeechEventKind.RESUMED,
+        SpeechEventKind.PAUSED,
+        SpeechEventKind.STOPPED,
+    ]
 
 
 @pytest.mark.parametrize(("is_whole", "frames_to_the_end"), [(True, 0), (False, 14)])
@@ -56,13 +64,13 @@ def test_an_incomplete_sentence_is_judged_once_more_before_it_is_waited_for(
 ) -> None:
     """Its last sound may have been too soft for the detector."""
     turns = detector()
-    told = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "..."]
-    assert told[-1] is not None
+    reported = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "..."]
+    assert reported[-1] is not None
     turns.judge(is_whole=False)
     again = [turns.take(is_speech=False) for _ in range(3)]
-    assert [one.kind for one in again if one is not None] == [Kind.PAUSED]
+    assert [one.kind for one in again if one is not None] == [SpeechEventKind.PAUSED]
     ends = [turns.judge(is_whole=is_whole), *(turns.take(is_speech=False) for _ in range(frames_to_the_end))]
-    assert [one.kind for one in ends if one is not None] == [Kind.STOPPED]
+    assert [one.kind for one in ends if one is not None] == [SpeechEventKind.STOPPED]
     assert ends[-1] is not None
 
 
@@ -77,22 +85,31 @@ def test_what_is_known_to_be_whole_ends_sooner_and_what_is_not_whole_later(
     turns.judge(is_whole=is_whole)
     silences = range(6, 30)
     stopped = next(
-        number for number in silences if (it := turns.take(is_speech=False)) and it.kind is Kind.STOPPED
+        number
+        for number in silences
+        if (it := turns.take(is_speech=False)) and it.kind is SpeechEventKind.STOPPED
     )
     assert stopped * FRAME_MS == stops_at_ms
 
 
 def test_a_judgement_holds_until_speech_goes_on() -> None:
     turns = detector()
-    told: list[Kind] = []
+    reported: list[SpeechEventKind] = []
     for frame in "#" * 10 + "." * 15 + "#" * 5 + "." * 10:
         moment = turns.take(is_speech=frame == "#")
-        if moment is not None and moment.kind is not Kind.GOING:
-            told.append(moment.kind)
-        if moment is not None and moment.kind is Kind.PAUSED:
-            turns.judge(is_whole=None if Kind.RESUMED in told else False)
-    asked_again = Kind.PAUSED
-    assert told == [Kind.STARTED, Kind.PAUSED, asked_again, Kind.RESUMED, Kind.PAUSED, Kind.STOPPED]
+        if moment is not None and moment.kind is not SpeechEventKind.GOING:
+            reported.append(moment.kind)
+        if moment is not None and moment.kind is SpeechEventKind.PAUSED:
+            turns.judge(is_whole=None if SpeechEventKind.RESUMED in reported else False)
+    asked_again = SpeechEventKind.PAUSED
+    assert reported == [
+        SpeechEventKind.STARTED,
+        SpeechEventKind.PAUSED,
+        asked_again,
+        SpeechEventKind.RESUMED,
+        SpeechEventKind.PAUSED,
+        SpeechEventKind.STOPPED,
+    ]
 
 
 @pytest.mark.parametrize("is_whole", [True, None])
@@ -100,12 +117,12 @@ def test_a_late_judgement_ends_at_once_what_was_silent_for_long_enough(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
 ) -> None:
     turns = detector()
-    told = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 11]
-    assert [one.kind for one in told if one is not None and one.kind is not Kind.GOING] == [
-        Kind.STARTED,
-        Kind.PAUSED,
+    reported = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 11]
+    assert [one.kind for one in reported if one is not None and one.kind is not SpeechEventKind.GOING] == [
+        SpeechEventKind.STARTED,
+        SpeechEventKind.PAUSED,
     ]
-    assert turns.judge(is_whole=is_whole) == Moment(Kind.STOPPED, 300, 0)
+    assert turns.judge(is_whole=is_whole) == SpeechEvent(SpeechEventKind.STOPPED, 300, 0)
     assert not turns.is_speaking
 
 
@@ -114,18 +131,21 @@ def test_an_incomplete_sentence_that_is_judged_late_may_go_on_as_long_as_one_jud
     for frame in "#" * 10 + "." * 11:
         turns.take(is_speech=frame == "#")
     assert turns.judge(is_whole=False) is None
-    told = [turns.take(is_speech=frame == "#") for frame in "." * 5 + "##"]
-    assert [one.kind for one in told if one is not None] == [Kind.PAUSED, Kind.RESUMED]
+    reported = [turns.take(is_speech=frame == "#") for frame in "." * 5 + "##"]
+    assert [one.kind for one in reported if one is not None] == [
+        SpeechEventKind.PAUSED,
+        SpeechEventKind.RESUMED,
+    ]
 
 
 def test_a_judgement_that_never_comes_ends_an_utterance_as_an_incomplete_one() -> None:
     turns = detector()
-    told = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 20]
-    assert told[-1] == Moment(Kind.STOPPED, 300, 0)
+    reported = [turns.take(is_speech=frame == "#") for frame in "#" * 10 + "." * 20]
+    assert reported[-1] == SpeechEvent(SpeechEventKind.STOPPED, 300, 0)
 
 
 def test_speech_without_an_end_is_ended() -> None:
-    ends = [at for kind, at in moments("#" * (2 * LONGEST_MS // FRAME_MS)) if kind is Kind.STOPPED]
+    ends = [at for kind, at in moments("#" * (2 * LONGEST_MS // FRAME_MS)) if kind is SpeechEventKind.STOPPED]
     assert ends[0] == LONGEST_MS
 
 
@@ -133,11 +153,11 @@ def test_clauses_are_told_once_they_are_whole_and_keep_their_offsets() -> None:
     text = "Hello there. My name is Midstream, and I count 1,000 things!\nAll" + " of them" * 60 + "x" * 600
     for size in (1, 3, 50):
         clauses = Clauses()
-        told = [one for at in range(0, len(text), size) for one in clauses.feed(text[at : at + size])]
-        told += clauses.finish()
-        assert [one.text for one in told[:2]] == [
+        reported = [one for at in range(0, len(text), size) for one in clauses.feed(text[at : at + size])]
+        reported += clauses.finish()
+        assert [one.text for one in reported[:2]] == [
             "Hello there.",
             " My name is Midstream, and I count 1,000 things!",
         ]
-        assert all(text[one.off : one.end] == one.text and len(one.text) <= LONGEST for one in told)
-        assert "".join(one.text for one in told).replace("\n", "") == text.replace("\n", "")
+        assert all(text[one.off : one.end] == one.text and len(one.text) <= LONGEST for one in reported)
+        assert "".join(one.text for one in reported).replace("\n", "") == text.replace("\n", "")

@@ -20,10 +20,10 @@ def wav(
     samples: bytes = SECOND, *, tag: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 16
 ) -> bytes:
     width = channels * bits // 8
-    told = struct.pack("<HHIIHH", tag, channels, rate, rate * width % 2**32, width, bits)
+    reported = struct.pack("<HHIIHH", tag, channels, rate, rate * width % 2**32, width, bits)
     return (
-        struct.pack("<4sI4s4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", len(told))
-        + told
+        struct.pack("<4sI4s4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", len(reported))
+        + reported
         + struct.pack("<4sI", b"data", len(samples))
         + samples
     )
@@ -90,8 +90,8 @@ def test_channels_are_mixed_and_rates_are_brought_to_one() -> None:
 def test_codes_of_g711_have_the_values_of_the_standard(
     coding: Coding, codes: list[int], values: list[int]
 ) -> None:
-    told = mono(Recording(coding, 16_000, 1, bytes(codes)), 16_000)
-    assert told.tolist() == values
+    reported = mono(Recording(coding, 16_000, 1, bytes(codes)), 16_000)
+    assert reported.tolist() == values
 
 
 def test_a_stream_is_resampled_to_what_the_whole_would_be() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.clients.environments import NotInstallable
 from tests.upstreams.misbehaving import CASES, outcome_of
-from tests.upstreams.peers import PEERS, Seen, seen
+from tests.upstreams.real_servers import PEERS, PeerResult, measure_peer
 
 IDLE_S = 1.0
 BOUND = ("misbehaving", "midstream")
@@ -64,7 +64,7 @@ async def _peer(name: str) -> bool:
             async with PEERS[name](
                 Path(folder), lambda line: print(line, file=sys.stderr, flush=True)
             ) as peer:
-                result = await seen(peer)
+                result = await measure_peer(peer)
         except NotInstallable as why:
             _row(name, f"NOT RUN: {why}", "", "", "", "")
             return False
@@ -80,7 +80,7 @@ async def _peer(name: str) -> bool:
     return not late
 
 
-def _times(result: Seen) -> str:
+def _times(result: PeerResult) -> str:
     ordered = sorted(result.idle_s)
     return f"{ordered[len(ordered) // 2]:.3f}, {ordered[-1]:.3f}"
 

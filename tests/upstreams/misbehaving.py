@@ -18,7 +18,7 @@ from engine.scripted.engine import ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from engine.upstream.options import Timeouts, UpstreamOptions
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 WORDS = ("one ", "two ", "three ", "four ", "five ", "six ", "семь")
@@ -143,7 +143,7 @@ async def outcome_of(case: Case, folder: Path) -> Outcome:
 @asynccontextmanager
 async def service_over(
     servers: Sequence[UpstreamServer], times: Timeouts, folder: Path
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[InProcessService]:
     """A service whose replies are made by these upstreams, all of which are ready."""
     options = [
         UpstreamOptions(f"up-{number}", server.url, "model", 4096, timeouts=times)
@@ -159,7 +159,7 @@ async def service_over(
             yield running
 
 
-async def _turn(running: Running, max_new_tokens: int) -> Outcome:
+async def _turn(running: InProcessService, max_new_tokens: int) -> Outcome:
     async with running.socket() as socket:
         params = {"max_new_tokens": max_new_tokens}
         await socket.send(type="send", client_msg_id="1", content="hello", params=params)

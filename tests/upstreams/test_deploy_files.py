@@ -113,13 +113,13 @@ def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
     assert set(named) == set(servers)
     for name, upstream in named.items():
         words = servers[name]["command"].split()
-        asked = dict(pairwise(words))
+        requested = dict(pairwise(words))
         assert upstream.url == f"http://{name}:8000/v1"
-        assert upstream.model == asked["--model"]
-        assert upstream.context_tokens == int(asked["--max-model-len"])
-        assert upstream.max_requests == int(asked["--max-num-seqs"])
+        assert upstream.model == requested["--model"]
+        assert upstream.context_tokens == int(requested["--max-model-len"])
+        assert upstream.max_requests == int(requested["--max-num-seqs"])
         assert upstream.features == documented.features
-        assert asked["--scheduling-policy"] == "priority"
+        assert requested["--scheduling-policy"] == "priority"
         calls, thinks = "--enable-auto-tool-choice" in words, "--reasoning-parser" in words
         assert (upstream.features.tools, upstream.features.reasoning) == ("all", True)
         assert calls

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from app.settings import DEMO_MODEL
-from app.setup.launcher import MADE
+from app.setup.launched_vllm import MADE
 from tests import server_process
 from tests.server_process import ServerProcess, serving
 
@@ -78,14 +78,14 @@ def adapter(folder: Path) -> Path:
         weights[f"{name}.lora_A.weight"] = torch.ones(8, config["hidden_size"])
         weights[f"{name}.lora_B.weight"] = torch.zeros(config["num_attention_heads"] * config["head_dim"], 8)
     save_file(weights, place / "adapter_model.safetensors")
-    told = {
+    reported = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "r": 8,
         "lora_alpha": 8,
         "target_modules": ["q_proj"],
     }
-    (place / "adapter_config.json").write_text(json.dumps(told))
+    (place / "adapter_config.json").write_text(json.dumps(reported))
     return place
 
 

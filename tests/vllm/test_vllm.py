@@ -12,7 +12,15 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from tests.e2e.wire import Frame, Wire, assert_no_hole, has_text, is_end_of, text_of, wire
+from tests.e2e.websocket_client import (
+    Frame,
+    WebSocketClient,
+    assert_no_hole,
+    connect_client,
+    has_text,
+    is_end_of,
+    text_of,
+)
 from tests.server_process import ServerProcess
 from tests.vllm.conftest import PER_MINUTE, START_S, LaunchedVllm
 
@@ -40,15 +48,15 @@ async def gone(vllm: LaunchedVllm, within_s: float = 10.0) -> bool:
     return not vllm.left()
 
 
-async def counting(client: Wire) -> str:
+async def counting(client: WebSocketClient) -> str:
     """A long reply that has begun; gives its turn."""
-    accepted = await client.say(LONG, params=GREEDY)
+    accepted = await client.send_message(LONG, params=GREEDY)
     await client.until(has_text(accepted["turn_id"], 20))
     return str(accepted["turn_id"])
 
 
 async def test_it_chats_and_remembers(gateway: ServerProcess, vllm: LaunchedVllm, client_id: str) -> None:
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         await alice.chat("My name is Ada.", params=GREEDY)
         text, done = await alice.chat("What is my name?", params=GREEDY)
     assert "Ada" in text
@@ -62,7 +70,7 @@ async def test_a_stop_leaves_it_idle_at_once(
     gateway: ServerProcess, vllm: LaunchedVllm, client_id: str
 ) -> None:
     """How many tokens it made after the stop it does not tell, and so nobody is told."""
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         turn = await counting(alice)
         assert vllm.figure("num_requests_running") == 1
         await alice.put(type="cancel", turn_id=turn, ref="stop")
@@ -82,15 +90,15 @@ async def test_what_it_turns_away_is_told_to_come_again(
 ) -> None:
     async with AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(wire(gateway.ws_url, f"{client_id}-{number}"))
+            await stack.enter_async_context(connect_client(gateway.ws_url, f"{client_id}-{number}"))
             for number in range(2)
         ]
         turns = [await counting(client) for client in clients]
-        third = await stack.enter_async_context(wire(gateway.ws_url, f"{client_id}-third"))
+        third = await stack.enter_async_context(connect_client(gateway.ws_url, f"{client_id}-third"))
         refused = await refused_turn(third)
-        asked = {"model": "midstream-demo", "messages": [{"role": "user", "content": LONG}]}
+        requested = {"model": "midstream-demo", "messages": [{"role": "user", "content": LONG}]}
         async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-            answer = await http.post(f"{gateway.url}/v1/chat/completions", json=asked)
+            answer = await http.post(f"{gateway.url}/v1/chat/completions", json=requested)
         for client, turn in zip(clients, turns, strict=True):
             await client.put(type="cancel", turn_id=turn)
             await client.until(is_end_of(turn))
@@ -106,24 +114,30 @@ async def test_what_it_turns_away_is_told_to_come_again(
 async def test_who_asks_too_often_is_told_so_before_it_is_asked(
     gateway: ServerProcess, vllm: LaunchedVllm, client_id: str
 ) -> None:
-    asked = {"model": "midstream-demo", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello!"}]}
+    requested = {
+        "model": "midstream-demo",
+        "max_tokens": 1,
+        "messages": [{"role": "user", "content": "Hello!"}],
+    }
     before = vllm.figure("prompt_tokens_total")
     who = {"Authorization": f"Bearer {client_id}"}
     async with httpx.AsyncClient(trust_env=False, timeout=60, headers=who) as http:
-        posts = [http.post(f"{gateway.url}/v1/chat/completions", json=asked) for _ in range(2 * PER_MINUTE)]
+        posts = [
+            http.post(f"{gateway.url}/v1/chat/completions", json=requested) for _ in range(2 * PER_MINUTE)
+        ]
         answers = await asyncio.gather(*posts)
-    told = Counter(answer.status_code for answer in answers)
-    assert set(told) <= {200, 429, 503}
-    assert 0 < told[200] <= PER_MINUTE <= told[429]
+    reported = Counter(answer.status_code for answer in answers)
+    assert set(reported) <= {200, 429, 503}
+    assert 0 < reported[200] <= PER_MINUTE <= reported[429]
     served = vllm.figure("prompt_tokens_total") - before
-    assert served <= told[200] * max(
+    assert served <= reported[200] * max(
         answer.json()["usage"]["prompt_tokens"] for answer in answers if answer.is_success
     )
 
 
-async def refused_turn(client: Wire) -> Frame:
+async def refused_turn(client: WebSocketClient) -> Frame:
     """Why a message got no reply: at once, or at its turn's end."""
-    answer = await client.say(LONG, params=GREEDY)
+    answer = await client.send_message(LONG, params=GREEDY)
     if answer["type"] == "error":
         return answer
     done = await client.until(is_end_of(answer["turn_id"]))
@@ -133,7 +147,7 @@ async def refused_turn(client: Wire) -> Frame:
 async def test_killed_in_the_middle_of_a_reply_it_is_started_again(
     gateway: ServerProcess, vllm: LaunchedVllm, client_id: str
 ) -> None:
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         turn = await counting(alice)
         os.kill(vllm.server, signal.SIGKILL)
         done = await alice.until(is_end_of(turn))
@@ -155,7 +169,7 @@ async def test_its_engine_killed_alone_takes_it_down_and_it_is_started_again(
     gateway: ServerProcess, vllm: LaunchedVllm, client_id: str
 ) -> None:
     """The server lives on for a moment without the process that computes."""
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         turn = await counting(alice)
         os.kill(vllm.core, signal.SIGKILL)
         done = await alice.until(is_end_of(turn))
@@ -167,12 +181,12 @@ async def test_its_engine_killed_alone_takes_it_down_and_it_is_started_again(
 async def test_a_restart_leaves_nothing_and_keeps_the_conversation(
     gateway: ServerProcess, vllm: LaunchedVllm, client_id: str
 ) -> None:
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         await alice.chat("My name is Ada.", params=GREEDY)
     gateway.stop()
     assert await gone(vllm, 0.0)
     gateway.start()
-    async with wire(gateway.ws_url, client_id) as alice:
+    async with connect_client(gateway.ws_url, client_id) as alice:
         text, _ = await alice.chat("What is my name?", params=GREEDY)
     assert "Ada" in text
 
@@ -186,7 +200,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_of_it(
 
 async def test_it_serves_what_our_engine_does_not(adapted: ServerProcess, client_id: str) -> None:
     """One model over two devices, and a LoRA adapter, which is the model that replies are asked of."""
-    async with wire(adapted.ws_url, client_id) as alice:
+    async with connect_client(adapted.ws_url, client_id) as alice:
         await alice.chat("My name is Ada.", params=GREEDY)
         text, _ = await alice.chat("What is my name?", params=GREEDY)
     assert "Ada" in text

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from connections.images.headers import NotAnImage
-from connections.images.reading import from_base64, from_url
+from connections.images.headers import InvalidImage
+from connections.images.validation import image_from_base64, image_from_url
 from connections.openai.problems import Problem, invalid
-from connections.wire.facts import Limits
-from connections.wire.sentences import worded
+from connections.protocol.server_info import Limits
+from connections.protocol.validation_errors import field_message
 from engine.images.image import Image
 from engine.messages import Message
 from sessions.turn.prompt import NO_IMAGES
 
-OF_USERS = "Images belong to messages of the role user alone."
+ONLY_USER_IMAGES = "Images belong to messages of the role user alone."
 IMAGES = ("image_url", "input_image", "image")
 """Types of message parts that are images."""
 
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
     """Return the image in a `data:` URL. `where`: its part of the request. Raises Problem."""
-    return _read(lambda: from_url(_given(url, where), detail or ""), where, limits)
+    return _read(lambda: image_from_url(_required(url, where), detail or ""), where, limits)
 
 
 def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> Image:
     """Return the image in base64. Raises Problem."""
-    return _read(lambda: from_base64(_given(data, where), media_type), where, limits)
+    return _read(lambda: image_from_base64(_required(data, where), media_type), where, limits)
 
 
 def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
@@ -40,16 +40,16 @@ def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
         raise invalid(where, NO_IMAGES, code="unsupported_parameter")
     try:
         return read()
-    except NotAnImage as why:
+    except InvalidImage as why:
         raise invalid(where, str(why), code="invalid_image") from None
 
 
-def _given(text: str | None, where: str) -> str:
+def _required(text: str | None, where: str) -> str:
     if text is None:
-        raise invalid(where, worded(where, "is missing."))
+        raise invalid(where, field_message(where, "is missing."))
     return text
 
 
-def not_here(where: str, limits: Limits) -> Problem:
+def image_not_allowed(where: str, limits: Limits) -> Problem:
     """Return the refusal of an image in a message that may have none."""
-    return invalid(where, OF_USERS if limits.max_images else NO_IMAGES)
+    return invalid(where, ONLY_USER_IMAGES if limits.max_images else NO_IMAGES)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from connections.openai.problems import Problem, invalid
-from connections.openai.requests.fields import ChatMessage, ImageUrl, MessageCall, Part
-from connections.openai.requests.images import IMAGES, check_images, image_at, not_here
-from connections.openai.requests.schemas import json_object
-from connections.openai.unserved import no_part, says
-from connections.wire.facts import Limits
-from connections.wire.sentences import worded
+from connections.openai.requests.images import IMAGES, check_images, image_at, image_not_allowed
+from connections.openai.requests.json_schemas import json_object
+from connections.openai.requests.models import ChatMessage, ImageUrl, MessageCall, Part
+from connections.openai.unsupported import is_neutral, unsupported_part
+from connections.protocol.server_info import Limits
+from connections.protocol.validation_errors import field_message
 from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 
@@ -33,7 +33,7 @@ _REFUSED = {
     "function_call": "This server takes `tool_calls` in place of `function_call`.",
     "audio": "This server does not speak: replies are text.",
 }
-_THOUGHTS = ("reasoning", "thinking")
+_REASONING_PARTS = ("reasoning", "thinking")
 
 
 def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:
@@ -49,47 +49,50 @@ def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, 
 
 def _messages(given: Sequence[ChatMessage], limits: Limits) -> Iterator[Message]:
     max_chars = limits.max_content_chars
-    called: set[str] = set()
+    call_ids: set[str] = set()
     for number, message in enumerate(given):
         where = f"messages[{number}]"
-        made = _message(message, where, limits)
-        if made.role in _BOUNDED and len(made.content) > max_chars:
-            length = len(made.content)
+        converted = _message(message, where, limits)
+        if converted.role in _BOUNDED and len(converted.content) > max_chars:
+            length = len(converted.content)
             why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
             raise invalid(f"{where}.content", why, code="content_too_long")
-        called.update(call.call_id for call in made.calls)
-        if made.role == "tool" and made.call_id not in called:
+        call_ids.update(call.call_id for call in converted.calls)
+        if converted.role == "tool" and converted.call_id not in call_ids:
             where = f"{where}.tool_call_id"
-            raise invalid(where, worded(where, "names no call of a message before it."))
-        yield made
+            raise invalid(where, field_message(where, "names no call of a message before it."))
+        yield converted
 
 
 def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
     for field, refused in _REFUSED.items():
-        if not says(getattr(message, field), ([],)):
+        if not is_neutral(getattr(message, field), ([],)):
             raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
     if (role := _ROLES.get(message.role)) is None:
         raise _no_role(message.role, f"{where}.role")
-    (content, images), thought = _content(message, where, limits)
+    (content, images), reasoning_text = _content(message, where, limits)
     if role != "assistant":
-        _refuse_others(message, where)
-        call_id = _result_of(message, where) if role == "tool" else ""
+        _reject_assistant_fields(message, where)
+        call_id = _result_call_id(message, where) if role == "tool" else ""
         return Message(role, content, call_id=call_id, images=images)
-    thought = message.reasoning_content or message.reasoning or thought
-    return Message(role, content, reasoning=thought, calls=tuple(_calls(message.tool_calls or [], where)))
+    reasoning_text = message.reasoning_content or message.reasoning or reasoning_text
+    return Message(
+        role, content, reasoning=reasoning_text, calls=tuple(_calls(message.tool_calls or [], where))
+    )
 
 
-def _refuse_others(message: ChatMessage, where: str) -> None:
+def _reject_assistant_fields(message: ChatMessage, where: str) -> None:
     if message.tool_calls:
         raise invalid(
-            f"{where}.tool_calls", worded(f"{where}.tool_calls", "is for messages of the role assistant.")
+            f"{where}.tool_calls",
+            field_message(f"{where}.tool_calls", "is for messages of the role assistant."),
         )
 
 
-def _result_of(message: ChatMessage, where: str) -> str:
+def _result_call_id(message: ChatMessage, where: str) -> str:
     where = f"{where}.tool_call_id"
     if not message.tool_call_id:
-        raise invalid(where, worded(where, "is missing."))
+        raise invalid(where, field_message(where, "is missing."))
     return message.tool_call_id
 
 
@@ -97,15 +100,15 @@ def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
     for number, call in enumerate(given):
         place = f"{where}.tool_calls[{number}]"
         if call.type != "function":
-            raise invalid(f"{place}.type", worded(f"{place}.type", "must be function."))
+            raise invalid(f"{place}.type", field_message(f"{place}.type", "must be function."))
         for field, name in (("id", call.id), ("function.name", call.function.name)):
             if not 0 < len(name) <= MAX_NAME_CHARS:
                 why = f"must have 1 to {MAX_NAME_CHARS} characters."
-                raise invalid(f"{place}.{field}", worded(f"{place}.{field}", why))
+                raise invalid(f"{place}.{field}", field_message(f"{place}.{field}", why))
         arguments = call.function.arguments.strip() or "{}"
         if not json_object(arguments):
             field = f"{place}.function.arguments"
-            raise invalid(field, worded(field, "must be the text of a JSON object."))
+            raise invalid(field, field_message(field, "must be the text of a JSON object."))
         yield ToolCall(call.id, call.function.name, arguments)
 
 
@@ -115,37 +118,37 @@ def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, st
         case str() as text:
             return (text, ()), ""
         case list() as parts:
-            return _joined(parts, message.role, where, limits)
+            return _join_parts(parts, message.role, where, limits)
         case None if message.role == "assistant":
             return ("", ()), ""
         case None:
-            raise invalid(f"{where}.content", worded(f"{where}.content", "is missing."))
+            raise invalid(f"{where}.content", field_message(f"{where}.content", "is missing."))
 
 
-def _joined(parts: Sequence[Part], role: str, where: str, limits: Limits) -> tuple[Seen, str]:
-    said: list[Seen] = []
-    thought: list[str] = []
+def _join_parts(parts: Sequence[Part], role: str, where: str, limits: Limits) -> tuple[Seen, str]:
+    contents: list[Seen] = []
+    reasoning_text: list[str] = []
     for number, part in enumerate(parts):
         place = f"{where}.content[{number}]"
         if part.type in IMAGES:
-            said.append(("", (_image(part, role, place, limits),)))
+            contents.append(("", (_image(part, role, place, limits),)))
             continue
-        thinks = role == "assistant" and part.type in _THOUGHTS
+        thinks = role == "assistant" and part.type in _REASONING_PARTS
         if part.type != "text" and not thinks:
-            raise invalid(f"{place}.type", no_part(part.type))
+            raise invalid(f"{place}.type", unsupported_part(part.type))
         text = part.text if part.text is not None or not thinks else part.thinking
         if text is None:
-            raise invalid(f"{place}.text", worded(f"{place}.text", "is missing."))
+            raise invalid(f"{place}.text", field_message(f"{place}.text", "is missing."))
         if thinks:
-            thought.append(text)
+            reasoning_text.append(text)
         else:
-            said.append((text, ()))
-    return joined(said), "\n".join(thought)
+            contents.append((text, ()))
+    return joined(contents), "\n".join(reasoning_text)
 
 
 def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
     if role != "user":
-        raise not_here(f"{where}.type", limits)
+        raise image_not_allowed(f"{where}.type", limits)
     shown = ImageUrl(part.image_url) if isinstance(part.image_url, str) else part.image_url
     url, detail = (None, None) if shown is None else (shown.url, shown.detail)
     return image_at(url, f"{where}.image_url", limits, detail=detail)
@@ -154,4 +157,4 @@ def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
 def _no_role(role: str, field: str) -> Problem:
     if role == "function":
         return invalid(field, "This server takes messages of the role tool in place of function.")
-    return invalid(field, worded(field, "must be system, developer, user, assistant or tool."))
+    return invalid(field, field_message(field, "must be system, developer, user, assistant or tool."))

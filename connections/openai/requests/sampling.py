@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 
 from connections.openai.problems import Problem, invalid
-from connections.openai.requests.fields import Asked
-from connections.wire import frames, params
-from connections.wire.errors import BadParams
-from connections.wire.facts import Limits
-from connections.wire.sentences import worded
+from connections.openai.requests.models import BaseRequest
+from connections.protocol import frames, params
+from connections.protocol.errors import BadParams
+from connections.protocol.server_info import Limits
+from connections.protocol.validation_errors import field_message
 from engine.messages import Params
-from sessions.running.replies import MOST_REPLIES
+from sessions.running.replies import MAX_REPLIES
 
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
@@ -28,16 +28,16 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 )
 
 
-def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
+def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
     """Return the sampling parameters. `length`: the field that limits the length. Raises Problem."""
     for field, fits, wanted in _RANGES:
         value = getattr(request, field)
         if value is not None and not fits(value):
-            raise invalid(field, worded(field, f"must be {wanted}."))
+            raise invalid(field, field_message(field, f"must be {wanted}."))
     most = limits.max_new_tokens
     if not 0 <= (request.min_tokens or 0) <= most:
-        raise invalid("min_tokens", worded("min_tokens", f"must be from 0 to {most}."))
-    asked = frames.Params(
+        raise invalid("min_tokens", field_message("min_tokens", f"must be from 0 to {most}."))
+    requested = frames.Params(
         max_new_tokens=getattr(request, length),
         temperature=request.temperature,
         top_p=request.top_p,
@@ -47,7 +47,7 @@ def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int 
         stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
     )
     try:
-        generation = params.generation(asked, max_new_tokens=most)
+        generation = params.generation(requested, max_new_tokens=most)
     except BadParams as error:
         raise _out_of_range(error, length) from None
     return msgspec.structs.replace(
@@ -63,19 +63,21 @@ def params_of(request: Asked, limits: Limits, *, length: str, top_logprobs: int 
     )
 
 
-def replies_of(request: Asked, prompts: int = 1) -> int:
+def replies_of(request: BaseRequest, prompts: int = 1) -> int:
     """Return the number of replies to each prompt. Raises Problem."""
     replies = 1 if request.n is None else request.n
-    most = MOST_REPLIES // prompts
+    most = MAX_REPLIES // prompts
     if not 1 <= replies <= most:
         wanted = "1" if most == 1 else f"from 1 to {most}"
-        raise invalid("n", worded("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}."))
+        raise invalid(
+            "n", field_message("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}.")
+        )
     return replies
 
 
 def _biases(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
     if len(given) > MAX_BIASES:
-        raise invalid("logit_bias", worded("logit_bias", f"may have at most {MAX_BIASES} tokens."))
+        raise invalid("logit_bias", field_message("logit_bias", f"may have at most {MAX_BIASES} tokens."))
     return tuple((_token(name), _bias(value)) for name, value in given.items())
 
 
@@ -86,17 +88,17 @@ def _token(name: str) -> int:
         and len(name) <= len(str(MAX_TOKEN_ID))
         and int(name) <= MAX_TOKEN_ID
     ):
-        raise invalid("logit_bias", worded("logit_bias", "must have ids of tokens as its names."))
+        raise invalid("logit_bias", field_message("logit_bias", "must have ids of tokens as its names."))
     return int(name)
 
 
 def _bias(value: float) -> float:
     if not -100 <= value <= 100:  # noqa: PLR2004 - OpenAI's range
-        raise invalid("logit_bias", worded("logit_bias", "must have values from -100 to 100."))
+        raise invalid("logit_bias", field_message("logit_bias", "must have values from -100 to 100."))
     return value
 
 
 def _out_of_range(error: BadParams, length: str) -> Problem:
     field = (error.field or "").removeprefix("params.")
     field = length if field == "max_new_tokens" else field
-    return invalid(field, worded(field, error.why))
+    return invalid(field, field_message(field, error.why))

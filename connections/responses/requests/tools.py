@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from connections.openai.problems import invalid
-from connections.openai.requests.schemas import schema_text
+from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.tools import MAX_TOOLS
-from connections.responses.requests.fields import Creation, Tool, ToolChoice
-from connections.responses.requests.servers import Listed
-from connections.wire.sentences import worded
+from connections.protocol.validation_errors import field_message
+from connections.responses.requests.mcp_servers import McpServer
+from connections.responses.requests.models import Creation, Tool, ToolChoice
 from engine import reply_spec
 from engine.reply_spec import ReplySpec
 
@@ -21,11 +21,11 @@ _ANYTHING = '{"type":"object","properties":{}}'
 Tools = tuple[reply_spec.Tool, ...]
 
 
-def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
+def tools_spec(request: Creation, servers: Sequence[McpServer] = ()) -> ReplySpec:
     """Return the tools, and how to choose among them. `servers`: the MCP servers among them. Raises Problem."""
-    spec = _chosen(request.tool_choice, tools_of(request.tools or [], servers))
+    spec = _tool_choice(request.tool_choice, tools_of(request.tools or [], servers))
     if not spec.tools and spec.tool_choice in ("required", "named"):
-        raise invalid("tool_choice", worded("tool_choice", "needs `tools` to choose from."))
+        raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
     if not spec.tools:
         return ReplySpec()
     return ReplySpec(
@@ -36,15 +36,17 @@ def tools_spec(request: Creation, servers: Sequence[Listed] = ()) -> ReplySpec:
     )
 
 
-def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
+def tools_of(given: Sequence[Tool], servers: Sequence[McpServer] = ()) -> Tools:
     """Return the functions, and after them the tools of servers. Raises Problem."""
     if len(given) > MAX_TOOLS:
-        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
     tools: dict[str, reply_spec.Tool] = {}
     for where, namespace, one in _functions(given):
         tool = _tool(one, namespace, where)
         if tool.name in tools:
-            raise invalid(f"{where}.name", worded(f"{where}.name", "is the name of another tool, too."))
+            raise invalid(
+                f"{where}.name", field_message(f"{where}.name", "is the name of another tool, too.")
+            )
         tools[tool.name] = tool
     for server in servers:
         for offered in server.offered:
@@ -52,13 +54,13 @@ def tools_of(given: Sequence[Tool], servers: Sequence[Listed] = ()) -> Tools:
                 raise invalid("tools", f'Two of `tools` have the name "{offered.tool.name}".')
             tools[offered.tool.name] = offered.tool
     if len(tools) > MAX_TOOLS:
-        raise invalid("tools", worded("tools", f"may have at most {MAX_TOOLS} tools."))
+        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
     return tuple(tools.values())
 
 
-def tools_left_out(given: Sequence[Tool] | None) -> tuple[str, ...]:
+def ignored_tools(given: Sequence[Tool] | None) -> tuple[str, ...]:
     """Return the places of tools that only OpenAI's servers run, as many as a request may have tools."""
-    return tuple(where for where, _, tool in _flat(given or ()) if tool.type not in ("function", "mcp"))[
+    return tuple(where for where, _, tool in _flattened(given or ()) if tool.type not in ("function", "mcp"))[
         :MAX_TOOLS
     ]
 
@@ -76,10 +78,10 @@ def joined_name(namespace: str | None, name: str | None) -> str:
 
 def _functions(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
     """Yield the functions, each with its place and its namespace."""
-    return (found for found in _flat(given) if found[2].type == "function")
+    return (found for found in _flattened(given) if found[2].type == "function")
 
 
-def _flat(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
+def _flattened(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
     """Yield all tools, with those in a namespace in its place."""
     for number, tool in enumerate(given):
         if tool.type != "namespace":
@@ -93,14 +95,16 @@ def _tool(tool: Tool, namespace: str | None, where: str) -> reply_spec.Tool:
     name = joined_name(namespace, tool.name)
     if namespace is not None and not _NAME.match(name):
         why = "must have letters, digits, _ or -, and with its namespace and __ between them 64 at most."
-        raise invalid(f"{where}.name", worded(f"{where}.name", why))
+        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
     if not _NAME.match(tool.name or ""):
-        raise invalid(f"{where}.name", worded(f"{where}.name", "must have 1 to 64 letters, digits, _ or -."))
+        raise invalid(
+            f"{where}.name", field_message(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
+        )
     parameters = schema_text(tool.parameters, f"{where}.parameters")
     return reply_spec.Tool(name, tool.description or "", parameters or _ANYTHING)
 
 
-def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
+def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
     match given:
         case None:
             return ReplySpec(tools)
@@ -114,13 +118,15 @@ def _chosen(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
             return _allowed(given, tools)
         case _:
             why = "must be auto, none, required, or name one of `tools`."
-            raise invalid("tool_choice", worded("tool_choice", why))
+            raise invalid("tool_choice", field_message("tool_choice", why))
 
 
 def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
     """Show the model only the tools that it may call."""
     if given.mode not in ("auto", "required", "none"):
-        raise invalid("tool_choice.mode", worded("tool_choice.mode", "must be auto, required or none."))
+        raise invalid(
+            "tool_choice.mode", field_message("tool_choice.mode", "must be auto, required or none.")
+        )
     named = []
     for number, one in enumerate(given.tools or ()):
         if one.type in ("function", "mcp"):  # others were left out
@@ -134,4 +140,4 @@ def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
 
 def _check_known(name: str, tools: Tools, where: str) -> None:
     if all(tool.name != name for tool in tools):
-        raise invalid(where, worded(where, "names none of `tools`."))
+        raise invalid(where, field_message(where, "names none of `tools`."))

@@ -16,10 +16,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine.attention.backend import AttentionParams
 from engine.attention.cuda import operators
-from engine.attention.cuda.operators import Asked
+from engine.attention.cuda.operators import AttentionInputs
 from engine.attention.cuda.varlen import Varlen
-from engine.attention.terms import Terms
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
@@ -38,20 +38,20 @@ Measure = Callable[[Callable[[], None]], float]
 log = logging.getLogger(__name__)
 
 
-class Way(Protocol):
+class AttentionKernel(Protocol):
     """One implementation of attention over pages."""
 
     @property
     def name(self) -> str:
         """Its name in the log."""
 
-    def serves(self, asked: Asked) -> bool:
+    def serves(self, inputs: AttentionInputs) -> bool:
         """Whether it can compute a layer's attention."""
 
-    def decode(self, asked: Asked) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         """Attend with the step's first rows, one a request."""
 
-    def prompts(self, asked: Asked) -> None:
+    def prompts(self, inputs: AttentionInputs) -> None:
         """Attend with all queries behind the decoding rows."""
 
 
@@ -62,27 +62,27 @@ class Triton:
     processors: int
     name: str = "triton"
 
-    def serves(self, asked: Asked) -> bool:  # noqa: ARG002 - it serves all
+    def serves(self, inputs: AttentionInputs) -> bool:  # noqa: ARG002 - it serves all
         """Return True."""
         return True
 
-    def decode(self, asked: Asked) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         """Attend with the step's first rows, one a request."""
-        operators.attend_decode(asked, processors=self.processors)
+        operators.attend_decode(inputs, processors=self.processors)
 
-    def prompts(self, asked: Asked) -> None:
+    def prompts(self, inputs: AttentionInputs) -> None:
         """Attend with the queries behind them."""
-        operators.attend_prompts(asked)
+        operators.attend_prompts(inputs)
 
 
 class Cuda:
     """A `Backend` that attends with the kernel that was faster for a layer's terms and a step's size."""
 
-    def __init__(self, *, processors: int, others: Sequence[Way] = (Varlen(),)) -> None:
+    def __init__(self, *, processors: int, others: Sequence[AttentionKernel] = (Varlen(),)) -> None:
         """Take the device's number of multiprocessors, and the alternatives to the Triton kernels."""
-        self._own: Way = Triton(processors)
+        self._own: AttentionKernel = Triton(processors)
         self._others = others
-        self._chosen: dict[tuple[Terms, int], Way] = {}
+        self._chosen: dict[tuple[AttentionParams, int], AttentionKernel] = {}
         self.measure: Measure | None = None
         """While it is set, the first step of a kind measures which kernel is faster, and waits for the device."""
 
@@ -95,29 +95,29 @@ class Cuda:
         queries: Tensor,
         layer: LayerPages,
         step: StepLayout,
-        terms: Terms,
+        terms: AttentionParams,
         sinks: Tensor | None = None,
     ) -> Tensor:
         """See `Backend`. Makes at most three launches, whatever the lengths are, and does not wait for the device.
 
         Idle rows behind prompts hold undefined values.
         """
-        asked = Asked(queries, layer, step, terms, _room(queries, layer), sinks)
+        inputs = AttentionInputs(queries, layer, step, terms, _room(queries, layer), sinks)
         if step.decode_rows:
-            self._way(asked, step.decode_rows).decode(asked)
+            self._way(inputs, step.decode_rows).decode(inputs)
         if step.longest_prompt:
-            self._way(asked, PROMPTS).prompts(asked)
-        return asked.out
+            self._way(inputs, PROMPTS).prompts(inputs)
+        return inputs.out
 
-    def _way(self, asked: Asked, rows: int) -> Way:
-        kind = asked.terms, padded_rows(rows)
+    def _way(self, inputs: AttentionInputs, rows: int) -> AttentionKernel:
+        kind = inputs.terms, padded_rows(rows)
         if self.measure is not None and kind not in self._chosen:
-            self._chosen[kind] = self._faster(asked, rows, self.measure)
+            self._chosen[kind] = self._faster(inputs, rows, self.measure)
         return self._chosen.get(kind, self._own)
 
-    def _faster(self, asked: Asked, rows: int, measure: Measure) -> Way:
+    def _faster(self, inputs: AttentionInputs, rows: int, measure: Measure) -> AttentionKernel:
         """Return the faster kernel for steps like this one. Compiles kernels, and waits for the device."""
-        tried = replace(asked, out=torch.zeros_like(asked.out))
+        tried = replace(inputs, out=torch.zeros_like(inputs.out))
         calls = {
             way: partial(way.decode if rows else way.prompts, tried) for way in (self._own, *self._others)
         }
@@ -143,7 +143,7 @@ def _room(queries: Tensor, layer: LayerPages) -> Tensor:
     return queries.new_empty(*queries.shape[:2], layer.values.shape[3])
 
 
-def _is_right(way: Way, call: Callable[[], None], out: Tensor, expected: Tensor) -> bool:
+def _is_right(way: AttentionKernel, call: Callable[[], None], out: Tensor, expected: Tensor) -> bool:
     """Whether another kernel agrees with Triton's. If not, the log says why it is not used."""
     try:
         call()

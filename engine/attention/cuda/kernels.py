@@ -148,7 +148,7 @@ def decode_partitions(
         member = tl.arange(0, ROWS)
         head = kv_head * GROUP + member
         sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
-        asked = tl.load(
+        inputs = tl.load(
             queries + request.to(tl.int64) * query_row + head[:, None] * query_head + sizes[None, :],
             mask=(member < GROUP)[:, None] & (sizes < SIZE)[None, :],
             other=0.0,
@@ -168,7 +168,7 @@ def decode_partitions(
             end = tl.minimum((part + 1) * PARTITION, length)
             for start in range(begin, end, BLOCK):
                 state = _block(
-                    state, asked, keys + kv_head * key_head, values + kv_head * value_head, table,
+                    state, inputs, keys + kv_head * key_head, values + kv_head * value_head, table,
                     start + tl.arange(0, BLOCK), begins, ends, strides, scale, softcap,
                     SIZE, SIZE_PADDED, VALUE_SIZE, VALUE_PADDED, PAGE, CAPPED, PRECISION,
                 )  # fmt: skip
@@ -278,7 +278,7 @@ def attend_prompts(
         asks = (row < TOKENS * GROUP) & (token < count)
         sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
         at = (start + token).to(tl.int64)
-        asked = tl.load(
+        inputs = tl.load(
             queries + at[:, None] * query_row + head[:, None] * query_head + sizes[None, :],
             mask=asks[:, None] & (sizes < SIZE)[None, :],
             other=0.0,
@@ -295,7 +295,7 @@ def attend_prompts(
         )
         for begin in range(tl.min(first) // BLOCK * BLOCK, tl.max(position) + 1, BLOCK):
             state = _block(
-                state, asked, keys + kv_head * key_head, values + kv_head * value_head, table,
+                state, inputs, keys + kv_head * key_head, values + kv_head * value_head, table,
                 begin + tl.arange(0, BLOCK), first, position, strides, scale, softcap,
                 SIZE, SIZE_PADDED, VALUE_SIZE, VALUE_PADDED, PAGE, CAPPED, PRECISION,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.attention.terms import Terms
+from engine.attention.backend import AttentionParams
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
@@ -53,7 +53,7 @@ _library.define(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class AttentionInputs:
     """The inputs of a layer's attention. `out`: (rows, heads, value size), to be filled.
 
     `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
@@ -63,38 +63,38 @@ class Asked:
     """(rows, heads, size)."""
     layer: LayerPages
     step: StepLayout
-    terms: Terms
+    terms: AttentionParams
     out: Tensor
     sinks: Tensor | None = None
 
 
-def attend_decode(asked: Asked, *, processors: int) -> None:
+def attend_decode(inputs: AttentionInputs, *, processors: int) -> None:
     """Attend with the step's first rows, one a request."""
-    step, rows = asked.step, asked.step.decode_rows
+    step, rows = inputs.step, inputs.step.decode_rows
     torch.ops.midstream.attend_decode(
-        asked.queries[:rows],
-        *asked.layer,
+        inputs.queries[:rows],
+        *inputs.layer,
         step.tables[:rows],
         step.lengths[:rows],
-        asked.sinks,
-        asked.out[:rows],
-        *_numbers(asked.terms),
+        inputs.sinks,
+        inputs.out[:rows],
+        *_numbers(inputs.terms),
         processors,
     )
 
 
-def attend_prompts(asked: Asked) -> None:
+def attend_prompts(inputs: AttentionInputs) -> None:
     """Attend with the queries of the requests behind the decoding ones. Idle rows are left as they are."""
-    step, rows = asked.step, asked.step.decode_rows
+    step, rows = inputs.step, inputs.step.decode_rows
     torch.ops.midstream.attend_prompts(
-        asked.queries,
-        *asked.layer,
+        inputs.queries,
+        *inputs.layer,
         step.tables[rows:],
         step.query_starts[rows:],
         step.lengths[rows:],
-        asked.sinks,
-        asked.out,
-        *_numbers(asked.terms),
+        inputs.sinks,
+        inputs.out,
+        *_numbers(inputs.terms),
         step.longest_prompt,
     )
 
@@ -112,7 +112,7 @@ def partitions(capacity: int) -> tuple[int, int]:
     return -(-capacity // size), size
 
 
-def _numbers(terms: Terms) -> tuple[float, int, int, float]:
+def _numbers(terms: AttentionParams) -> tuple[float, int, int, float]:
     return terms.scale, terms.window or 0, terms.chunk or 0, terms.softcap or 0.0
 
 

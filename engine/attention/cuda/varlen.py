@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.attention.cuda.operators import Asked
+from engine.attention.cuda.operators import AttentionInputs
 
 PAGE = 256
 LARGEST_HEAD = 256
@@ -27,43 +27,43 @@ class Varlen:
 
     name = "varlen"
 
-    def serves(self, asked: Asked) -> bool:
+    def serves(self, inputs: AttentionInputs) -> bool:
         """Whether it can compute a layer's attention."""
-        keys, values = asked.layer
+        keys, values = inputs.layer
         page, _, size = keys.shape[1:]
-        plain = asked.terms.softcap is None and asked.terms.chunk is None and asked.sinks is None
+        plain = inputs.terms.softcap is None and inputs.terms.chunk is None and inputs.sinks is None
         fits = keys.shape == values.shape and page % PAGE == 0
         return HAS_VARLEN and plain and fits and _is_served(size, keys.dtype)
 
-    def decode(self, asked: Asked) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         """Attend with the step's first rows, one a request."""
-        _attend(asked, slice(asked.step.decode_rows), slice(asked.step.decode_rows + 1), most=1)
+        _attend(inputs, slice(inputs.step.decode_rows), slice(inputs.step.decode_rows + 1), most=1)
 
-    def prompts(self, asked: Asked) -> None:
+    def prompts(self, inputs: AttentionInputs) -> None:
         """Attend with the queries behind them. `query_starts` counts from the step's first row."""
-        behind = slice(asked.step.decode_rows, None)
-        _attend(asked, behind, behind, most=asked.step.longest_prompt)
+        behind = slice(inputs.step.decode_rows, None)
+        _attend(inputs, behind, behind, most=inputs.step.longest_prompt)
 
 
 def _is_served(size: int, dtype: torch.dtype) -> bool:
     return dtype in HALVES and size <= LARGEST_HEAD and size % 8 == 0
 
 
-def _attend(asked: Asked, requests: slice, borders: slice, *, most: int) -> None:
-    step, (keys, values) = asked.step, asked.layer
+def _attend(inputs: AttentionInputs, requests: slice, borders: slice, *, most: int) -> None:
+    step, (keys, values) = inputs.step, inputs.layer
     newer = current_flash_attention_impl() is not None
     rows = slice(step.decode_rows) if most == 1 else slice(None)
-    window = asked.terms.window
+    window = inputs.terms.window
     varlen_attn_out(
-        asked.out[rows],
-        asked.queries[rows],
+        inputs.out[rows],
+        inputs.queries[rows],
         keys,
         values,
         step.query_starts[borders],
         None if newer else step.key_starts[borders],
         most,
         step.tables.shape[1] * keys.shape[1],
-        scale=asked.terms.scale,
+        scale=inputs.terms.scale,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=True,
         seqused_k=step.lengths[requests],

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}\Z")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
 
 
-class WholeCall(msgspec.Struct, frozen=True):
+class CompleteCall(msgspec.Struct, frozen=True):
     """A whole call. `is_valid`: it has a name, and its arguments are a JSON object; else it is text."""
 
     name: str
@@ -32,7 +32,7 @@ class WholeCall(msgspec.Struct, frozen=True):
         return f"{self.name}({self.arguments})" if self.name else self.arguments
 
 
-class _Open:
+class _PartialCall:
     __slots__ = ("arguments", "call_id", "index", "name")
 
     def __init__(self, index: int | None) -> None:
@@ -61,19 +61,19 @@ class _Open:
         return begins or bool(part.id and part.id != self.call_id)
 
 
-class CallParts:
+class ToolCallAssembler:
     """Puts calls together. One call is open at a time; the next one, text, or the end of the reply closes it."""
 
     def __init__(self, name: str) -> None:
         """Take the upstream's name, for errors."""
         self._upstream = name
-        self._open: _Open | None = None
+        self._open: _PartialCall | None = None
         self._calls = 0
         self._size = 0
 
-    def take(self, parts: Sequence[CallPart]) -> list[WholeCall]:
+    def take(self, parts: Sequence[CallPart]) -> list[CompleteCall]:
         """Take parts; return the calls that are whole now. Raises EngineLost if there are too many, or too large ones."""
-        whole: list[WholeCall] = []
+        whole: list[CompleteCall] = []
         for part in parts:
             if self._open is None or self._open.is_another(part):
                 whole += self.close()
@@ -86,7 +86,7 @@ class CallParts:
                 )
         return whole
 
-    def close(self) -> list[WholeCall]:
+    def close(self) -> list[CompleteCall]:
         """Return the open call, which is whole now, if there is one."""
         opened, self._open = self._open, None
         return [] if opened is None else [_whole(opened)]
@@ -95,14 +95,14 @@ class CallParts:
         self._calls += 1
         if self._calls > MAX_CALLS:
             raise EngineLost(f"The engine {self._upstream} sent more than {MAX_CALLS} calls in one reply.")
-        self._open = _Open(part.index)
+        self._open = _PartialCall(part.index)
 
 
-def _whole(opened: _Open) -> WholeCall:
+def _whole(opened: _PartialCall) -> CompleteCall:
     arguments = "".join(opened.arguments).strip()
     call_id = opened.call_id if _ID.match(opened.call_id) else ""
     is_valid = _NAME.match(opened.name) is not None and _is_object(arguments or "{}")
-    return WholeCall(opened.name, (arguments or "{}") if is_valid else arguments, call_id, is_valid)
+    return CompleteCall(opened.name, (arguments or "{}") if is_valid else arguments, call_id, is_valid)
 
 
 def _is_object(text: str) -> bool:

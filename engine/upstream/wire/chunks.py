@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from engine.upstream.wire.logprobs import NOTHING_TOLD
+from engine.upstream.wire.logprobs import NO_LOGPROBS
 
 MOST_TOKENS = 100_000_000
 """More than any window has."""
@@ -58,7 +58,7 @@ class Delta(msgspec.Struct, frozen=True):
         return next((text for text in named if isinstance(text, str) and text), "")
 
     @property
-    def says(self) -> bool:
+    def has_content(self) -> bool:
         """Whether there is anything in it."""
         return bool(self.content or self.thought or self.tool_calls)
 
@@ -68,7 +68,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     delta: Delta | None = None
     finish_reason: str | None = None
-    logprobs: msgspec.Raw = NOTHING_TOLD
+    logprobs: msgspec.Raw = NO_LOGPROBS
     text: str | None = None
     stop_reason: Any = None
 
@@ -82,10 +82,10 @@ class Completion(msgspec.Struct, frozen=True):
     """One chunk. `usage`: a `Usage`, or whatever a server sends as one."""
 
     choices: tuple[Choice, ...] | None = None
-    usage: msgspec.Raw = NOTHING_TOLD
+    usage: msgspec.Raw = NO_LOGPROBS
     error: Any = None
 
     @property
-    def says(self) -> bool:
+    def has_content(self) -> bool:
         """Whether any of the reply is in it."""
-        return any(choice.news.says for choice in self.choices or ())
+        return any(choice.news.has_content for choice in self.choices or ())

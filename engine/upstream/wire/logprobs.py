@@ -13,7 +13,7 @@ from msgspec import Meta
 from engine.messages import ChosenToken, TokenLogprob
 from engine.text.logprobs import LogprobQueue
 
-NOTHING_TOLD = msgspec.Raw(b"null")
+NO_LOGPROBS = msgspec.Raw(b"null")
 
 Byte = Annotated[int, Meta(ge=0, le=255)]
 
@@ -74,7 +74,7 @@ class UpstreamLogprobs:
         self._heard = 0
         self._chars = 0
 
-    def hear(self, text: str, logprobs: msgspec.Raw) -> None:
+    def add(self, text: str, logprobs: msgspec.Raw) -> None:
         """Take the text and the log-probabilities of a chunk. Those in another shape than OpenAI's are ignored."""
         for one in _read(logprobs):
             self._named += one.size

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.messages import Called, Chunk, Reasoning
+from engine.messages import Chunk, Reasoning, ToolCallOutput
 from engine.text.characters import whole_length
-from engine.upstream.wire.calls import CallParts, WholeCall
+from engine.upstream.wire.calls import CompleteCall, ToolCallAssembler
 from engine.upstream.wire.chunks import Choice
 from engine.upstream.wire.logprobs import UpstreamLogprobs
 
-Piece = Chunk | Reasoning | Called
+Piece = Chunk | Reasoning | ToolCallOutput
 
 
 class UpstreamPieces:
@@ -20,7 +20,7 @@ class UpstreamPieces:
         """Take the request's id, the upstream's name, and whether log-probabilities were asked for."""
         self._request_id = request_id
         self._logprobs = UpstreamLogprobs() if logprobs else None
-        self._calls = CallParts(upstream)
+        self._calls = ToolCallAssembler(upstream)
         self._waiting = ""
         self._thinks = False  # what waits is a thought
 
@@ -30,7 +30,7 @@ class UpstreamPieces:
         if news.thought:
             yield from self._extend(news.thought, thinks=True)
         if self._logprobs is not None:
-            self._hear_logprobs(choice)
+            self._add_logprobs(choice)
         if news.content:
             yield from self._extend(news.content, thinks=False)
         if news.tool_calls:
@@ -43,13 +43,13 @@ class UpstreamPieces:
         yield from self._close_call()
         yield from self._flush()
 
-    def _hear_logprobs(self, choice: Choice) -> None:
+    def _add_logprobs(self, choice: Choice) -> None:
         assert self._logprobs is not None  # noqa: S101 - the caller has checked
         news = choice.news
         if news.thought or news.tool_calls:
             self._logprobs.pass_over(news.content or "")
         else:
-            self._logprobs.hear(news.content or "", choice.logprobs)
+            self._logprobs.add(news.content or "", choice.logprobs)
 
     def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
         yield from self._close_call()
@@ -57,15 +57,15 @@ class UpstreamPieces:
             yield from self._flush()
         self._thinks = thinks
         self._waiting += text
-        yield from self._told(whole_length(self._waiting))
+        yield from self._emit(whole_length(self._waiting))
 
     def _close_call(self) -> Iterator[Piece]:
         for call in self._calls.close():
             yield from self._call(call)
 
-    def _call(self, call: WholeCall) -> Iterator[Piece]:
+    def _call(self, call: CompleteCall) -> Iterator[Piece]:
         if call.is_valid:
-            yield Called(self._request_id, call.name, call.arguments, 0, call.call_id)
+            yield ToolCallOutput(self._request_id, call.name, call.arguments, 0, call.call_id)
         elif call.text:  # what looked like a call is text
             self._thinks = False
             if self._logprobs is not None:
@@ -74,9 +74,9 @@ class UpstreamPieces:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Piece]:
-        yield from self._told(len(self._waiting))
+        yield from self._emit(len(self._waiting))
 
-    def _told(self, length: int) -> Iterator[Piece]:
+    def _emit(self, length: int) -> Iterator[Piece]:
         text, self._waiting = self._waiting[:length], self._waiting[length:]
         if not text:
             return

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.messages import ErrorCode, Finished, FinishReason, Output, Started
 from engine.upstream.wire.chunks import MOST_TOKENS, CachedDetails, Choice, Completion, Usage
-from engine.upstream.wire.logprobs import NOTHING_TOLD
+from engine.upstream.wire.logprobs import NO_LOGPROBS
 from engine.upstream.wire.pieces import Piece, UpstreamPieces
 
 _REASONS = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
@@ -43,7 +43,7 @@ class UpstreamReply:
         self._shown_tokens = 0
         self._said = 0
         self._reason: FinishReason | None = None
-        self._told: str | None = None
+        self._stop_detail: str | None = None
         self._stop: str | None = None
         self.started = False
         self.max_new_tokens = max_new_tokens
@@ -59,14 +59,14 @@ class UpstreamReply:
     @property
     def told(self) -> bool:
         """Whether the upstream named the finish reason."""
-        return self._told is not None
+        return self._stop_detail is not None
 
     def take(self, completion: Completion) -> list[Output]:
         """Return the outputs of a chunk. Raises EngineLost if there are too many calls."""
         outputs: list[Output] = []
         choice = completion.choices[0] if completion.choices else None
-        pieces = self._heard(choice or _NOTHING) if not self.ended else []
-        if completion.usage is not NOTHING_TOLD:
+        pieces = self._pieces_of(choice or _NOTHING) if not self.ended else []
+        if completion.usage is not NO_LOGPROBS:
             self._account(completion.usage)
         if choice is not None and not self.started:
             self.started = True
@@ -78,7 +78,7 @@ class UpstreamReply:
 
     def finish(self) -> list[Output]:
         """Return what was held back, and the end."""
-        error = "The engine's own filter ended the reply." if self._told == _FILTERED else None
+        error = "The engine's own filter ended the reply." if self._stop_detail == _FILTERED else None
         reason = FinishReason.ERROR if error else self._reason or FinishReason.STOP
         return [*self.rest(), self.finished(reason, error=error)]
 
@@ -99,8 +99,8 @@ class UpstreamReply:
         stop = self._stop if reason is FinishReason.STOP else None
         return Finished(self._request_id, reason, *counts, steps_after, error, code, stop=stop)
 
-    def _heard(self, choice: Choice) -> list[Piece]:
-        if choice.news.says:
+    def _pieces_of(self, choice: Choice) -> list[Piece]:
+        if choice.news.has_content:
             self._said += 1
             self.generated_tokens = max(self.generated_tokens, self._said)
             if self._said > self.max_new_tokens:
@@ -135,7 +135,7 @@ class UpstreamReply:
         told = choice.finish_reason
         if told is not None:
             self._reason = _REASONS.get(told, FinishReason.STOP)
-            self._told = told
+            self._stop_detail = told
             self._stop = choice.stop_reason if isinstance(choice.stop_reason, str) else None
         elif self._said > self.max_new_tokens:
             self._reason = FinishReason.LENGTH

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import PromptRejected
-from engine.history import UNKNOWN, Rules, valid
+from engine.history import UNKNOWN, TemplateRules, normalized
 from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
@@ -91,7 +91,9 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
     """Return the fields that make the prompt, which replies and counts have in common."""
     if spec.raw:
         return {"prompt": "".join(message.content for message in messages)}
-    known = valid(messages, Rules() if features.any_history else UNKNOWN, continues=spec.continues)
+    known = normalized(
+        messages, TemplateRules() if features.any_history else UNKNOWN, continues=spec.continues
+    )
     return {
         "messages": [_message(message, thinks=features.template) for message in known],
         **_tools(spec),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-Hear = Callable[[bytes], None]
+OnInput = Callable[[bytes], None]
 """Takes what the microphone heard."""
-Fill = Callable[[int, float], bytes]
+FillOutput = Callable[[int, float], bytes]
 """Returns so many bytes for the loudspeaker, which are heard so many seconds later."""
-Lose = Callable[[str], None]
+OnLost = Callable[[str], None]
 """Takes the sentence that says why there is no more sound."""
 
 
-class NoSound(Exception):
+class SoundUnavailable(Exception):
     """There can be no spoken chat; the sentence says why, and what to do."""
 
 
@@ -25,8 +25,8 @@ class SoundDevice(Protocol):
     output_rate: int
     """Of the loudspeaker."""
 
-    def start(self, hear: Hear, fill: Fill, lose: Lose) -> None:
-        """Begin. All three are called in threads of the device's, and return soon. Raises NoSound."""
+    def start(self, on_input: OnInput, fill: FillOutput, on_lost: OnLost) -> None:
+        """Begin. All three are called in threads of the device's, and return soon. Raises SoundUnavailable."""
 
     def close(self) -> None:
         """Let go of both."""

@@ -14,7 +14,7 @@ TAIL_PIECES = 10
 
 
 class Microphone:
-    """`hear` takes sound that `run` sends. `by_key`: only while `press` says so."""
+    """`put` takes sound that `run` sends. `by_key`: only while `press` says so."""
 
     def __init__(self, spoken: SpokenConversation, *, by_key: bool) -> None:
         self._spoken = spoken
@@ -40,7 +40,7 @@ class Microphone:
         self._is_pressed, self._tail = False, 0
         self._waiting.clear()
 
-    def hear(self, samples: bytes) -> None:
+    def put(self, samples: bytes) -> None:
         """Take what was heard."""
         if self.is_open:
             self._put(samples)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
-from midstream.terminal.voice.device import Fill, Hear, Lose, NoSound
+from midstream.terminal.voice.device import FillOutput, OnInput, OnLost, SoundUnavailable
 
 WANTED = {"input": 16_000, "output": 24_000}
 """Samples a second, asked for first: recognizers hear no more, and voices have no more."""
@@ -29,7 +29,7 @@ class SoundCard:
     """A microphone and a loudspeaker, each by a part of its name, or its number; None: the system's default."""
 
     def __init__(self, microphone: str | None = None, loudspeaker: str | None = None) -> None:
-        """Raises NoSound."""
+        """Raises SoundUnavailable."""
         self._library = _library()
         self._microphone = self._found("input", microphone)
         self._loudspeaker = self._found("output", loudspeaker)
@@ -38,21 +38,21 @@ class SoundCard:
         self._streams: list[Any] = []
         self._is_closed = False
 
-    def start(self, hear: Hear, fill: Fill, lose: Lose) -> None:
-        """Begin to hear and to be heard. Raises NoSound."""
+    def start(self, on_input: OnInput, fill: FillOutput, on_lost: OnLost) -> None:
+        """Begin to hear and to be heard. Raises SoundUnavailable."""
 
-        def heard(samples: Any, _count: int, _time: Any, _status: Any) -> None:
-            hear(bytes(samples))
+        def on_samples(samples: Any, _count: int, _time: Any, _status: Any) -> None:
+            on_input(bytes(samples))
 
         def wanted(samples: Any, _count: int, time: Any, _status: Any) -> None:
             samples[:] = fill(len(samples), self._delay_s(time))
 
         def ended(which: str) -> None:
             if not self._is_closed:
-                lose(f"The {which} is gone.")
+                on_lost(f"The {which} is gone.")
 
         kinds = (
-            ("input", self._library.RawInputStream, self._microphone, self.input_rate, heard),
+            ("input", self._library.RawInputStream, self._microphone, self.input_rate, on_samples),
             ("output", self._library.RawOutputStream, self._loudspeaker, self.output_rate, wanted),
         )
         for kind, stream, device, rate, callback in kinds:
@@ -83,10 +83,10 @@ class SoundCard:
         return delay_s if 0 < delay_s < _MOST_LATENCY_S else float(self._streams[-1].latency)
 
     def _found(self, kind: str, named: str | None) -> int:
-        """Return the number of a device. Raises NoSound, with those that there are."""
+        """Return the number of a device. Raises SoundUnavailable, with those that there are."""
         try:
-            asked = int(named) if named is not None and named.isdecimal() else named
-            return int(self._library.query_devices(asked, kind)["index"])
+            selector = int(named) if named is not None and named.isdecimal() else named
+            return int(self._library.query_devices(selector, kind)["index"])
         except (ValueError, self._library.PortAudioError):
             pass
         names = [
@@ -96,12 +96,12 @@ class SoundCard:
         ]
         which = _WHICH[kind]
         if not names:
-            raise NoSound(f"This machine has no {which}.")
+            raise SoundUnavailable(f"This machine has no {which}.")
         what = "default " + which if named is None else f"{which} {named!r}, or several"
-        raise NoSound(f"There is no {what}; --{which} takes one of: {', '.join(names)}.")
+        raise SoundUnavailable(f"There is no {what}; --{which} takes one of: {', '.join(names)}.")
 
     def _rate(self, kind: str, device: int) -> int:
-        """Return a rate that a device can do. Raises NoSound."""
+        """Return a rate that a device can do. Raises SoundUnavailable."""
         own = int(self._library.query_devices(device)["default_samplerate"])
         check = getattr(self._library, f"check_{kind}_settings")
         for rate in (WANTED[kind], own, RATES[1]):
@@ -109,7 +109,7 @@ class SoundCard:
                 check(device=device, channels=1, dtype="int16", samplerate=rate)
                 if RATES[0] <= rate <= RATES[1]:
                     return rate
-        raise NoSound(
+        raise SoundUnavailable(
             f"The {_WHICH[kind]} can do no rate from {RATES[0]:,} to {RATES[1]:,} Hz in one channel."
         )
 
@@ -119,17 +119,17 @@ class SoundCard:
             yield
         except self._library.PortAudioError as error:
             self.close()
-            raise NoSound(f"{what}: {error.args[0]}") from error
+            raise SoundUnavailable(f"{what}: {error.args[0]}") from error
 
 
 def _library() -> ModuleType:
-    """Raises NoSound."""
+    """Raises SoundUnavailable."""
     try:
         import sounddevice  # noqa: PLC0415 - a chat that is written needs none of it
     except ModuleNotFoundError as missing:
-        raise NoSound(_LIBRARY) from missing
+        raise SoundUnavailable(_LIBRARY) from missing
     except OSError as missing:
-        raise NoSound(_PORTAUDIO) from missing
+        raise SoundUnavailable(_PORTAUDIO) from missing
     return sounddevice  # type: ignore[no-any-return]
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from midstream.spoken import SpokenReply
-from midstream.terminal.face import Page
-from midstream.terminal.showing import Ground
-from midstream.terminal.words import ended_by, is_whole, kept_up_to
+from midstream.terminal.reply_view import ReplySurface
+from midstream.terminal.texts import end_text, is_whole, kept_up_to
+from midstream.terminal.user_interface import Page
 
 
 class SpokenView:
     """One reply. Nothing is below it while it grows."""
 
-    def __init__(self, reply: SpokenReply, ground: Ground) -> None:
+    def __init__(self, reply: SpokenReply, surface: ReplySurface) -> None:
         self.reply = reply
-        self._ground = ground
-        self._page: Page = ground.page("")
+        self._surface = surface
+        self._page: Page = surface.page("")
         self._shown = 0
 
     def show(self, ms: float) -> None:
@@ -31,14 +31,14 @@ class SpokenView:
     def note(self, line: str) -> None:
         """Say something below what is shown so far."""
         self.settle()
-        self._ground.note(line)
+        self._surface.note(line)
 
     def end(self) -> None:
         """Show it as it is kept, and how it ended."""
         if self._page.end(self.reply.text):
-            self._ground.note(kept_up_to(self.reply.text))
+            self._surface.note(kept_up_to(self.reply.text))
         reason = self.reply.done["reason"] if self.reply.done else "disconnected"
         if reason == "cancelled":
-            self._ground.note("[stopped]")
+            self._surface.note("[stopped]")
         elif not is_whole(reason):
-            self._ground.note(ended_by(reason))
+            self._surface.note(end_text(reason))

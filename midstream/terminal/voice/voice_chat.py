@@ -25,15 +25,15 @@ from midstream.spoken import (
     SpokenEvent,
     SpokenReply,
 )
-from midstream.terminal.quiet import quiet
-from midstream.terminal.showing import Ground
-from midstream.terminal.voice.device import NoSound, SoundDevice
+from midstream.terminal.cbreak import cbreak
+from midstream.terminal.reply_view import ReplySurface
+from midstream.terminal.voice.device import SoundDevice, SoundUnavailable
 from midstream.terminal.voice.microphone import Microphone
 from midstream.terminal.voice.player import Player
 from midstream.terminal.voice.spoken_view import SpokenView
 
 Frame = dict[str, Any]
-TOLD_MS = 100
+PLAYED_REPORT_MS = 100
 """So often the server is told how much was played, and where a word ends: a cut keeps what was told."""
 TICK_S = 0.04
 """So often it is looked at that."""
@@ -46,10 +46,10 @@ HELP = {
 _REST = {False: "Listening", True: "Enter to talk"}
 
 
-class Stage(Ground, Protocol):
+class VoiceSurface(ReplySurface, Protocol):
     """Where it is shown."""
 
-    def past(self, message: Frame) -> None:
+    def show_past(self, message: Frame) -> None:
         """Show a whole message."""
 
 
@@ -57,25 +57,31 @@ class VoiceChat:
     """One conversation, spoken through a device."""
 
     def __init__(
-        self, client: Client, spoken: SpokenConversation, stage: Stage, device: SoundDevice, *, by_key: bool
+        self,
+        client: Client,
+        spoken: SpokenConversation,
+        surface: VoiceSurface,
+        device: SoundDevice,
+        *,
+        by_key: bool,
     ) -> None:
-        self._client, self._spoken, self._stage, self._device = client, spoken, stage, device
+        self._client, self._spoken, self._surface, self._device = client, spoken, surface, device
         self._by_key = by_key
         self._player = Player(device.output_rate)
         self._microphone = Microphone(spoken, by_key=by_key)
         self._view: SpokenView | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._said = ""  # over a reply: it is a message if it ends that
+        self._transcript = ""  # over a reply: it is a message if it ends that
         self._is_over_reply = False  # what is being said began over one
         self._stopping: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
-        """Talk until the user leaves. Raises NoSound, Refused, Disconnected."""
+        """Talk until the user leaves. Raises SoundUnavailable, Refused, Disconnected."""
         loop = asyncio.get_running_loop()
         ended = self._ended = loop.create_future()
         self._device.start(
-            lambda samples: _soon(loop, self._microphone.hear, samples),
+            lambda samples: _soon(loop, self._microphone.put, samples),
             self._player.fill,
             lambda why: _soon(loop, self._lose, why),
         )
@@ -85,7 +91,7 @@ class VoiceChat:
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
         loop.add_reader(keys, self._key, keys)
         try:
-            with quiet(keys):
+            with cbreak(keys):
                 await asyncio.wait({ended, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 for one in (ended, *tasks):
                     if one.done():
@@ -114,17 +120,17 @@ class VoiceChat:
         self._rest()
 
     async def _take(self) -> None:
-        """Heed what happens, until another connection speaks in the conversation. Raises NoSound, Refused, Disconnected."""
+        """Heed what happens, until another connection speaks in the conversation. Raises SoundUnavailable, Refused, Disconnected."""
         async for event in self._spoken:
-            await self._heed(event)
-        raise NoSound("You talk in this conversation elsewhere now.")
+            await self._handle(event)
+        raise SoundUnavailable("You talk in this conversation elsewhere now.")
 
-    async def _heed(self, event: SpokenEvent) -> None:
+    async def _handle(self, event: SpokenEvent) -> None:
         match event:
             case Speech(state):
                 self._player.duck(ducked=state == "started")
                 if state == "started":
-                    self._said, self._is_over_reply = "", self._view is not None
+                    self._transcript, self._is_over_reply = "", self._view is not None
             case Heard(text, final):
                 self._show_words(text, final=final)
             case SpokenReply():
@@ -139,7 +145,7 @@ class VoiceChat:
                 self._rest()
             case Refused():
                 self._player.duck(ducked=False)  # what was being said is lost, and its end is not told
-                self._tell(f"[{event}]")
+                self._show_error(f"[{event}]")
 
     async def _drop(self) -> None:
         """Forget what is being said, of which a part is lost."""
@@ -150,18 +156,18 @@ class VoiceChat:
     def _show_words(self, text: str, *, final: bool) -> None:
         """Show what is said. Over a reply it is no message yet: a short word of assent lets that go on."""
         if self._view is not None:
-            self._said = text if final else ""
+            self._transcript = text if final else ""
         elif not final:
-            self._stage.wait(f"> {text}")
+            self._surface.wait(f"> {text}")
         elif text:
             self._show_message(text)
         else:
             self._rest("" if self._is_over_reply else "Nothing understood")
 
     def _show_message(self, text: str) -> None:
-        self._stage.wait("")
-        self._stage.past({"role": "user", "content": text})
-        self._stage.wait("…")
+        self._surface.wait("")
+        self._surface.show_past({"role": "user", "content": text})
+        self._surface.wait("…")
 
     async def _begin(self, reply: SpokenReply) -> None:
         """Begin with a reply, or go on with the same one after a lost connection."""
@@ -169,8 +175,8 @@ class VoiceChat:
             if self._reading is not None:
                 await asyncio.wait((self._reading,), timeout=SETTLED_S)
             self._close_view()
-            self._stage.wait("")
-            self._view = SpokenView(reply, self._stage)
+            self._surface.wait("")
+            self._view = SpokenView(reply, self._surface)
             self._reading = asyncio.create_task(self._read(reply))
         self._player.begin(reply.from_ms)
 
@@ -181,7 +187,7 @@ class VoiceChat:
         except Disconnected:
             return  # whoever takes events is told the same
         except ClientError as error:
-            self._tell(f"[{error}]")
+            self._show_error(f"[{error}]")
         if self._view is not None and self._view.reply is reply:
             self._close_view()
             self._rest()
@@ -193,35 +199,35 @@ class VoiceChat:
         view, self._view = self._view, None
         view.end()
         done = view.reply.done
-        said, self._said = self._said, ""
-        if said and done is not None and done["reason"] == "cancelled":
-            self._show_message(said)
+        transcript, self._transcript = self._transcript, ""
+        if transcript and done is not None and done["reason"] == "cancelled":
+            self._show_message(transcript)
 
     async def _play(self) -> None:
         """Show the reply as it is played, and tell the server how much was."""
-        told_ms = 0.0
+        reported_ms = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             if (view := self._view) is None:
                 continue
             ms = self._player.played_ms
             view.show(ms)
-            told_ms = min(told_ms, ms)  # another reply
-            if view.reply.rate and _is_news(view.reply, ms, told_ms, is_over=self._player.is_over):
-                told_ms = ms
+            reported_ms = min(reported_ms, ms)  # another reply
+            if view.reply.rate and _is_report_due(view.reply, ms, reported_ms, is_over=self._player.is_over):
+                reported_ms = ms
                 await view.reply.played(ms)
 
     async def _cut(self) -> None:
         """End the reply at what was heard of it."""
         try:
-            self._said = ""
+            self._transcript = ""
             if self._view is not None:
                 await self._view.reply.played(self._player.stop())
             await self._client.cancel(self._spoken.conversation_id)
         except Disconnected:
             pass  # whoever takes events is told the same
         except Refused as refused:
-            self._tell(f"[{refused}]")
+            self._show_error(f"[{refused}]")
         finally:
             self._stopping = None
 
@@ -233,7 +239,7 @@ class VoiceChat:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         if self._view is None:
-            self._stage.wait("")
+            self._surface.wait("")
             return
         self._view.settle()
         with suppress(ClientError, TimeoutError):
@@ -247,15 +253,15 @@ class VoiceChat:
             resting = "Listening; Enter sends it" if is_pressed else _REST[self._by_key]
             if not self._spoken.is_heard:
                 resting = "Not connected"
-            self._stage.wait(f"{what}. {resting}" if what else resting)
+            self._surface.wait(f"{what}. {resting}" if what else resting)
 
-    def _tell(self, line: str) -> None:
+    def _show_error(self, line: str) -> None:
         """Say what could not be done."""
         if self._view is not None:
             self._view.note(line)
         else:
-            self._stage.wait("")
-            self._stage.fail(line)
+            self._surface.wait("")
+            self._surface.fail(line)
             self._rest()
 
     def _key(self, keys: int) -> None:
@@ -267,16 +273,18 @@ class VoiceChat:
 
     def _lose(self, why: str) -> None:
         if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(NoSound(why))
+            self._ended.set_exception(SoundUnavailable(why))
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
 
-def _is_news(reply: SpokenReply, ms: float, told_ms: float, *, is_over: bool) -> bool:
+def _is_report_due(reply: SpokenReply, ms: float, reported_ms: float, *, is_over: bool) -> bool:
     """Return whether the server is told that so much was played."""
-    return ms > told_ms and (is_over or ms - told_ms >= TOLD_MS or reply.ended_ms(ms) > told_ms)
+    return ms > reported_ms and (
+        is_over or ms - reported_ms >= PLAYED_REPORT_MS or reply.ended_ms(ms) > reported_ms
+    )
 
 
 def _soon(loop: asyncio.AbstractEventLoop, do: Any, what: object) -> None:

@@ -16,19 +16,19 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Journalled, Removed, decode_journalled, encode
 from sessions.records import CallRecord, MessageRecord, Meta, TurnRecord
-from sessions.store.history.coding import decode_call, encode_call, encode_message, encode_turn
+from sessions.store.history.codec import decode_call, encode_call, encode_message, encode_turn
 from sessions.store.history.keys import Keys, now_ms
-from sessions.store.history.rebuilding import Journal, rebuilt
+from sessions.store.history.rebuild import Journal, rebuilt
 from sessions.store.history.replay import READ_BYTES
-from sessions.store.history.rows import (
+from sessions.store.history.script_results import (
     FACTS,
-    calls_told,
+    calls_from,
+    facts_from,
+    is_removal,
     message_at,
-    message_told,
-    meta_told,
+    message_from,
     older_turn,
-    removal_told,
-    turn_told,
+    turn_from,
 )
 from sessions.store.history.transactions import (
     MAX_SIBLINGS,
@@ -36,9 +36,9 @@ from sessions.store.history.transactions import (
     Branch,
     Duplicate,
     Ending,
-    Moved,
     Siblings,
     Since,
+    StaleFacts,
 )
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import (
@@ -56,7 +56,7 @@ from sessions.store.redis.client import (
     run_script,
     store_errors,
 )
-from sessions.store.redis.durability import Confirming, Durability
+from sessions.store.redis.durability import Durability, WriteConfirmer
 
 JOURNAL_KEPT = 10_000
 """Events that a conversation's journal keeps after a turn, approximately."""
@@ -78,7 +78,7 @@ class History:
     ) -> None:
         self._client = client
         self._ledger = ledger or Ledger(client)
-        self._confirming = Confirming(client, durability)
+        self._confirmer = WriteConfirmer(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -86,7 +86,7 @@ class History:
         """Return the facts of a conversation; None if it does not exist."""
         with store_errors():
             values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
-        return meta_told(values)
+        return facts_from(values)
 
     async def look(self, keys: Keys, client_msg_id: str) -> tuple[TurnRecord | None, Meta | None]:
         """Return the turn that a `client_msg_id` began, if any, and the facts, in one round trip."""
@@ -95,7 +95,7 @@ class History:
                 "Awaitable[list[Any]]",
                 self._client.hmget(keys.conversation, [f"sent:{client_msg_id}", *FACTS]),
             )
-        return await self.turn(keys, sent.decode()) if sent else None, meta_told(values)
+        return await self.turn(keys, sent.decode()) if sent else None, facts_from(values)
 
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
         """Return the turn that a `client_msg_id` began, if any."""
@@ -111,7 +111,7 @@ class History:
             record = await cast(
                 "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"turn:{turn_id}")
             )
-        return turn_told(keys, turn_id, record) if record else None
+        return turn_from(keys, turn_id, record) if record else None
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
         """Return a message by its id."""
@@ -138,7 +138,7 @@ class History:
         with store_errors():
             return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "follow"))
 
-    async def go_on(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
+    async def continue_turn(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
         """Rename a turn that waits for calls, which waits here now; None if it does not wait under the old name.
 
         Return whether other replicas watch the conversation.
@@ -243,9 +243,9 @@ class History:
                 await self.confirm(keys, term=term)
                 return self.others_in(watchers)
             case [b"duplicate", turn_id, record]:
-                raise Duplicate(turn_told(keys, turn_id.decode(), record))
+                raise Duplicate(turn_from(keys, turn_id.decode(), record))
             case _:
-                raise Moved(answer[0].decode())
+                raise StaleFacts(answer[0].decode())
 
     def others_in(self, watchers: bytes) -> bool:
         """Return whether other replicas are among those that watch."""
@@ -254,16 +254,16 @@ class History:
     @property
     def term(self) -> int:
         """What to confirm writes with that come after it."""
-        return self._confirming.term
+        return self._confirmer.term
 
     async def confirm(self, keys: Keys, *, term: int) -> None:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
-        await self._confirming.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
+        await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
-    async def finish(self, keys: Keys, ending: Ending, *, mends: bool = False, group: str = "") -> None:
+    async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
-        `mends`: the journal was unusable, and begins anew with this end. `group`: the sender's key or address, if it is known.
+        `repairs`: the journal was unusable, and begins anew with this end. `group`: the sender's key or address, if it is known.
         """
         turn, done, follow = ending.turn, ending.done, ending.follow
         header = {
@@ -275,7 +275,7 @@ class History:
             "ttl": self._ttl_ms,
             "kept": JOURNAL_KEPT,
             "removed": done.removed,
-            "mends": mends,
+            "mends": repairs,
             "stays": ending.stays,
             "group": group,
             "replica": self._replica,
@@ -297,7 +297,7 @@ class History:
     async def remove(
         self, keys: Keys, turn: TurnRecord, event: Removed, *, before: MessageRecord | None = None
     ) -> bool:
-        """Remove an ended exchange from the history; False if it was removed before. Raises Conflict, Moved.
+        """Remove an ended exchange from the history; False if it was removed before. Raises Conflict, StaleFacts.
 
         `before`: the reply before the turn continued it, which is restored.
         """
@@ -315,7 +315,7 @@ class History:
                     "The conversation went on from this exchange; only the last one can be taken back."
                 )
             case _:
-                raise Moved(turn.turn_id)
+                raise StaleFacts(turn.turn_id)
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
@@ -354,8 +354,12 @@ class History:
 
         `most_bytes`: the store reads at most about so much of the journal; if there is more, it returns no events.
         """
-        asked: list[str | bytes | int] = [after_seq, OLDER_BYTES, "" if most_bytes is None else most_bytes]
-        answer = await run_script(self._client, SINCE, keys.pair(), asked)
+        arguments: list[str | bytes | int] = [
+            after_seq,
+            OLDER_BYTES,
+            "" if most_bytes is None else most_bytes,
+        ]
+        answer = await run_script(self._client, SINCE, keys.pair(), arguments)
         if answer is None:
             return None
         epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, *rest = answer
@@ -371,10 +375,10 @@ class History:
                 whole_from=whole_from,
                 events=[decode_journalled(event) for event in events],
                 turns=[older_turn(keys, row) for row in older if row[1] != b"removed"],
-                removed=[removal_told(keys, row) for row in older if row[1] == b"removed"],
+                removed=[is_removal(keys, row) for row in older if row[1] == b"removed"],
             )
         )
-        live = turn_told(keys, running.decode(), record) if record else None
+        live = turn_from(keys, running.decode(), record) if record else None
         return Since(
             epoch.decode(),
             seq,
@@ -382,8 +386,8 @@ class History:
             told.first,
             told.events,
             bool(is_too_long),
-            calls_told(awaited),
-            message_told(base, ()),
+            calls_from(awaited),
+            message_from(base, ()),
         )
 
     async def start(
@@ -415,7 +419,7 @@ class History:
             self._client, DELETE, keys.pair(), [self._replica, "1" if with_turns else "0"]
         )
         if answer == b"":
-            raise Moved(keys.conversation)
+            raise StaleFacts(keys.conversation)
         if answer is None:
             return None
         epoch, *charged = answer

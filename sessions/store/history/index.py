@@ -113,7 +113,7 @@ class Index:
             raise NotFound(f'There is no conversation "{conversation_id}".')
         return listed(conversation_id, row)
 
-    async def entitle(self, owner: Owner, conversation_id: str, title: str, *, instead_of: str) -> bool:
+    async def set_title(self, owner: Owner, conversation_id: str, title: str, *, instead_of: str) -> bool:
         """Replace a conversation's title if it is still the given one; return whether it was."""
         keys = Keys.of(owner, conversation_id)
         return await run_script(self._client, RENAME, [keys.conversation], [title, instead_of]) is not None

@@ -14,7 +14,7 @@ import redis.exceptions as errors
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import OwnershipLost, StoreDown
-from sessions.store.redis.client import APPEND, load_scripts, queue_script, store_errors, trouble_of
+from sessions.store.redis.client import APPEND, load_scripts, queue_script, store_error_of, store_errors
 
 AT_ONCE = 32
 """Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""
@@ -33,7 +33,7 @@ class _Write(msgspec.Struct):
     turn_id: str
     entries: Sequence[Entry]
     written: asyncio.Future[bool]
-    told: Callable[[], None]
+    on_written: Callable[[], None]
 
 
 class Journal:
@@ -55,16 +55,16 @@ class Journal:
         turn_id: str,
         entries: Sequence[Entry],
         *,
-        told: Callable[[], None] = lambda: None,
+        on_written: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[bool]:
         """Append with the next pipeline; the future is done when the store has the entries.
 
         Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the
-        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future. `told` is called as soon as
+        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future. `on_written` is called as soon as
         it is done: a callback of its own would be called a turn of the event loop later.
         """
         self.bytes += sum(len(entry.event) for entry in entries)
-        write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future(), told)
+        write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future(), on_written)
         self._waiting.append(write)
         self._wake.set()
         return write.written
@@ -82,7 +82,7 @@ class Journal:
             for write, answer in zip(writes, answers, strict=True):
                 if not write.written.done():  # its turn still waits
                     self._resolve(write, answer)
-                    write.told()
+                    write.on_written()
 
     async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
         self.pipelines += 1
@@ -120,9 +120,9 @@ class Journal:
             case StoreDown():
                 write.written.set_exception(answer)
             case BaseException():
-                write.written.set_exception(trouble_of(answer))
+                write.written.set_exception(store_error_of(answer))
             case _:
-                write.written.set_exception(trouble_of(ValueError(f"an answer of {len(answer)} bytes")))
+                write.written.set_exception(store_error_of(ValueError(f"an answer of {len(answer)} bytes")))
 
 
 def _parts(write: _Write) -> list[str | bytes | int]:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.shares import Subject
 from sessions.store.history.keys import Keys, now_ms
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import COUNT_NOTE, DESCRIBE, NOTE, run_script, store_errors

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sessions.cuts import Kept, joined, kept_of
 from sessions.events import (
     Accepted,
     Delta,
@@ -24,6 +23,7 @@ from sessions.events import (
     covering,
     first_seq_of,
 )
+from sessions.truncation import KeptLength, kept_length, merge_text
 
 MAX_BYTES = 256 * 1024
 """Bytes that a reader may be sent at once: half of what may wait for a connection."""
@@ -32,14 +32,14 @@ READ_BYTES = 2 * MAX_BYTES
 _FRAME_BYTES = 512
 
 
-def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Journalled]:
+def replayed(events: Sequence[Journalled], cuts: Mapping[str, KeptLength]) -> list[Journalled]:
     """Return the events in order, with each turn's text, reasoning and calls cut to what is kept of them.
 
     `cuts`: what is kept of turns whose end is decided, but not among the events. What a cut takes out leaves no gap: `first_seq` of each
     event follows the seq of the one before.
     """
-    kept = {**cuts, **{event.turn_id: kept_of(event) for event in events if isinstance(event, Done)}}
-    told: list[Journalled] = []
+    kept = {**cuts, **{event.turn_id: kept_length(event) for event in events if isinstance(event, Done)}}
+    result: list[Journalled] = []
     withdrawn: int | None = None
     for event in events:
         left: Journalled | None = event
@@ -48,18 +48,18 @@ def replayed(events: Sequence[Journalled], cuts: Mapping[str, Kept]) -> list[Jou
         if left is None:
             withdrawn = first_seq_of(event) if withdrawn is None else withdrawn
             continue
-        told.append(left if withdrawn is None else covering(left, withdrawn))
+        result.append(left if withdrawn is None else covering(left, withdrawn))
         withdrawn = None
-    return told
+    return result
 
 
 def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
     """Events in order, each standing for all seqs behind the one before it; the first one for those behind `after`."""
-    told: list[Journalled] = []
+    result: list[Journalled] = []
     for event in events:
-        told.append(_following(event, after + 1))
+        result.append(_following(event, after + 1))
         after = event.seq
-    return told
+    return result
 
 
 def _following(event: Journalled, first_seq: int) -> Journalled:
@@ -71,15 +71,15 @@ def _following(event: Journalled, first_seq: int) -> Journalled:
 
 def merged(events: Sequence[Journalled]) -> list[Journalled]:
     """Return the events in order, with neighbouring pieces of a text merged."""
-    told: list[Journalled] = []
+    result: list[Journalled] = []
     for event in events:
-        last = told[-1] if told else None
+        last = result[-1] if result else None
         if isinstance(event, Text) and isinstance(last, Text) and _goes_on(last, event):
             text, tokens = last.text + event.text, last.tokens + event.tokens
-            told[-1] = joined(last, event, text=text, tokens=tokens)
+            result[-1] = merge_text(last, event, text=text, tokens=tokens)
         else:
-            told.append(event)
-    return told
+            result.append(event)
+    return result
 
 
 def _goes_on(last: Text, event: Text) -> bool:

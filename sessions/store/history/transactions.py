@@ -14,7 +14,7 @@ MAX_SIBLINGS = 200
 """Siblings of a message that a reader is told, so that a page stays small."""
 
 
-class Moved(SessionError):
+class StaleFacts(SessionError):
     """The conversation in the store is not as the caller knows it: load it again."""
 
 

@@ -22,7 +22,7 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import StoreDown, StoreFault
 
 LUA = Path(__file__).parent.parent / "lua"
-TROUBLES = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
+CLIENT_ERRORS = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All errors of the client. A full disk, or too few replicas, come as generic answers."""
 
 _LOST = "the handler is closed"
@@ -85,10 +85,6 @@ DELETE = Script("tell", "ledger", "weigh", "delete")
 RENEW = Script("renew")
 START = Script("start")
 GO_ON = Script("go_on")
-SEAL = Script("seal")
-RESEAL = Script("reseal")
-ADOPT = Script("adopt")
-HAND_OVER = Script("hand_over")
 FORGET = Script("forget")
 KEEP_IMAGE = Script("ledger", "weigh", "keep_image")
 ADMIT = Script("ledger", "admit")
@@ -103,7 +99,7 @@ SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, DESCRIBE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT, ENROLL),
-    *(SEAL, RESEAL, ADOPT, HAND_OVER, FORGET),
+    FORGET,
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )
 
@@ -122,9 +118,9 @@ def store_errors() -> Iterator[None]:
     cancels = task.cancelling() if task is not None else 0
     try:
         yield
-    except TROUBLES as error:
+    except CLIENT_ERRORS as error:
         _keep_cancellation(task, cancels)
-        raise trouble_of(error) from error
+        raise store_error_of(error) from error
     except RuntimeError as error:
         if _LOST not in str(error):
             raise
@@ -138,7 +134,7 @@ def store_errors() -> Iterator[None]:
     _keep_cancellation(task, cancels)
 
 
-def trouble_of(error: BaseException) -> StoreDown:
+def store_error_of(error: BaseException) -> StoreDown:
     """Return the error that a client's error stands for: an outage, or unusable data, which is logged with a number."""
     if isinstance(error, _OUTAGES) or _PASSING.search(_IN_A_PIPELINE.sub("", str(error))):
         return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
@@ -171,7 +167,7 @@ async def run_script(
             return await client.eval(script.source, len(keys), *keys, *args)
 
 
-async def piped(client: Redis, queue: Callable[[Pipeline], None]) -> list[Any]:
+async def pipelined(client: Redis, queue: Callable[[Pipeline], None]) -> list[Any]:
     """Send what is queued, for any slots of a cluster, in one round trip. Each command must be harmless when repeated.
 
     Raises StoreDown.

@@ -16,7 +16,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.watched import CALL_S, WatchedPool
+from sessions.store.redis.instrumented import CALL_S, InstrumentedPool
 
 WAIT_MS = 1000
 """How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
@@ -28,7 +28,7 @@ class Durability(StrEnum):
     MEMORY = "memory"
     """The store's answer, which it may give before its disk has the write."""
     DISK = "disk"
-    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `setups_for`).
+    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `checked_server_configs`).
 
     WAITAOF is not used. With `appendfsync everysec` it waits up to a second, and Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer
     it before the fsync (redis/redis#13793).
@@ -37,18 +37,18 @@ class Durability(StrEnum):
     """The memory of one of its replicas too (WAIT)."""
 
 
-class Unsupported(Exception):
+class DurabilityUnsupported(Exception):
     """The store does not support this durability. The message is for the operator."""
 
 
-class Confirming:
+class WriteConfirmer:
     """Waits until earlier writes are durable enough."""
 
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
         self._needs_replica = durability is Durability.REPLICATED
         pool = getattr(client, "connection_pool", None)  # a cluster has none
-        self._sentinels = pool.sentinels if isinstance(pool, WatchedPool) else None
+        self._sentinels = pool.sentinels if isinstance(pool, InstrumentedPool) else None
 
     @property
     def term(self) -> int:
@@ -61,22 +61,24 @@ class Confirming:
         `term`: as it was before the writes; StoreDown is raised too if a failover began since: they may be lost with it.
         """
         with store_errors():
-            if self._needs_replica and not await self._ask(("PEXPIRE", key, ttl_ms), ("WAIT", 1, WAIT_MS)):
+            if self._needs_replica and not await self._send_commands(
+                ("PEXPIRE", key, ttl_ms), ("WAIT", 1, WAIT_MS)
+            ):
                 raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
             if self._sentinels is not None:
                 await self._sentinels.confirm(term)
 
     async def check(self) -> None:
-        """Raise Unsupported if the store can't confirm writes, StoreDown if it does not answer."""
+        """Raise DurabilityUnsupported if the store can't confirm writes, StoreDown if it does not answer."""
         if not self._needs_replica:
             return
         with store_errors():
             try:
-                await self._ask(("EXISTS", "ms:runners"), ("WAIT", 1, 1))
+                await self._send_commands(("EXISTS", "ms:runners"), ("WAIT", 1, 1))
             except ResponseError as error:
-                raise Unsupported(str(error)) from error
+                raise DurabilityUnsupported(str(error)) from error
 
-    async def _ask(self, *commands: tuple[str | int, ...]) -> Any:
+    async def _send_commands(self, *commands: tuple[str | int, ...]) -> Any:
         """Send commands over one connection to the server of the first one's key; return the last answer."""
         cluster = cast("object", self._client)
         if isinstance(cluster, RedisCluster):
@@ -95,14 +97,14 @@ async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int
     """
     key = str(commands[0][1])
     await cluster.initialize()
-    asked = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
+    batch = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
     node = cluster.get_node_from_key(key)
     if node is None:
         raise StoreDown("No node has the slot of a conversation.")
-    await node.execute_pipeline(asked)
-    failed = next((one.result for one in asked if isinstance(one.result, Exception)), None)
+    await node.execute_pipeline(batch)
+    failed = next((one.result for one in batch if isinstance(one.result, Exception)), None)
     if isinstance(failed, MovedError):
         await cluster.exists(key)  # the client learns where the slot is
     if failed is not None:
         raise failed
-    return asked[-1].result
+    return batch[-1].result

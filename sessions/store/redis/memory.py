@@ -15,8 +15,8 @@ import msgspec
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import StoreDown
-from sessions.store.redis.asker import for_everybody
-from sessions.store.redis.client import TROUBLES, store_errors
+from sessions.store.redis.caller_group import as_service
+from sessions.store.redis.client import CLIENT_ERRORS, store_errors
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""
@@ -31,7 +31,7 @@ UNKNOWN_BYTES = 1024**3
 """The size that is assumed for a store that reports neither its limit nor its machine's memory."""
 
 
-class Server(msgspec.Struct, frozen=True):
+class ServerMemory(msgspec.Struct, frozen=True):
     """One server's memory in bytes. `limit`: None if it is not known; then `used` stops nothing."""
 
     used: int
@@ -56,7 +56,7 @@ class Memory:
         self._grown = 0  # since the last measurement
         self._grown_before = 0  # between the last two
         self._measured_at = -math.inf
-        self.servers: tuple[Server, ...] = ()
+        self.servers: tuple[ServerMemory, ...] = ()
         """As measured; empty before the first measurement."""
 
     @property
@@ -98,17 +98,17 @@ class Memory:
         return was_full or self._grown > min(limits, default=UNKNOWN_BYTES) * UNSEEN_PART
 
     async def _measure(self) -> None:
-        with for_everybody(), store_errors():
+        with as_service(), store_errors():
             found = await _measured(self._client)
         self._grown, self._grown_before = 0, self._grown
         self._measured_at = monotonic()
         self.servers = tuple(self._server(facts) for facts in found)
 
-    def _server(self, facts: dict[str, Any]) -> Server:
+    def _server(self, facts: dict[str, Any]) -> ServerMemory:
         used = facts.get("used_memory", 0) - facts.get("mem_not_counted_for_evict", 0)
         limit = facts.get("maxmemory") or int(facts.get("total_system_memory", 0) * MACHINES_PART) or None
         limits = [size for size in (self._most_bytes, limit) if size is not None]
-        return Server(used, min(limits, default=None))
+        return ServerMemory(used, min(limits, default=None))
 
 
 async def _measured(client: Redis) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ async def _measured(client: Redis) -> list[dict[str, Any]]:
     for node in cluster.get_primaries():
         try:
             found.append(await cluster.info("memory", target_nodes=node))
-        except TROUBLES as error:  # the others serve on without it
+        except CLIENT_ERRORS as error:  # the others serve on without it
             trouble = error
     if trouble is not None and not found:
         raise trouble

@@ -91,23 +91,23 @@ class Sentinels:
         try:
             async with asyncio.timeout(WAIT_S):
                 while self._address is None or not self.is_open:
-                    if self._address is None and (troubles := self._troubles()):
-                        raise ConnectionLost(f"No Sentinel names a primary of {self.name!r}: {troubles}")
+                    if self._address is None and (errors := self._errors()):
+                        raise ConnectionLost(f"No Sentinel names a primary of {self.name!r}: {errors}")
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
             raise ConnectionLost(f"The failover of {self.name!r} is not over.") from None
         return self._address, self.term
 
-    def _troubles(self) -> str:
+    def _errors(self) -> str:
         """Return why no Sentinel answers; empty if one has not been asked so far."""
-        troubles = [one.trouble for one in self._sentinels.values()]
-        return "; ".join(dict.fromkeys(troubles)) if all(troubles) else ""
+        errors = [one.trouble for one in self._sentinels.values()]
+        return "; ".join(dict.fromkeys(errors)) if all(errors) else ""
 
     async def confirm(self, term: int) -> None:
         """Return if no failover began since a term, as far as the Sentinels answer. Raises ConnectionError, of the library."""
         if self._next_round is None:
-            self._next_round = self._begin(self._hear(after=self._round))
+            self._next_round = self._begin(self._drain_events(after=self._round))
         await asyncio.shield(self._next_round)
         if term != self.term:
             raise ConnectionLost(f"A failover of {self.name!r} began before a write was confirmed.")
@@ -141,7 +141,7 @@ class Sentinels:
             self.term += 1
             self._begin(self._drop())
 
-    def know(self) -> None:
+    def set_sentinels(self) -> None:
         """Watch the Sentinels that others named, and no longer those that nobody names any more."""
         known = {*self.addresses, *(address for one in self._sentinels.values() for address in one.others)}
         for address in known:
@@ -154,7 +154,7 @@ class Sentinels:
             self._sentinels[address] = one = _Sentinel(self, self.client_of(address))
             one.task = self._begin(one.run())
 
-    async def _hear(self, *, after: asyncio.Task[None] | None) -> None:
+    async def _drain_events(self, *, after: asyncio.Task[None] | None) -> None:
         """Wait for what the Sentinels published before now. Those who ask meanwhile wait for the next round together."""
         if after is not None:
             await asyncio.wait([after])
@@ -197,7 +197,7 @@ class _Sentinel:
                 try:
                     async with asyncio.TaskGroup() as both:
                         both.create_task(self._listen())
-                        both.create_task(self._look())
+                        both.create_task(self._poll())
                 except Exception:  # noqa: BLE001 - a task's boundary: an odd answer must not end it
                     _log.exception("sentinel not followed")
                 await asyncio.sleep(LOOK_S)
@@ -225,7 +225,7 @@ class _Sentinel:
             with suppress(*_TROUBLES):
                 async with self._client.pubsub() as events:
                     await events.psubscribe(*_EVENTS)
-                    await self._hear(events)
+                    await self._drain_events(events)
             pause_s = LOOK_S if self._events is None else SOON_S
             self._events = None
             while self._pongs:
@@ -233,7 +233,7 @@ class _Sentinel:
                     pong.set_exception(ConnectionLost("The subscription was lost."))
             await asyncio.sleep(pause_s)
 
-    async def _hear(self, events: PubSub) -> None:
+    async def _drain_events(self, events: PubSub) -> None:
         while (message := await events.get_message(timeout=SILENT_S)) is not None:
             self._is_silent = False
             match message["type"]:
@@ -254,25 +254,25 @@ class _Sentinel:
             self.view = msgspec.structs.replace(self.view, fails_over=True)
             self._group.decide()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             self._stale.clear()
             try:
-                view, others = await self._ask()
+                view, others = await self._query()
                 self.trouble = ""
             except _TROUBLES as trouble:
                 view, others = None, self.others
                 self.trouble = str(trouble) or type(trouble).__name__
             if not self._stale.is_set():  # what it said then is older than an event
                 self.view, self.others = view, others
-                self._group.know()
+                self._group.set_sentinels()
                 self._group.decide()
             await self.answered()  # so that a subscription that is lost shows
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._group.is_open else SOON_S):
                     await self._stale.wait()
 
-    async def _ask(self) -> tuple[View, frozenset[Address]]:
+    async def _query(self) -> tuple[View, frozenset[Address]]:
         """Return its view, and the other Sentinels of the group. Raises the library's errors."""
         name = self._group.name
         state: Any = await self._client.sentinel_master(name)

@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as TimedOut
 from sessions.store.redis.sentinels import Sentinels
 
 
-class _Direct(AbstractConnection):
+class _InlineConnection(AbstractConnection):
     """A connection that sends in its caller's task."""
 
     async def send_packed_command(
@@ -45,7 +45,7 @@ class _Direct(AbstractConnection):
             raise
 
 
-class _Demotable(_Direct):
+class _PrimaryOnlyConnection(_InlineConnection):
     """A connection that is dropped if its server turns out to be a replica: the next one goes to the master."""
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
@@ -57,19 +57,19 @@ class _Demotable(_Direct):
             raise ConnectionLost("The server has become a replica.") from error
 
 
-class ServerConnection(_Demotable, Connection):
+class ServerConnection(_PrimaryOnlyConnection, Connection):
     """A connection to one server."""
 
 
-class ServerTlsConnection(_Demotable, SSLConnection):
+class ServerTlsConnection(_PrimaryOnlyConnection, SSLConnection):
     """The same, with TLS."""
 
 
-class ServerUnixConnection(_Direct, UnixDomainSocketConnection):
+class ServerUnixConnection(_InlineConnection, UnixDomainSocketConnection):
     """A connection by a unix socket."""
 
 
-class _OfATerm(_Demotable):
+class _TermConnection(_PrimaryOnlyConnection):
     """A connection to a group's primary. With the term it ends: what it says from then on may be of an old primary."""
 
     def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
@@ -101,9 +101,9 @@ class _OfATerm(_Demotable):
             raise ConnectionLost("A failover began.")
 
 
-class PrimaryConnection(_OfATerm, Connection):
+class PrimaryConnection(_TermConnection, Connection):
     """A connection to the primary that Sentinels name."""
 
 
-class PrimaryTlsConnection(_OfATerm, SSLConnection):
+class PrimaryTlsConnection(_TermConnection, SSLConnection):
     """The same, with TLS."""

@@ -1,17 +1,18 @@
 """Clients for the kinds of servers that a store may be: one server, a Redis Cluster, or a master that Sentinels name.
 
-All of them serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups (`asker.py`). After
+All of them serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups (`caller_group.py`). After
 a failover, a connection to a replica is dropped and made anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio import ConnectionPool, Redis, RedisCluster, SSLConnection
@@ -24,9 +25,16 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 
-from sessions.store.redis.asker import asker
+from sessions.store.redis.caller_group import caller_group
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_places import FairPlaces, SparingPlaces
+from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots
+from sessions.store.redis.instrumented import (
+    CALL_S,
+    InstrumentedClusterPipeline,
+    InstrumentedPool,
+    InstrumentedRedis,
+    StoreStats,
+)
 from sessions.store.redis.sentinels import Address, Sentinels
 from sessions.store.redis.server_connections import (
     PrimaryConnection,
@@ -35,28 +43,28 @@ from sessions.store.redis.server_connections import (
     ServerTlsConnection,
     ServerUnixConnection,
 )
-from sessions.store.redis.watched import CALL_S, StoreTally, WatchedClusterPipeline, WatchedPool, WatchedRedis
 
 SOCKET_TIMEOUT_S = CALL_S
 SENTINEL_TIMEOUT_S = 1.0
 AT_ONCE = 32
-CROWD = 6
+HEAVY_SLOTS = 6
 """Commands of a crowd that one server has at once: the work of each answer delays the answers behind it."""
 CLUSTER = "redis+cluster"
 SENTINEL = "redis+sentinel"
 _TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
 _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
+_LISTED = re.compile(r"\s*(rediss?\+(?:cluster|sentinel)://)([^/?#]*)(.*)", re.DOTALL | re.IGNORECASE)
 _DRIVER = DriverInfo()
 """What connections tell of the client. Each would else look up its version among the installed packages, for a millisecond."""
 
 
-def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) -> Redis:
+def connect(url: str, stats: StoreStats | None = None, *, heavy_slots: int = HEAVY_SLOTS) -> Redis:
     """Return a client for a URL; it connects on first use. Raises ValueError.
 
     `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
     cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
-    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `tally` counts what
-    commands take and what fails. `crowd`: the commands that a crowd may have at once; in a cluster it is not looked at, since one
+    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `stats` counts what
+    commands take and what fails. `heavy_slots`: the commands that a crowd may have at once; in a cluster it is not looked at, since one
     node may keep all of them waiting.
     """
     if not _is_escaped(url):
@@ -64,25 +72,37 @@ def connect(url: str, tally: StoreTally | None = None, *, crowd: int = CROWD) ->
             "the user or the password has a character with a meaning of its own in URLs. "
             "Write / as %2F, ? as %3F, # as %23, @ as %40, [ as %5B and ] as %5D"
         )
-    tally = tally or StoreTally()
-    scheme = urlsplit(url).scheme
+    stats = stats or StoreStats()
+    scheme = split(url).scheme
     match _TLS.get(scheme, scheme):
         case "redis+cluster":
-            return _cluster(url, tally, tls=scheme in _TLS)
+            return _cluster(url, stats, tls=scheme in _TLS)
         case "redis+sentinel":
-            return _sentinel(url, tally, tls=scheme in _TLS, crowd=crowd)
+            return _sentinel(url, stats, tls=scheme in _TLS, heavy_slots=heavy_slots)
         case _:
-            return _server(url, tally, crowd=crowd)
+            return _server(url, stats, heavy_slots=heavy_slots)
 
 
 def _is_escaped(url: str) -> bool:
     """Whether no part of a password is taken for another part of the URL: errors would quote it."""
     try:
-        parts = urlsplit(url)
+        parts = split(url)
     except ValueError:
+        return False
+    if {"[", "]"} & {*parts.netloc.rpartition("@")[0]}:
         return False
     query = "" if "sentinel_password=" in parts.query else parts.query
     return parts.scheme == "unix" or "@" not in parts.path + query + parts.fragment
+
+
+def split(url: str) -> SplitResult:
+    """Return the parts of a URL. Raises ValueError.
+
+    Newer releases of Python refuse a list of hosts of which one is an IPv6 address, so such a list is put in afterwards.
+    """
+    if (found := _LISTED.match(url)) is None:
+        return urlsplit(url)
+    return urlsplit(found[1] + "hosts" + found[3])._replace(netloc=found[2])
 
 
 async def replica_name(client: Redis) -> str:
@@ -107,26 +127,26 @@ class _FairPool(ConnectionPool):
     A crowd has a few of them. `timeout`: seconds that a caller waits for one.
     """
 
-    def __init__(self, *, timeout: float, crowd: int = CROWD, **options: Any) -> None:
+    def __init__(self, *, timeout: float, heavy_slots: int = HEAVY_SLOTS, **options: Any) -> None:
         super().__init__(**options)
         self.timeout = timeout
-        self._places = SparingPlaces(self.max_connections, crowd=crowd)
-        self._lent: dict[Any, Callable[[], None]] = {}
+        self._slots = CappedFairSlots(self.max_connections, heavy_slots=heavy_slots)
+        self._in_use: dict[Any, Callable[[], None]] = {}
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        give_back = self._places.take_nowait(asker()) or await self._wait()
+        release_slot = self._slots.take_nowait(caller_group()) or await self._wait()
         try:
             connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
-            give_back()
+            release_slot()
             raise
-        self._lent[connection] = give_back
+        self._in_use[connection] = release_slot
         return connection
 
     async def _wait(self) -> Callable[[], None]:
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._places.take(asker())
+                return await self._slots.take(caller_group())
         except TimeoutError as error:
             raise ConnectionLost("No connection available.") from error
 
@@ -134,11 +154,11 @@ class _FairPool(ConnectionPool):
         try:
             await super().release(connection)
         finally:
-            if (give_back := self._lent.pop(connection, None)) is not None:
-                give_back()
+            if (release_slot := self._in_use.pop(connection, None)) is not None:
+                release_slot()
 
 
-class _Pool(WatchedPool, _FairPool):
+class _Pool(InstrumentedPool, _FairPool):
     """The same, with the waiting time counted."""
 
 
@@ -170,12 +190,12 @@ class _Commands(AsyncCommandsParser):
         self._masters = masters
 
     async def initialize(self, node: Any = None) -> None:
-        asked = [node, *(master for master in self._masters() if master is not node)]
-        for one in asked:
+        candidates = [node, *(master for master in self._masters() if master is not node)]
+        for one in candidates:
             try:
                 await super().initialize(one)
             except (ConnectionLost, TimedOut):
-                if one is asked[-1]:
+                if one is candidates[-1]:
                     raise
             else:
                 break
@@ -184,24 +204,24 @@ class _Commands(AsyncCommandsParser):
 class _Cluster(RedisCluster):
     """A cluster client that connects on first use, as the others do."""
 
-    def __init__(self, tally: StoreTally, **options: Any) -> None:
+    def __init__(self, stats: StoreStats, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
         self.commands_parser = _Commands(self.get_primaries)
-        self.tally = tally
-        self._places = FairPlaces(AT_ONCE)  # a node's pool refuses instead of waiting
+        self.stats = stats
+        self._slots = FairSlots(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        async with self.tally.call():
-            with self.tally.wait():
-                await self._places.take(group := asker())
+        async with self.stats.call():
+            with self.stats.wait():
+                await self._slots.take(group := caller_group())
             try:
                 return await super().execute_command(*args, **kwargs)
             finally:
-                self._places.give_back(group)
+                self._slots.release_slot(group)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:  # noqa: ARG002 - a cluster has no hints
-        pipeline = WatchedClusterPipeline(self, transaction)  # type: ignore[abstract]
-        pipeline.tally = self.tally
+        pipeline = InstrumentedClusterPipeline(self, transaction)  # type: ignore[abstract]
+        pipeline.stats = self.stats
         return pipeline
 
     async def aclose(self) -> None:
@@ -218,36 +238,36 @@ class _Cluster(RedisCluster):
         return self
 
 
-def _server(url: str, tally: StoreTally, *, crowd: int) -> Redis:
+def _server(url: str, stats: StoreStats, *, heavy_slots: int) -> Redis:
     options: dict[str, Any] = dict(parse_url(url))
     if "path" in options:
         options["connection_class"] = ServerUnixConnection
     else:
         tls = options.get("connection_class") is SSLConnection
         options["connection_class"] = ServerTlsConnection if tls else ServerConnection
-    return _watched(_Pool(crowd=crowd, **(_bounded() | _timing() | options)), tally)
+    return _watched(_Pool(heavy_slots=heavy_slots, **(_bounded() | _timing() | options)), stats)
 
 
-def _watched(pool: WatchedPool, tally: StoreTally) -> Redis:
-    client = WatchedRedis.from_pool(pool)
-    pool.tally = tally
-    cast("WatchedRedis", client).tally = tally
+def _watched(pool: InstrumentedPool, stats: StoreStats) -> Redis:
+    client = InstrumentedRedis.from_pool(pool)
+    pool.stats = stats
+    cast("InstrumentedRedis", client).stats = stats
     return client
 
 
-def _cluster(url: str, tally: StoreTally, *, tls: bool) -> Redis:
+def _cluster(url: str, stats: StoreStats, *, tls: bool) -> Redis:
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, CLUSTER)]
-    if urlsplit(url).path.strip("/"):
+    if split(url).path.strip("/"):
         raise ValueError("a cluster has no path and no database in its URL")
-    return cast("Redis", _Cluster(tally, startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
+    return cast("Redis", _Cluster(stats, startup_nodes=nodes, ssl=tls, **_login(url), **_timing()))
 
 
-def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
-    master, _, database = urlsplit(url).path.strip("/").partition("/")
+def _sentinel(url: str, stats: StoreStats, *, tls: bool, heavy_slots: int) -> Redis:
+    master, _, database = split(url).path.strip("/").partition("/")
     if not master or not (database or "0").isdigit():
         raise ValueError("a Sentinel URL ends with the master's name: redis+sentinel://host:26379/mymaster")
-    query = dict(parse_qsl(urlsplit(url).query))
-    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "crowd": crowd}
+    query = dict(parse_qsl(split(url).query))
+    options = _timing() | _bounded() | _login(url) | {"db": int(database or 0), "heavy_slots": heavy_slots}
     pool = _SentinelPool(
         unquote(master),
         _hosts(url, SENTINEL),
@@ -255,7 +275,7 @@ def _sentinel(url: str, tally: StoreTally, *, tls: bool, crowd: int) -> Redis:
         connection_class=PrimaryTlsConnection if tls else PrimaryConnection,
         **options,
     )
-    return _watched(pool, tally)
+    return _watched(pool, stats)
 
 
 def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Redis:
@@ -279,7 +299,7 @@ def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Re
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:
     """Return the hosts between `@` and the path; ports have defaults."""
     found = []
-    for place in urlsplit(url).netloc.rpartition("@")[2].split(","):
+    for place in split(url).netloc.rpartition("@")[2].split(","):
         one = urlsplit(f"//{place}")
         if not one.hostname:
             raise ValueError(f"no host in {place!r}")
@@ -288,7 +308,7 @@ def _hosts(url: str, kind: str) -> list[tuple[str, int]]:
 
 
 def _login(url: str) -> dict[str, str | None]:
-    name, _, password = urlsplit(url).netloc.rpartition("@")[0].partition(":")
+    name, _, password = split(url).netloc.rpartition("@")[0].partition(":")
     return {"username": unquote(name) or None, "password": unquote(password) or None}
 
 

@@ -17,11 +17,11 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
-from sessions.store.history.coding import decode_message
+from sessions.store.history.codec import decode_message
 from sessions.store.history.index import ROW, Listed, list_name, listed
 from sessions.store.history.keys import Keys
 from sessions.store.redis.client import store_errors
-from sessions.store.search.words import Words
+from sessions.store.search.query import QueryWords
 
 READ_S = 0.5
 """How long the search for one page takes, approximately: somebody waits."""
@@ -88,7 +88,7 @@ class Search:
     async def find(self, owner: Owner, query: str, *, limit: int, before: str | None) -> Found:
         """Search an owner's titles and messages from a cursor on. Raises BadParams too."""
         cursor = None if before is None else Cursor.read(before)
-        words = Words(query)
+        words = QueryWords(query)
         with store_errors():
             return await _Reading(self._client, owner, words, self._clock).page(cursor, limit)
 
@@ -96,7 +96,7 @@ class Search:
 class _Reading:
     """One page in the making."""
 
-    def __init__(self, client: Redis, owner: Owner, words: Words, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Redis, owner: Owner, words: QueryWords, clock: Callable[[], float]) -> None:
         self._client = client
         self._owner = owner
         self._words = words
@@ -113,7 +113,9 @@ class _Reading:
             )
             if not listed_now:
                 return Found(self._hits, None)
-            ended = await self._look_at([(name.decode(), int(at)) for name, at in listed_now], amid, limit)
+            ended = await self._search_batch(
+                [(name.decode(), int(at)) for name, at in listed_now], amid, limit
+            )
             if ended is not None:
                 return Found(self._hits, str(ended))
             place, amid = place + len(listed_now), 0
@@ -130,7 +132,7 @@ class _Reading:
         rank: Any = await self._client.zrevrank(name, cursor.conversation_id)
         return (rank or 0) + (0 if cursor.fields else 1)
 
-    async def _look_at(self, batch: list[tuple[str, int]], amid: int, limit: int) -> Cursor | None:
+    async def _search_batch(self, batch: list[tuple[str, int]], amid: int, limit: int) -> Cursor | None:
         """Search conversations in order; `amid`: from where in the first one. Return where the search ended early, if it did."""
         pipe = self._client.pipeline(transaction=False)
         for place, (name, _) in enumerate(batch):
@@ -143,14 +145,14 @@ class _Reading:
             await asyncio.sleep(0)  # the texts may be long; others have their turn in between
             if facts[1] is not None:  # otherwise it has expired
                 beginning = not (place == 0 and amid)
-                left = await self._look_into(listed(name, facts), fields, kept, beginning=beginning)
+                left = await self._search_one(listed(name, facts), fields, kept, beginning=beginning)
                 if left is not None:
                     return Cursor(at_ms, left, name)
             if len(self._hits) >= limit or self._clock() >= self._until:
                 return Cursor(at_ms, 0, name)
         return None
 
-    async def _look_into(
+    async def _search_one(
         self, row: Listed, fields: int, kept: dict[bytes, bytes], *, beginning: bool
     ) -> int | None:
         """Search one conversation. Return where the search ended early, if it did."""

@@ -19,14 +19,14 @@ _FIELD = re.compile(r"^:(\w+)\s*([^:]*):\s*(.*)$")
 _PARAMETERS = {"Args", "Arguments", "Parameters"}
 
 
-class Documented(msgspec.Struct, frozen=True):
+class ParsedDocstring(msgspec.Struct, frozen=True):
     """`description`: the text above the sections; `parameters`: descriptions by name."""
 
     description: str
     parameters: dict[str, str]
 
 
-def documented(docstring: str | None) -> Documented:
+def parse_docstring(docstring: str | None) -> ParsedDocstring:
     """Read a docstring; one in neither style is all description."""
     text = inspect.cleandoc(docstring or "")
     above, *sections = _parted(text)
@@ -35,7 +35,7 @@ def documented(docstring: str | None) -> Documented:
     for name, body in sections:
         if name in _PARAMETERS:
             parameters |= dict(_entries(body))
-    return Documented(description=words, parameters=parameters)
+    return ParsedDocstring(description=words, parameters=parameters)
 
 
 def _parted(text: str) -> list[tuple[str, str]]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from sessions.tools.functions.declared import declared_of
-from sessions.tools.functions.docstring import documented
+from sessions.tools.functions.declaration import declaration_of
+from sessions.tools.functions.docstring import parse_docstring
 from sessions.tools.functions.signature import BadSignature, Signature
 from sessions.tools.live_call import LiveCall
 from sessions.tools.server_tool import NAME, ServerTool
@@ -25,18 +25,18 @@ class FunctionTool:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Raises BadSignature where the function can't be a tool."""
-        declared = declared_of(function)
-        said = documented(inspect.getdoc(function))
+        declared = declaration_of(function)
+        doc = parse_docstring(inspect.getdoc(function))
         name = str(declared.name or getattr(function, "__name__", ""))
         if re.fullmatch(NAME, name) is None:
             raise BadSignature(f"its name {name!r} is not 1 to 64 of A-Z, a-z, 0-9, _ and -")
         self._function = function
-        self._signature = Signature(function, said.parameters)
+        self._signature = Signature(function, doc.parameters)
         self.waits = _is_async(function)
         self.timeout_s = declared.timeout_s
         self.tool = ServerTool(
             name=name,
-            description=said.description if declared.description is None else declared.description,
+            description=doc.description if declared.description is None else declared.description,
             parameters=self._signature.schema,
             approval=declared.approval,
             idempotent=declared.idempotent,
@@ -75,7 +75,7 @@ async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
     carried = contextvars.copy_context()
 
     def settle(outcome: str | BaseException) -> None:
-        call.place.let_go()
+        call.place.release()
         if not ended.done():
             ended.set_result(outcome)
 

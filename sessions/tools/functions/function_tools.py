@@ -8,9 +8,9 @@ from typing import Any
 
 from sessions.tools.calls import Calls
 from sessions.tools.functions.function_tool import FunctionTool
-from sessions.tools.places import Places
 from sessions.tools.result_text import RESULT_BYTES
 from sessions.tools.server_tool import CallContext, ServerTool
+from sessions.tools.slots import Slots
 
 LIMIT_S = 30.0
 """Seconds of a call, if neither the function nor the operator sets them."""
@@ -31,15 +31,15 @@ class FunctionTools:
         *,
         limit_s: float = LIMIT_S,
         result_bytes: int = RESULT_BYTES,
-        threads: Places | None = None,
+        threads: Slots | None = None,
     ) -> None:
         self._tools = {one.tool.name: one for one in tools}
         self._offered = tuple(self._tools[name].tool for name in sorted(self._tools))
         self._limit_s = limit_s
         self._in_threads = Calls(
-            threads or Places(total=THREADS, each=OWNERS_THREADS), result_bytes=result_bytes
+            threads or Slots(total=THREADS, each=OWNERS_THREADS), result_bytes=result_bytes
         )
-        self._on_loop = Calls(Places(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
+        self._on_loop = Calls(Slots(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
 
     def offered(self) -> tuple[ServerTool, ...]:
         """Return the tools by name."""

@@ -14,14 +14,14 @@ from pydantic import ValidationError
 
 from sessions.tools.calls import Calls
 from sessions.tools.live_call import LiveCall
-from sessions.tools.mcp_servers.guard import Guard
+from sessions.tools.mcp_servers.guarded_transport import GuardedTransport
 from sessions.tools.mcp_servers.listing import Listing
-from sessions.tools.mcp_servers.remote_call import called
+from sessions.tools.mcp_servers.remote_call import call_remote_tool
 from sessions.tools.mcp_servers.server_file import ServerOptions
 from sessions.tools.mcp_servers.session import Session, TooManyTools, guard_of, opened
-from sessions.tools.places import Places
 from sessions.tools.result_text import RESULT_BYTES
 from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed
+from sessions.tools.slots import Slots
 
 CALLS = 64
 OWNERS_CALLS = 8
@@ -36,7 +36,7 @@ GOODBYES = 3
 _log = structlog.get_logger("midstream.tools")
 
 
-class Tempo(msgspec.Struct, frozen=True, kw_only=True):
+class ReconnectTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. `first`, `longest`: pauses before a session is opened anew; each is twice the one before.
 
     `apart`: between two reads of a list, however often the server reports changes.
@@ -56,19 +56,19 @@ class McpServer:
         headers: Mapping[str, str],
         *,
         result_bytes: int = RESULT_BYTES,
-        tempo: Tempo | None = None,
+        timing: ReconnectTiming | None = None,
     ) -> None:
         """Take all headers of its requests. Raises OSError if `ca_file` can't be read."""
         self._options = options
         self._headers = headers
-        self._tempo = tempo or Tempo()
+        self._timing = timing or ReconnectTiming()
         self._trust = ssl.create_default_context(cafile=options.ca_file)
-        self._calls = Calls(Places(total=CALLS, each=OWNERS_CALLS), result_bytes=result_bytes)
+        self._calls = Calls(Slots(total=CALLS, each=OWNERS_CALLS), result_bytes=result_bytes)
         self._session: Session | None = None
         self._listing = Listing()
-        self._look = asyncio.Event()
+        self._refresh_due = asyncio.Event()
         self._tried = asyncio.Event()
-        self._pause = self._tempo.first
+        self._pause = self._timing.first
 
     def offered(self) -> tuple[ServerTool, ...]:
         """Return the tools by name; none while the server is away."""
@@ -81,7 +81,7 @@ class McpServer:
             raise ToolFailed("The tool's server can't be reached now. The tool was not run.")
 
         async def work(call: LiveCall) -> str:
-            return await called(session, remote, arguments, call, self._options)
+            return await call_remote_tool(session, remote, arguments, call, self._options)
 
         return await self._calls.run(name, work, context, limit_s=self._options.call_s)
 
@@ -106,21 +106,21 @@ class McpServer:
             self._tried.set()
             if task is not None and task.cancelling():
                 return  # the library may swallow this if a session fails at the same moment
-            if clock.time() - begun > self._tempo.longest:
-                self._pause = self._tempo.first
+            if clock.time() - begun > self._timing.longest:
+                self._pause = self._timing.first
             _log.warning("tool server away", server=self._options.name, why=why, again_in_s=self._pause)
             await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, self._tempo.longest)
+            self._pause = min(self._pause * 2, self._timing.longest)
 
     async def _ended(self) -> str:
         """Hold a session for as long as it lasts; return why it ended."""
-        self._look.clear()
-        guard = guard_of(self._options, trust=self._trust, doubt=self._look.set)
+        self._refresh_due.clear()
+        guard = guard_of(self._options, trust=self._trust, on_suspect=self._refresh_due.set)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._options.connect_s):
                     session = await stack.enter_async_context(
-                        opened(self._options, guard, headers=self._headers, changed=self._look.set)
+                        opened(self._options, guard, headers=self._headers, changed=self._refresh_due.set)
                     )
                     listing = await session.listing()
                 self._begin(session, listing)
@@ -135,7 +135,7 @@ class McpServer:
         self._offer(listing)
         self._tried.set()
 
-    async def _held(self, session: Session, guard: Guard) -> None:
+    async def _held(self, session: Session, guard: GuardedTransport) -> None:
         """Read the list when the server reports a change, when the session may have ended, and from time to time.
 
         Returns when the server no longer knows the session. Raises what the library raises if it has ended.
@@ -147,20 +147,20 @@ class McpServer:
                 looked = clock.time()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._options.refresh_s):
-                        await self._look.wait()
+                        await self._refresh_due.wait()
                 if guard.gone:
                     following.cancel()
                     return
-                await asyncio.sleep(looked + self._tempo.apart - clock.time())
-                self._look.clear()
+                await asyncio.sleep(looked + self._timing.apart - clock.time())
+                self._refresh_due.clear()
                 async with asyncio.timeout(self._options.connect_s):
                     self._offer(await session.listing())
 
     async def _follow(self, session: Session) -> None:
         """Listen for changes; a stream of them that ends is opened again later."""
-        while session.tells_changes:
-            await session.changes(self._look.set)
-            await asyncio.sleep(self._tempo.longest)
+        while session.has_change_stream:
+            await session.changes(self._refresh_due.set)
+            await asyncio.sleep(self._timing.longest)
 
     def _offer(self, listing: Listing) -> None:
         """Offer the listed tools, and log what is new."""

@@ -10,38 +10,38 @@ from mcp import MCPError
 from pydantic import ValidationError
 
 from sessions.tools.live_call import LiveCall
+from sessions.tools.mcp_servers.call_traffic import ANSWERS_TIMES, CURRENT, CallTraffic
 from sessions.tools.mcp_servers.content_text import text_of
 from sessions.tools.mcp_servers.server_file import ServerOptions
 from sessions.tools.mcp_servers.session import Session
-from sessions.tools.mcp_servers.wire_call import ANSWERS_TIMES, CURRENT, WireCall
 from sessions.tools.result_text import REASON_BYTES, cut_to
 from sessions.tools.server_tool import ToolFailed, ToolLost
 
 
-async def called(
+async def call_remote_tool(
     session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
 ) -> str:
     """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
 
     A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
     """
-    wire = WireCall(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
-    CURRENT.set(wire)
-    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, wire))
+    traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
+    CURRENT.set(traffic)
+    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, traffic))
     call.place.hold()
-    exchange.add_done_callback(lambda _: call.place.let_go())
-    exchange.add_done_callback(_heard)
+    exchange.add_done_callback(lambda _: call.place.release())
+    exchange.add_done_callback(_retrieve_error)
     try:
-        await asyncio.wait((exchange, wire.fault), return_when=asyncio.FIRST_COMPLETED)
-        if wire.fault.done():
-            raise wire.fault.result()
+        await asyncio.wait((exchange, traffic.fault), return_when=asyncio.FIRST_COMPLETED)
+        if traffic.fault.done():
+            raise traffic.fault.result()
         return _text(exchange)
     finally:
-        wire.end()
+        traffic.end()
         exchange.cancel()
 
 
-def _heard(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
+def _retrieve_error(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
     """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
     if not exchange.cancelled():
         exchange.exception()

@@ -16,7 +16,7 @@ RESPONSE_BYTES = 1 << 20
 Names = tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...]
 
 
-class ServersUnusable(Exception):
+class InvalidServerFile(Exception):
     """The file can't be used. The message tells the operator where, and why."""
 
 
@@ -54,13 +54,13 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def servers_from(path: Path) -> tuple[ServerOptions, ...]:
-    """Return the servers of a file, in its order. Raises ServersUnusable."""
+    """Return the servers of a file, in its order. Raises InvalidServerFile."""
     try:
         servers = msgspec.toml.decode(path.read_bytes(), type=ServerFile).server
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise ServersUnusable(f"{path}: {error}") from error
+        raise InvalidServerFile(f"{path}: {error}") from error
     for why in _wrong(servers):
-        raise ServersUnusable(f"{path}: {why}.")
+        raise InvalidServerFile(f"{path}: {why}.")
     return servers
 
 

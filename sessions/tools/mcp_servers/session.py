@@ -18,11 +18,11 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from sessions.tools.mcp_servers.guard import Guard
+from sessions.tools.mcp_servers.call_traffic import CallTraffic
+from sessions.tools.mcp_servers.elicitation import elicit_answer, on_elicitation
+from sessions.tools.mcp_servers.guarded_transport import GuardedTransport
 from sessions.tools.mcp_servers.listing import Listing, RemoteTool, listing_of
-from sessions.tools.mcp_servers.questions import asked, asked_by_server
 from sessions.tools.mcp_servers.server_file import ServerOptions
-from sessions.tools.mcp_servers.wire_call import WireCall
 from sessions.tools.server_tool import CallContext, Progress, ToolFailed
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
@@ -72,7 +72,7 @@ class Session:
         raise TooManyTools(f"its list has more than {MOST_LISTED} tools or {MOST_PAGES} pages")
 
     @property
-    def tells_changes(self) -> bool:
+    def has_change_stream(self) -> bool:
         """Whether changes of the list come over a stream that has to be requested."""
         return self.protocol in MODERN_PROTOCOL_VERSIONS
 
@@ -86,7 +86,7 @@ class Session:
             return  # the list is read from time to time anyway
 
     async def call(
-        self, name: str, arguments: dict[str, Any], context: CallContext, wire: WireCall
+        self, name: str, arguments: dict[str, Any], context: CallContext, traffic: CallTraffic
     ) -> mcp_types.CallToolResult:
         """Run a tool by its server's name, and pass the server's questions on to the user.
 
@@ -105,7 +105,7 @@ class Session:
             answer = await _sent(self._client.session, params, context)
             if isinstance(answer, mcp_types.CallToolResult):
                 return answer
-            responses, state = await _answered(answer, wire), answer.request_state
+            responses, state = await _answered(answer, traffic), answer.request_state
         raise ToolFailed(f"The tool's server asked for more input {MOST_ROUNDS} times.")
 
     def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
@@ -124,14 +124,14 @@ async def _sent(
     `call_tool` is not used: it would match the result against the server's own patterns, however long that takes.
     """
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
+    async def on_message(progress: float, total: float | None, message: str | None) -> None:
         context.progress(Progress(done=progress, total=total, message=message or ""))
 
     request = mcp_types.CallToolRequest(params=params)
-    return await session.send_request(request, _ANSWER, progress_callback=heard)
+    return await session.send_request(request, _ANSWER, progress_callback=on_message)
 
 
-async def _answered(needed: mcp_types.InputRequiredResult, wire: WireCall) -> mcp_types.InputResponses:
+async def _answered(needed: mcp_types.InputRequiredResult, traffic: CallTraffic) -> mcp_types.InputResponses:
     """Answer the requests within a result. Raises ToolFailed."""
     if not needed.input_requests:
         await asyncio.sleep(ROUND_S)
@@ -139,7 +139,7 @@ async def _answered(needed: mcp_types.InputRequiredResult, wire: WireCall) -> mc
     for key, request in (needed.input_requests or {}).items():
         if not isinstance(request, mcp_types.ElicitRequest):
             raise ToolFailed("The tool's server asked for something that is not supported here.")
-        outcome = await asked(wire, request.params)
+        outcome = await elicit_answer(traffic, request.params)
         if isinstance(outcome, mcp_types.ErrorData):
             raise ToolFailed(outcome.message)
         responses[key] = outcome
@@ -157,26 +157,32 @@ def _remote(tool: mcp_types.Tool) -> RemoteTool:
     )
 
 
-def guard_of(options: ServerOptions, *, trust: ssl.SSLContext, doubt: Callable[[], None]) -> Guard:
-    """Make the transport to a server. `trust`: trusted certificates. `doubt`: called when the session may have ended."""
-    return Guard(
+def guard_of(
+    options: ServerOptions, *, trust: ssl.SSLContext, on_suspect: Callable[[], None]
+) -> GuardedTransport:
+    """Make the transport to a server. `trust`: trusted certificates. `on_suspect`: called when the session may have ended."""
+    return GuardedTransport(
         httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=_LIMITS),
         most_bytes=options.max_response_bytes,
         connect_s=options.connect_s,
-        doubt=doubt,
+        on_suspect=on_suspect,
     )
 
 
 @asynccontextmanager
 async def opened(
-    options: ServerOptions, guard: Guard, *, headers: Mapping[str, str], changed: Callable[[], None]
+    options: ServerOptions,
+    guard: GuardedTransport,
+    *,
+    headers: Mapping[str, str],
+    changed: Callable[[], None],
 ) -> AsyncIterator[Session]:
     """Open a session for as long as the context lasts. `changed` is called when the list of tools changes.
 
     Raises what the library raises.
     """
 
-    async def heard(message: IncomingMessage) -> None:
+    async def on_message(message: IncomingMessage) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             changed()
 
@@ -186,8 +192,8 @@ async def opened(
                 options.url, http_client=http, max_sse_event_size=options.max_response_bytes
             ),
             cache=None,
-            elicitation_callback=asked_by_server,
-            message_handler=heard,
+            elicitation_callback=on_elicitation,
+            message_handler=on_message,
             client_info=mcp_types.Implementation(name="midstream", version=version("midstream-server")),
         )
         async with client:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from speech.listening.messages import ToListener
-from speech.listening.models.work import ModelListenWork
+from speech.listening.models.worker import ModelListenWorker
 from speech.models.serving import serve
-from speech.recognition.models.choosing import load
+from speech.recognition.models.model_loader import load
 
 if __name__ == "__main__":
-    serve(ToListener, load, ModelListenWork)
+    serve(ToListener, load, ModelListenWorker)

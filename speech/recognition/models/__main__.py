@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from speech.models.serving import serve
 from speech.recognition.messages import ToRecognizer
-from speech.recognition.models.choosing import load
-from speech.recognition.models.work import RecognizerWork
+from speech.recognition.models.model_loader import load
+from speech.recognition.models.worker import RecognizerWorker
 
 if __name__ == "__main__":
-    serve(ToRecognizer, load, RecognizerWork)
+    serve(ToRecognizer, load, RecognizerWorker)

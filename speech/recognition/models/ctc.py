@@ -15,12 +15,12 @@ from transformers import AutoFeatureExtractor, AutoModelForCTC, AutoTokenizer
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.recognition.messages import Ready, Segment, Word
-from speech.recognition.models.hearing import Watch, Wave
-from speech.recognition.models.moonshine import Windowed
+from speech.recognition.models.interface import CancelCheck, Wave
+from speech.recognition.models.moonshine import MoonshineJob
 from speech.recognition.models.windows import windows
 
 
-class Ctc:
+class CtcModel:
     """A loaded model."""
 
     def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
@@ -35,29 +35,29 @@ class Ctc:
         """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={})
 
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Windowed:  # noqa: ARG002 - times cost nothing
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> MoonshineJob:  # noqa: ARG002 - times cost nothing
         """Return a recording to recognize."""
-        return Windowed(wave, windows(wave, self.rate))
+        return MoonshineJob(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
-    def hear(self, jobs: Sequence[Windowed], watch: Watch) -> list[list[Segment] | None]:
+    def transcribe(self, jobs: Sequence[MoonshineJob], watch: CancelCheck) -> list[list[Segment] | None]:
         """Recognize the next window of each."""
-        told = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
+        decoded = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
         for job in jobs:
             job.left.pop(0)
-        return told
+        return decoded
 
-    def _window(self, job: Windowed) -> list[Segment] | None:
+    def _window(self, job: MoonshineJob) -> list[Segment] | None:
         start, end = job.left[0]
         made = self._features(job.wave[start:end], sampling_rate=self.rate, return_tensors="pt")
         logits = self._model(made.input_values.to(self._model.device, self._model.dtype)).logits[0]
         if torch.isnan(logits).any():
             return None
-        told = self._tokenizer.decode(logits.argmax(dim=-1), output_word_offsets=True)
-        words = tuple(self._words(told.word_offsets, start / self.rate, end / self.rate))
+        decoded = self._tokenizer.decode(logits.argmax(dim=-1), output_word_offsets=True)
+        words = tuple(self._words(decoded.word_offsets, start / self.rate, end / self.rate))
         if not words:
             return []
-        return [Segment(round(start / self.rate, 2), round(end / self.rate, 2), told.text.strip(), words)]
+        return [Segment(round(start / self.rate, 2), round(end / self.rate, 2), decoded.text.strip(), words)]
 
     def _words(self, offsets: Sequence[dict[str, Any]], start_s: float, end_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:
@@ -67,11 +67,11 @@ class Ctc:
             yield Word(one["word"], at(one["start_offset"]), at(one["end_offset"]))
 
 
-def load(options: Options) -> Ctc:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+def load(options: Options) -> CtcModel:
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     model = read_weights(
         AutoModelForCTC, name, device, dtype_of(options.dtype, device), pickled=options.pickled_weights
     )
     features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")
-    return Ctc(model, features, read_part(AutoTokenizer, name, "tokenizer"))
+    return CtcModel(model, features, read_part(AutoTokenizer, name, "tokenizer"))

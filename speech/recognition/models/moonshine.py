@@ -18,8 +18,8 @@ from transformers.models.moonshine.modeling_moonshine import MoonshineEncoderMod
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.recognition.messages import Ready, Segment
-from speech.recognition.models.hearing import Watch, Wave
-from speech.recognition.models.stopping import Stops
+from speech.recognition.models.interface import CancelCheck, Wave
+from speech.recognition.models.stopping_criteria import BatchStops
 from speech.recognition.models.windows import windows
 
 TOKENS_A_SECOND, TOKENS_AT_LEAST = 15, 8
@@ -27,7 +27,7 @@ TOKENS_A_SECOND, TOKENS_AT_LEAST = 15, 8
 
 
 @dataclass(slots=True)
-class Windowed:
+class MoonshineJob:
     """A recording, and its windows that are not recognized yet."""
 
     wave: Wave
@@ -53,17 +53,19 @@ class Moonshine:
         """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={}, times_words=False)
 
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Windowed:  # noqa: ARG002 - it has neither
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> MoonshineJob:  # noqa: ARG002 - it has neither
         """Return a recording to recognize."""
-        return Windowed(wave, windows(wave, self.rate))
+        return MoonshineJob(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
-    def hear(self, jobs: Sequence[Windowed], watch: Watch) -> list[list[Segment] | None]:
+    def transcribe(self, jobs: Sequence[MoonshineJob], watch: CancelCheck) -> list[list[Segment] | None]:
         """Recognize the next window of each."""
         places = [job.left[0] for job in jobs]
         encoded = [self._encode(job.wave[start:end]) for job, (start, end) in zip(jobs, places, strict=True)]
         seconds = [(end - start) / self.rate for start, end in places]
-        stops = Stops(watch, len(jobs), [int(one * TOKENS_A_SECOND) + TOKENS_AT_LEAST for one in seconds])
+        stops = BatchStops(
+            watch, len(jobs), [int(one * TOKENS_A_SECOND) + TOKENS_AT_LEAST for one in seconds]
+        )
         tokens = self._model.generate(
             encoder_outputs=_together(encoded),
             max_new_tokens=max(int(one * TOKENS_A_SECOND) + TOKENS_AT_LEAST for one in seconds),
@@ -75,8 +77,8 @@ class Moonshine:
         texts = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
         for job in jobs:
             job.left.pop(0)
-        told = zip(places, texts, stops.lost, strict=True)
-        return [None if lost else self._segments(place, text) for place, text, lost in told]
+        rows = zip(places, texts, stops.lost, strict=True)
+        return [None if lost else self._segments(place, text) for place, text, lost in rows]
 
     def _encode(self, wave: Wave) -> torch.Tensor:
         """Return the encoder's output for a window, frames by features."""
@@ -100,7 +102,7 @@ def _together(encoded: Sequence[torch.Tensor]) -> MoonshineEncoderModelOutput:
 
 
 def load(options: Options) -> Moonshine:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     model = read_weights(
         MoonshineForConditionalGeneration,

@@ -16,20 +16,20 @@ from torch.nn.functional import pad
 from transformers import AutoFeatureExtractor, AutoTokenizer, WhisperForConditionalGeneration
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
 
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.recognition.messages import Ready, Segment, Word
-from speech.recognition.models.hearing import Watch, Wave
-from speech.recognition.models.splitting import Piece, split
-from speech.recognition.models.stopping import Stops
+from speech.recognition.models.interface import CancelCheck, Wave
+from speech.recognition.models.stopping_criteria import BatchStops
+from speech.recognition.models.timestamp_split import Piece, split
 
 MOST_TRIES = 15
 """How often a stretch of a window's length may be recognized. A model could advance by 0.02 s each time."""
 
 
 @dataclass(slots=True)
-class Sought:
+class WhisperJob:
     """A recording as features, and how far it was recognized, in frames of a hundredth of a second."""
 
     features: torch.Tensor
@@ -78,7 +78,7 @@ class Whisper:
             return Ready(languages=languages, times_words=times)
         return Ready(languages={"en": "english"}, language="en", times_words=times)
 
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Sought:
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WhisperJob:
         """Return a recording to recognize."""
         # A recording shorter than a window is padded with silence before the features are made, as in training.
         is_short = len(wave) <= self._features.n_samples
@@ -86,10 +86,10 @@ class Whisper:
         made = self._features(wave, sampling_rate=self.rate, return_tensors="pt", **padding)
         frames = min(len(wave) // self._features.hop_length, made.input_features.shape[-1])
         windows = MOST_TRIES * (1 + frames // self._size)
-        return Sought(made.input_features[0], frames, language, wants_words, windows)
+        return WhisperJob(made.input_features[0], frames, language, wants_words, windows)
 
     @torch.inference_mode()
-    def hear(self, jobs: Sequence[Sought], watch: Watch) -> list[list[Segment] | None]:
+    def transcribe(self, jobs: Sequence[WhisperJob], watch: CancelCheck) -> list[list[Segment] | None]:
         """Recognize the next window of each."""
         wants_words = jobs[0].wants_words
         self._attend("eager" if wants_words else "sdpa")
@@ -98,8 +98,8 @@ class Whisper:
         )
         self._detect(jobs, windows)
         frames = [min(job.frames - job.at, self._size) for job in jobs]
-        stops = Stops(watch, len(jobs))
-        told = self._model.generate(
+        stops = BatchStops(watch, len(jobs))
+        output = self._model.generate(
             windows,
             attention_mask=_mask(frames, windows),
             **({"language": [job.language for job in jobs], "task": "transcribe"} if self._codes else {}),
@@ -111,8 +111,8 @@ class Whisper:
             logits_processor=stops.processors,
             stopping_criteria=stops.criteria,
         )
-        tokens = (told["sequences"] if wants_words else told)[:, stops.prompt :].tolist()
-        times = told["token_timestamps"][:, stops.prompt :].tolist() if wants_words else [[]] * len(jobs)
+        tokens = (output["sequences"] if wants_words else output)[:, stops.prompt :].tolist()
+        times = output["token_timestamps"][:, stops.prompt :].tolist() if wants_words else [[]] * len(jobs)
         return [
             None if lost else self._take(job, self._ended(row), at, size)
             for job, row, at, size, lost in zip(jobs, tokens, times, frames, stops.lost, strict=True)
@@ -123,7 +123,7 @@ class Whisper:
         if self._model.config._attn_implementation != how:  # noqa: SLF001 - it has no public reader
             self._model.set_attn_implementation(how)
 
-    def _detect(self, jobs: Sequence[Sought], windows: torch.Tensor) -> None:
+    def _detect(self, jobs: Sequence[WhisperJob], windows: torch.Tensor) -> None:
         """Detect the language of recordings without one; it stays the same to the end."""
         unknown = [row for row, job in enumerate(jobs) if job.language is None]
         if not unknown or not self._codes:
@@ -138,15 +138,15 @@ class Whisper:
         over = {settings.pad_token_id, *(ends if isinstance(ends, list) else [ends])}
         return tokens[: next((place for place, token in enumerate(tokens) if token in over), len(tokens))]
 
-    def _take(self, job: Sought, tokens: list[int], times: list[float], frames: int) -> list[Segment]:
+    def _take(self, job: WhisperJob, tokens: list[int], times: list[float], frames: int) -> list[Segment]:
         pieces, moved = split(tokens, self._first_time, frames)
         start_s = job.at / 100
         job.move(moved, self._size)
-        told = (self._segment(job, piece, tokens, times, start_s) for piece in pieces)
-        return [segment for segment in told if segment.text]
+        output = (self._segment(job, piece, tokens, times, start_s) for piece in pieces)
+        return [segment for segment in output if segment.text]
 
     def _segment(
-        self, job: Sought, piece: Piece, tokens: list[int], times: list[float], start_s: float
+        self, job: WhisperJob, piece: Piece, tokens: list[int], times: list[float], start_s: float
     ) -> Segment:
         text = self._tokenizer.decode(tokens[piece.first : piece.last], skip_special_tokens=True).strip()
         words = tuple(self._words(job, piece, tokens, times, start_s)) if times else ()
@@ -155,7 +155,7 @@ class Whisper:
         return Segment(start, end, text, words, job.language)
 
     def _words(
-        self, job: Sought, piece: Piece, tokens: list[int], times: list[float], start_s: float
+        self, job: WhisperJob, piece: Piece, tokens: list[int], times: list[float], start_s: float
     ) -> Iterator[Word]:
         """Yield words with their times: a token lasts from the one before to itself."""
         spoken = [place for place in range(piece.first, piece.last) if tokens[place] < self._first_time]
@@ -177,7 +177,7 @@ def _mask(frames: Sequence[int], windows: torch.Tensor) -> torch.Tensor:
 
 
 def load(options: Options) -> Whisper:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     model = read_weights(
         WhisperForConditionalGeneration,
@@ -187,7 +187,7 @@ def load(options: Options) -> Whisper:
         pickled=options.pickled_weights,
     )
     if getattr(model.generation_config, "no_timestamps_token_id", None) is None:
-        raise ModelUnusable(
+        raise ModelLoadError(
             f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it there are no times."
         )
     features = read_part(AutoFeatureExtractor, name, "preprocessor_config.json")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from speech.recognition.models.hearing import Wave
+from speech.recognition.models.interface import Wave
 from speech.sound.pauses import quietest
 
 LONGEST_S = 30.0

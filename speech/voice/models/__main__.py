@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from speech.models.serving import serve
 from speech.voice.messages import ToVoice
-from speech.voice.models.choosing import load
-from speech.voice.models.work import VoiceWork
+from speech.voice.models.model_loader import load
+from speech.voice.models.worker import VoiceWorker
 
 if __name__ == "__main__":
-    serve(ToVoice, load, VoiceWork)
+    serve(ToVoice, load, VoiceWorker)

@@ -15,12 +15,12 @@ from transformers import (
     FastSpeech2ConformerWithHifiGan,
 )
 
-from speech.contract import SpokenClause
+from speech.interfaces import SpokenClause
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_config, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.asking import TooLong, Watch
-from speech.voice.models.speaking import LONGEST_S, marks_of, pcm_of, words_of
+from speech.voice.models.interface import CancelCheck, ClauseTooLong
+from speech.voice.models.output import LONGEST_S, marks_of, pcm_of, words_of
 
 RATE = 22_050
 """The rate of its training recipes; its configuration does not have it."""
@@ -39,7 +39,7 @@ class FastSpeech2:
         self._encode = encode
         self._frame = math.prod(vocoder.config.upsample_rates)
         self._speed = 1.0
-        model.duration_predictor.register_forward_hook(self._see)
+        model.duration_predictor.register_forward_hook(self._on_durations)
 
     @property
     def facts(self) -> VoiceReady:
@@ -49,7 +49,7 @@ class FastSpeech2:
         return VoiceReady(names=names, rate=RATE, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
         """Return a clause as sound; empty if it has no phonemes."""
         watch()
         tokens = self._encode(clause)
@@ -59,19 +59,19 @@ class FastSpeech2:
         self._model.config.speaking_speed = 1 / speed  # it multiplies durations
         device = self._model.device
         speaker = torch.tensor([[int(voice)]], device=device) if voice.isdigit() else None
-        made = self._model(torch.tensor([tokens], device=device), speaker_ids=speaker, return_dict=True)
+        output = self._model(torch.tensor([tokens], device=device), speaker_ids=speaker, return_dict=True)
         watch()
-        wave = self._vocoder(made.spectrogram)[0]
-        frames = self._frames(made.duration_outputs[0])
+        wave = self._vocoder(output.spectrogram)[0]
+        frames = self._frames(output.duration_outputs[0])
         ends_ms = [end * self._frame / RATE * 1000 for end in accumulate(frames.int().tolist())]
         places = self._places(clause, tokens)
         marks = None if places is None else marks_of(words_of(clause), places, ends_ms)
         return SpokenClause(RATE, pcm_of(wave), marks)
 
-    def _see(self, _module: Any, _asked: Any, durations: torch.Tensor) -> None:
-        """Raise TooLong for impossible durations."""
+    def _on_durations(self, _module: Any, _inputs: Any, durations: torch.Tensor) -> None:
+        """Raise ClauseTooLong for impossible durations."""
         if self._frames(durations).sum() * self._frame > LONGEST_S * RATE:
-            raise TooLong
+            raise ClauseTooLong
 
     def _frames(self, durations: torch.Tensor) -> torch.Tensor:
         return durations if self._speed == 1 else torch.round(durations.float() / self._speed)
@@ -86,7 +86,7 @@ class FastSpeech2:
 
 
 def load(options: Options) -> FastSpeech2:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     dtype = dtype_of(options.dtype, device)
     tokenizer = read_part(FastSpeech2ConformerTokenizer, name, "tokenizer")

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from transformers import SpeechT5ForTextToSpeech, SpeechT5HifiGan, SpeechT5Tokenizer
 
-from speech.contract import SpokenClause
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
+from speech.interfaces import SpokenClause
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.asking import Watch
-from speech.voice.models.speaking import SEED, pcm_of
+from speech.voice.models.interface import CancelCheck
+from speech.voice.models.output import SEED, pcm_of
 
 
 class SpeechT5:
@@ -38,7 +38,7 @@ class SpeechT5:
         return VoiceReady(names=tuple(sorted(self._speakers)), rate=self._rate)
 
     @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:  # noqa: ARG002 - it has one
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:  # noqa: ARG002 - it has one
         """Return a clause as sound."""
         tokens = self._tokenizer(clause, return_tensors="pt").input_ids.to(self._model.device)
         torch.manual_seed(SEED)
@@ -52,7 +52,7 @@ class SpeechT5:
 
 
 def load(options: Options) -> SpeechT5:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     device = device_of(options.device)
     dtype = dtype_of(options.dtype, device)
     name = place(options.model)
@@ -68,11 +68,11 @@ def load(options: Options) -> SpeechT5:
 
 
 def _embedding(file: Path, size: int) -> torch.Tensor:
-    """Return a speaker embedding as one row. Raises ModelUnusable."""
+    """Return a speaker embedding as one row. Raises ModelLoadError."""
     try:
-        told = np.load(file, allow_pickle=False).astype(np.float32).reshape(1, -1)
+        embedding = np.load(file, allow_pickle=False).astype(np.float32).reshape(1, -1)
     except (OSError, ValueError) as error:
-        raise ModelUnusable(f"The speaker embedding {file} can't be read.") from error
-    if told.shape[1] != size or not np.isfinite(told).all():
-        raise ModelUnusable(f"The speaker embedding {file} is not {size} numbers.")
-    return torch.from_numpy(told)
+        raise ModelLoadError(f"The speaker embedding {file} can't be read.") from error
+    if embedding.shape[1] != size or not np.isfinite(embedding).all():
+        raise ModelLoadError(f"The speaker embedding {file} is not {size} numbers.")
+    return torch.from_numpy(embedding)

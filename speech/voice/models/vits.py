@@ -14,13 +14,13 @@ import torch
 from transformers import VitsModel, VitsTokenizer
 from transformers.utils.import_utils import is_uroman_available
 
-from speech.contract import SpokenClause
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
+from speech.interfaces import SpokenClause
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.voice.messages import VoiceReady
-from speech.voice.models.asking import TooLong, Watch
-from speech.voice.models.speaking import LONGEST_S, SEED, marks_of, pcm_of, words_of
+from speech.voice.models.interface import CancelCheck, ClauseTooLong
+from speech.voice.models.output import LONGEST_S, SEED, marks_of, pcm_of, words_of
 
 SLOWEST, FASTEST = 0.5, 2.0
 
@@ -35,7 +35,7 @@ class Vits:
         self._frame = math.prod(model.config.upsample_rates)
         self._speed = 1.0
         self._durations: list[int] = []
-        model.duration_predictor.register_forward_hook(self._see)
+        model.duration_predictor.register_forward_hook(self._on_durations)
 
     @property
     def facts(self) -> VoiceReady:
@@ -45,29 +45,29 @@ class Vits:
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: Watch) -> SpokenClause:
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
         """Return a clause as sound; empty if it has no letters of the model."""
         watch()
         letters, _ = self._tokenizer.prepare_for_tokenization(clause)
         if not letters.strip():
             return SpokenClause(self._rate, b"", ())
         self._speed = self._model.config.speaking_rate * speed
-        asked = self._tokenizer(clause, return_tensors="pt").to(self._model.device)
+        inputs = self._tokenizer(clause, return_tensors="pt").to(self._model.device)
         torch.manual_seed(SEED)
         speaker = int(voice) if self._model.config.num_speakers > 1 else None
-        made = self._model(**asked, speaker_id=speaker, speaking_rate=self._speed)
+        output = self._model(**inputs, speaker_id=speaker, speaking_rate=self._speed)
         ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(self._durations)]
         places = self._places(clause, letters)
         marks = None if places is None else marks_of(words_of(clause), places, ends_ms)
-        return SpokenClause(self._rate, pcm_of(made.waveform[0]), marks)
+        return SpokenClause(self._rate, pcm_of(output.waveform[0]), marks)
 
-    def _see(self, _module: Any, _asked: Any, log_durations: torch.Tensor) -> None:
-        """Note the frames of each token. Raises TooLong, FloatingPointError."""
+    def _on_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
+        """Note the frames of each token. Raises ClauseTooLong, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
         if frames.sum() * self._frame > LONGEST_S * self._rate:
-            raise TooLong
+            raise ClauseTooLong
         self._durations = frames.flatten().int().tolist()
 
     def _places(self, clause: str, letters: str) -> Sequence[tuple[int, int]] | None:
@@ -88,16 +88,16 @@ class Vits:
 
 
 def load(options: Options) -> Vits:
-    """Return the model of a folder or of the hub. Raises ModelUnusable."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     tokenizer = read_part(VitsTokenizer, name, "tokenizer")
     if tokenizer.phonemize:
-        raise ModelUnusable(
+        raise ModelLoadError(
             f"The model {options.model!r} needs phonemes from the library phonemizer, which is under the GPL and not "
             "imported here. Models that read letters are supported, such as those of MMS."
         )
     if tokenizer.is_uroman and not is_uroman_available():
-        raise ModelUnusable(f"The model {options.model!r} reads Roman letters: pip install uroman.")
+        raise ModelLoadError(f"The model {options.model!r} reads Roman letters: pip install uroman.")
     return Vits(
         read_weights(
             VitsModel, name, device, dtype_of(options.dtype, device), pickled=options.pickled_weights

@@ -9,7 +9,7 @@ import pytest
 
 from app.delivery.build import built, summed, unsummed
 from app.delivery.encodings import Asset
-from app.delivery.modules import NotJoined
+from app.delivery.es_modules import BundleError
 from app.routes import PAGE
 
 INDEX = """<head>
@@ -90,7 +90,7 @@ def test_another_content_has_another_name(page: Path) -> None:
 )
 def test_what_can_t_be_joined_is_named(page: Path, path: str, text: str, why: str) -> None:
     (page / path).write_text(text)
-    with pytest.raises(NotJoined, match=re.escape(why)):
+    with pytest.raises(BundleError, match=re.escape(why)):
         built(page)
 
 

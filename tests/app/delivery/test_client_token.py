@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.docs.papers import ROOT
+from tests.docs.documents import ROOT
 
 CLIENT = (ROOT / "app" / "page" / "client" / "chat-client.js").as_uri()
 SCRIPT = f"""

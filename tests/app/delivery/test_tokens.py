@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.delivery.tokens import Kind, Unreadable, tokens
+from app.delivery.js_tokens import Kind, TokenError, tokens
 from app.routes import PAGE
 
 
@@ -50,7 +50,7 @@ def test_comments_go_and_all_else_stays(script: str, left: str) -> None:
     ],
 )
 def test_what_does_not_end_is_told_with_its_line(script: str, line: int, why: str) -> None:
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(TokenError) as refused:
         list(tokens(script))
     assert (refused.value.line, str(refused.value)) == (line, why)
 

@@ -8,6 +8,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ UPSTREAM = '[[upstream]]\nname = "one"\nurl = "{url}"\nmodel = "{model}"\ncontex
 GOOD, POOR, BAD = Verdict.GOOD, Verdict.POOR, Verdict.BAD
 
 
-def here(tmp_path: Path, **said: Any) -> dict[str, Finding]:
+def local_findings(tmp_path: Path, **said: Any) -> dict[str, Finding]:
     """What is found of the machine, without torch: the replies are another server's."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM.format(url="http://h/v1", model="m"))
     settings = Settings(**{"upstreams": str(tmp_path / "upstreams.toml"), "port": 0} | said)
@@ -58,10 +59,10 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
-    told = [line for line in ended.stdout.splitlines() if line.startswith("error")]
-    assert [line.split()[1] for line in told] == ["model:", "store:"]
-    assert "no config.json" in told[0]
-    assert "127.0.0.1:1" in told[1]
+    reported = [line for line in ended.stdout.splitlines() if line.startswith("error")]
+    assert [line.split()[1] for line in reported] == ["model:", "store:"]
+    assert "no config.json" in reported[0]
+    assert "127.0.0.1:1" in reported[1]
     assert ended.stdout.splitlines()[-1].startswith("2 to mend")
 
 
@@ -119,8 +120,8 @@ def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        found = here(tmp_path, port=taken.getsockname()[1])
-    assert (found["port"].verdict, here(tmp_path)["port"].verdict) == (POOR, GOOD)
+        found = local_findings(tmp_path, port=taken.getsockname()[1])
+    assert (found["port"].verdict, local_findings(tmp_path)["port"].verdict) == (POOR, GOOD)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_certificate_that_expires_is_told_in_time(
     until = datetime.now(UTC) + timedelta(days=days)
     made = trustme.CA().issue_cert("localhost", not_after=until, not_before=until - timedelta(days=100))
     made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
-    found = here(tmp_path, tls_cert=str(tmp_path / "both.pem"))["TLS"]
+    found = local_findings(tmp_path, tls_cert=str(tmp_path / "both.pem"))["TLS"]
     assert found.verdict is verdict
     assert words in found.words
     assert f"{until:%Y-%m-%d}" in found.words
@@ -141,39 +142,42 @@ def test_a_certificate_that_expires_is_told_in_time(
 
 def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
-    assert here(tmp_path, tls_cert=str(tmp_path / "cert.pem"))["TLS"].verdict is BAD
+    assert local_findings(tmp_path, tls_cert=str(tmp_path / "cert.pem"))["TLS"].verdict is BAD
 
 
 def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is BAD
+    assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is BAD
     keys.write_text("")
-    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
+    assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
     add(keys, "ann")
-    assert here(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
+    assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
     keys.chmod(0o666)
-    assert "Others may write" in here(tmp_path, api_keys=str(keys))["keys"].words
+    assert "Others may write" in local_findings(tmp_path, api_keys=str(keys))["keys"].words
 
 
 def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
-    assert here(tmp_path)["entrance"].verdict is GOOD
-    assert here(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
+    assert local_findings(tmp_path)["entrance"].verdict is GOOD
+    assert local_findings(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
 
 
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "filters.toml").write_text('[input]\nwords = ["bad"]\n')
     said = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_tools:noon",)}
-    assert here(tmp_path, **said)["filters and tools"].verdict is GOOD
+    assert local_findings(tmp_path, **said)["filters and tools"].verdict is GOOD
     for broken in ({"tools": ("tests.app.nowhere:noon",)}, {"filters": str(tmp_path / "nowhere.toml")}):
-        assert here(tmp_path, **said | broken)["filters and tools"].verdict is BAD
+        assert local_findings(tmp_path, **said | broken)["filters and tools"].verdict is BAD
 
 
 def test_more_connections_than_files_may_be_open_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looks.resource, "getrlimit", lambda _: (256, 4096))
-    assert here(tmp_path)["open files"].verdict is POOR
-    assert here(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict is GOOD
+    assert local_findings(tmp_path)["open files"].verdict is POOR
+    assert (
+        local_findings(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict
+        is GOOD
+    )
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(100, POOR), (8_000_000, POOR), (10**10, GOOD)])
@@ -185,6 +189,7 @@ def test_a_model_that_does_not_fit_the_memory_is_told(
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.skipif(which("gcc") is None, reason="needs gcc")
 def test_a_cuda_device_without_a_c_compiler_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,9 +210,9 @@ async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path:
             "durability": GOOD,
         }
         await store.config_set("maxmemory-policy", "allkeys-lru")
-        told = (await reached(redis_url=url))[-1]
-        assert told.verdict is POOR
-        assert "noeviction" in told.words
+        reported = (await reached(redis_url=url))[-1]
+        assert reported.verdict is POOR
+        assert "noeviction" in reported.words
         (*_, refused) = await reached(redis_url=url, store_durability="replicated")
         assert refused.verdict in (POOR, BAD)
         await store.config_set("appendfsync", "everysec")

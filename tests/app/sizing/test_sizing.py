@@ -18,7 +18,7 @@ from app.settings import DEMO_MODEL, Settings
 from app.setup.conversion import convert
 from app.sizing.command import size
 from app.sizing.estimate import LISTED_BYTES, Assumptions, estimate, journal_bytes, stored_bytes
-from app.sizing.shapes import Shape, ShapeUnknown, shape_of
+from app.sizing.model_shapes import Shape, ShapeUnknown, shape_of
 from engine.loading.loader import load
 from tests.bench.storage import cost
 from tests.engine.gguf_files import some_llama, write_gguf
@@ -56,9 +56,11 @@ def test_the_demo_model_takes_what_is_told_of_it() -> None:
 async def test_a_reply_is_stored_in_what_is_told_of_it(store: Redis, exchanges: int, tokens: int) -> None:
     """Within 15 per cent for good, and never more than is told while a reader may come back."""
     seen = await cost(store, exchanges=exchanges, tokens=tokens)
-    told = stored_bytes(exchanges, 1, seen.text / exchanges) - LISTED_BYTES  # lists are not looked at here
-    assert told == pytest.approx(seen.after, rel=0.15)
-    assert seen.before <= told + journal_bytes(exchanges, tokens)
+    reported = (
+        stored_bytes(exchanges, 1, seen.text / exchanges) - LISTED_BYTES
+    )  # lists are not looked at here
+    assert reported == pytest.approx(seen.after, rel=0.15)
+    assert seen.before <= reported + journal_bytes(exchanges, tokens)
 
 
 def test_a_known_model_has_its_known_size(tmp_path: Path) -> None:
@@ -83,10 +85,10 @@ def test_a_package_is_sized_before_it_is_fetched(monkeypatch: pytest.MonkeyPatch
 
 def test_a_gguf_file_is_sized_once_it_is_converted(tmp_path: Path) -> None:
     model, data = str(write_gguf(tmp_path / "tiny.gguf", some_llama())), str(tmp_path / "data")
-    asked = ["--users", "100", "--model", model]
-    assert "was not converted yet" in CliRunner().invoke(size, [*asked, "--data-dir", data]).output
+    requested = ["--users", "100", "--model", model]
+    assert "was not converted yet" in CliRunner().invoke(size, [*requested, "--data-dir", data]).output
     convert(Settings(model=model, data_dir=data))
-    done = CliRunner().invoke(size, asked, env={"MIDSTREAM_DATA_DIR": data})
+    done = CliRunner().invoke(size, requested, env={"MIDSTREAM_DATA_DIR": data})
     assert "100 users of tiny.gguf" in done.output
 
 
@@ -174,10 +176,10 @@ def test_the_table_names_each_assumption_with_its_option() -> None:
 
 def test_programs_get_the_same_as_json() -> None:
     ended = CliRunner().invoke(size, ["--users", "5000", "--json", "--engine-tokens-per-s", "100"])
-    told = json.loads(ended.output)
-    assert told["estimate"]["users"] == 5000
-    assert told["estimate"]["engines"] > 0
-    assert told["assumed"]["online"] == 0.1
+    reported = json.loads(ended.output)
+    assert reported["estimate"]["users"] == 5000
+    assert reported["estimate"]["engines"] > 0
+    assert reported["assumed"]["online"] == 0.1
 
 
 def test_an_assumption_that_can_not_be_is_told_by_its_option() -> None:

@@ -6,8 +6,8 @@ import asyncio
 import json
 from functools import cache
 
-from tests.attack.attack import MB, Attack, Cost, Ground
-from tests.attack.attacker import Attacker, beats
+from tests.attack.attack import MB, Attack, Cost, TargetKind
+from tests.attack.client import Attacker, beats
 
 MOST = 4 * MB - 1024
 """About as long as a body may be."""
@@ -60,65 +60,65 @@ def _chunked() -> bytes:
     return head.encode() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
 
 
-async def long_bodies(me: Attacker) -> None:
+async def long_bodies(attacker: Attacker) -> None:
     """Asks for a chat completion after 4 MiB of an assistant's text, waits for the answer, and asks again."""
-    await me.ask(await me.connect(), _long())
+    await attacker.ask(await attacker.connect(), _long())
 
 
-async def deep_bodies(me: Attacker) -> None:
+async def deep_bodies(attacker: Attacker) -> None:
     """Asks for a chat completion whose metadata has two million levels of nesting."""
-    await me.ask(await me.connect(), _deep())
+    await attacker.ask(await attacker.connect(), _deep())
 
 
-async def many_keys(me: Attacker) -> None:
+async def many_keys(attacker: Attacker) -> None:
     """Asks for a chat completion with 300,000 fields."""
-    await me.ask(await me.connect(), _many_keys())
+    await attacker.ask(await attacker.connect(), _many_keys())
 
 
-async def huge_metadata(me: Attacker) -> None:
+async def huge_metadata(attacker: Attacker) -> None:
     """Asks for a chat completion with 4 MiB of metadata, which has no effect."""
-    await me.ask(await me.connect(), _metadata())
+    await attacker.ask(await attacker.connect(), _metadata())
 
 
-async def many_messages(me: Attacker) -> None:
+async def many_messages(attacker: Attacker) -> None:
     """Asks for a chat completion after 119,000 messages of one letter."""
-    await me.ask(await me.connect(), _many_messages())
+    await attacker.ask(await attacker.connect(), _many_messages())
 
 
-async def trickled_bodies(me: Attacker) -> None:
+async def trickled_bodies(attacker: Attacker) -> None:
     """Sends a body of 4 MiB, and its last bytes at one a second."""
-    one = await me.connect()
+    one = await attacker.connect()
     whole = _metadata()
     await one.write(whole[:-30])
     async with asyncio.TaskGroup() as tasks:
-        hearing = tasks.create_task(me.hear(one))
+        hearing = tasks.create_task(attacker.receive(one))
         async for number in beats(1):
             if hearing.done():
                 return
             await one.write(whole[number - 30 :][:1])
 
 
-async def chunked_bodies(me: Attacker) -> None:
+async def chunked_bodies(attacker: Attacker) -> None:
     """Sends a body of 100 KB in chunks of one byte."""
-    await me.ask(await me.connect(), _chunked())
+    await attacker.ask(await attacker.connect(), _chunked())
 
 
-async def pipelined_requests(me: Attacker) -> None:
+async def pipelined_requests(attacker: Attacker) -> None:
     """Pipelines small requests, 1,000 a second, and reads the answers."""
-    one = await me.connect()
+    one = await attacker.connect()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(one.pour_away())
+        tasks.create_task(one.discard())
         async for _ in beats(10):
             await one.write(SMALL)
 
 
 ATTACKS = (
     Attack(run=pipelined_requests, sockets=50),
-    Attack(run=long_bodies, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_long),
-    Attack(run=many_messages, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_messages),
-    Attack(run=deep_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_deep),
-    Attack(run=many_keys, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_many_keys),
-    Attack(run=huge_metadata, sockets=3, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
-    Attack(run=trickled_bodies, sockets=4, ground=Ground.MODEL, cost=Cost.BODY, warm=_metadata),
-    Attack(run=chunked_bodies, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_chunked),
+    Attack(run=long_bodies, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_long),
+    Attack(run=many_messages, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_messages),
+    Attack(run=deep_bodies, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_deep),
+    Attack(run=many_keys, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_keys),
+    Attack(run=huge_metadata, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=trickled_bodies, sockets=4, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata),
+    Attack(run=chunked_bodies, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_chunked),
 )

@@ -7,60 +7,62 @@ import secrets
 from base64 import urlsafe_b64encode
 from functools import cache
 
-from tests.attack.attack import Attack, Ground
-from tests.attack.attacker import Attacker, beats
+from tests.attack.attack import Attack, TargetKind
+from tests.attack.client import Attacker, beats
 from tests.attack.families.bodies import post
-from tests.chaos.thin_socket import Frame
+from tests.chaos.minimal_websocket import Frame
 
 
-async def tickets(me: Attacker) -> None:
+async def tickets(attacker: Attacker) -> None:
     """Takes tickets with a good key, 50 a second, and uses none."""
     async for _ in beats(50):
-        await me.ask(await me.connect(), post("/v1/tickets", b"", key=me.key))
-        me.close()
+        await attacker.ask(await attacker.connect(), post("/v1/tickets", b"", key=attacker.key))
+        attacker.close()
 
 
-async def tickets_without_a_key(me: Attacker) -> None:
+async def tickets_without_a_key(attacker: Attacker) -> None:
     """Asks for tickets with invalid keys, 50 a second."""
     async for _ in beats(50):
-        await me.ask(await me.connect(), post("/v1/tickets", b"", key=f"msk_{secrets.token_urlsafe(32)}"))
-        me.close()
+        await attacker.ask(
+            await attacker.connect(), post("/v1/tickets", b"", key=f"msk_{secrets.token_urlsafe(32)}")
+        )
+        attacker.close()
 
 
-async def wrong_keys(me: Attacker) -> None:
+async def wrong_keys(attacker: Attacker) -> None:
     """Says hello with invalid keys, 20 a second."""
     async for _ in beats(20):
-        await _try(me, f"msk_{secrets.token_urlsafe(32)}")
+        await _try(attacker, f"msk_{secrets.token_urlsafe(32)}")
 
 
-async def made_up_key_ids(me: Attacker) -> None:
+async def made_up_key_ids(attacker: Attacker) -> None:
     """Says hello with tokens that name unknown keys of the issuer, 20 a second."""
     async for _ in beats(20):
-        await _try(me, _forged(secrets.token_hex(8), b"s" * 256))
+        await _try(attacker, _forged(secrets.token_hex(8), b"s" * 256))
 
 
-async def forged_signatures(me: Attacker) -> None:
+async def forged_signatures(attacker: Attacker) -> None:
     """Says hello with tokens that name a known key and have a random signature, 20 a second."""
     async for _ in beats(20):
-        await _try(me, _forged(KEY_ID, secrets.token_bytes(256)))
+        await _try(attacker, _forged(KEY_ID, secrets.token_bytes(256)))
 
 
-async def long_tokens(me: Attacker) -> None:
+async def long_tokens(attacker: Attacker) -> None:
     """Says hello with tokens of 16,000 characters, 20 a second."""
     async for _ in beats(20):
-        await _try(me, _long_token())
+        await _try(attacker, _long_token())
 
 
 KEY_ID = "the-issuers-key"
 
 
-async def _try(me: Attacker, token: str) -> None:
+async def _try(attacker: Attacker, token: str) -> None:
     """Say hello with a token, note the answer, and leave."""
-    one = await me.shake_hands()
-    await one.put(type="hello", client_id=me.client_id, token=token)
+    one = await attacker.handshake()
+    await one.put(type="hello", client_id=attacker.client_id, token=token)
     frame: Frame = await one.get()
-    me.told(f"{frame['type']} {frame.get('code', '')}".strip())
-    me.close()
+    attacker.told(f"{frame['type']} {frame.get('code', '')}".strip())
+    attacker.close()
 
 
 def _forged(key_id: str, signature: bytes) -> str:
@@ -76,10 +78,10 @@ def _long_token() -> str:
 
 
 ATTACKS = (
-    Attack(run=tickets, sockets=8, ground=Ground.KEYS),
-    Attack(run=tickets_without_a_key, sockets=8, ground=Ground.KEYS),
-    Attack(run=wrong_keys, sockets=8, ground=Ground.KEYS),
-    Attack(run=made_up_key_ids, sockets=8, ground=Ground.KEYS),
-    Attack(run=forged_signatures, sockets=8, ground=Ground.KEYS),
-    Attack(run=long_tokens, sockets=8, ground=Ground.KEYS),
+    Attack(run=tickets, sockets=8, ground=TargetKind.KEYS),
+    Attack(run=tickets_without_a_key, sockets=8, ground=TargetKind.KEYS),
+    Attack(run=wrong_keys, sockets=8, ground=TargetKind.KEYS),
+    Attack(run=made_up_key_ids, sockets=8, ground=TargetKind.KEYS),
+    Attack(run=forged_signatures, sockets=8, ground=TargetKind.KEYS),
+    Attack(run=long_tokens, sockets=8, ground=TargetKind.KEYS),
 )

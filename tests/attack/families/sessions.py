@@ -7,10 +7,10 @@ import json
 from base64 import b64encode
 from itertools import cycle
 
-from tests.attack.attack import KB, Attack, Ground
-from tests.attack.attacker import Attacker, Socket, beats
-from tests.attack.families.sound import NOISE
-from tests.chaos.thin_socket import framed
+from tests.attack.attack import KB, Attack, TargetKind
+from tests.attack.client import Attacker, Socket, beats
+from tests.attack.families.audio import NOISE
+from tests.chaos.minimal_websocket import framed
 
 REALTIME = "/v1/realtime?client_id={name}"
 TRANSLATIONS = "/v1/realtime/translations?client_id={name}"
@@ -23,12 +23,12 @@ DEEP = '{"type":"session.update","session":{"type":"realtime","tools":' + "[" * 
 WIDE = json.dumps({"type": "response.create", "response": {"metadata": {f"k{n}": "v" for n in range(5_000)}}})
 
 
-async def session(me: Attacker, path: str, *, receive_buffer: int | None = None) -> Socket:
+async def session(attacker: Attacker, path: str, *, receive_buffer: int | None = None) -> Socket:
     """A session that has begun. Raises Refused, Dropped."""
-    one = await me.connect(receive_buffer=receive_buffer)
-    await one.shake_hands(path=path.format(name=f"{me.client_id}-{me.place}"))
+    one = await attacker.connect(receive_buffer=receive_buffer)
+    await one.handshake(path=path.format(name=f"{attacker.client_id}-{attacker.place}"))
     if receive_buffer is None:
-        me.told(str((await one.get())["type"]))
+        attacker.told(str((await one.get())["type"]))
     return one
 
 
@@ -40,24 +40,24 @@ def _item(text: str) -> dict[str, object]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
-async def _send(me: Attacker, one: Socket, events: list[bytes], *, per_s: float) -> None:
+async def _send(attacker: Attacker, one: Socket, events: list[bytes], *, per_s: float) -> None:
     """Send events in turn, and note what is told."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for number in beats(per_s):
             await one.write(events[number % len(events)])
 
 
-async def session_items(me: Attacker) -> None:
+async def session_items(attacker: Attacker) -> None:
     """Puts items of 30,000 characters and of one letter into a Realtime session, 60 a second, and asks for no reply."""
-    one = await session(me, REALTIME)
+    one = await session(attacker, REALTIME)
     items = [event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
-    await _send(me, one, items, per_s=60)
+    await _send(attacker, one, items, per_s=60)
 
 
-async def colliding_items(me: Attacker) -> None:
+async def colliding_items(attacker: Attacker) -> None:
     """Makes one item again and again under one id, deletes it, and asks for it, 60 times a second."""
-    one = await session(me, REALTIME)
+    one = await session(attacker, REALTIME)
     item = _item("Hello.") | {"id": "item"}
     events = [
         event("conversation.item.create", item=item, previous_item_id="root"),
@@ -65,67 +65,67 @@ async def colliding_items(me: Attacker) -> None:
         event("conversation.item.retrieve", item_id="item"),
         event("conversation.item.delete", item_id="item"),
     ]
-    await _send(me, one, events, per_s=60)
+    await _send(attacker, one, events, per_s=60)
 
 
-async def unread_sessions(me: Attacker) -> None:
+async def unread_sessions(attacker: Attacker) -> None:
     """Asks a Realtime session for replies beside the conversation, 20 a second, and reads none."""
-    one = await session(me, REALTIME, receive_buffer=SMALL_BUFFER)
+    one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
 
 
-async def odd_sessions(me: Attacker) -> None:
+async def odd_sessions(attacker: Attacker) -> None:
     """Sends Realtime events that are too deep, too wide, or of no kind, fewer than end a connection, and comes back."""
-    one = await session(me, REALTIME)
+    one = await session(attacker, REALTIME)
     odd = cycle((DEEP, WIDE, "[]", '{"type":"session.update","session":7}'))
     for _ in range(16):
         await one.write(framed(next(odd).encode()))
     for _ in range(16):
         told = await one.get()
-        me.told(f"{told['type']} {told.get('code', '')}".strip())
+        attacker.told(f"{told['type']} {told.get('code', '')}".strip())
 
 
-async def session_crowds(me: Attacker) -> None:
+async def session_crowds(attacker: Attacker) -> None:
     """Opens a Realtime session, and says nothing."""
-    one = await session(me, REALTIME)
-    await me.listen(one)
+    one = await session(attacker, REALTIME)
+    await attacker.listen(one)
 
 
-async def appended_text(me: Attacker) -> None:
+async def appended_text(attacker: Attacker) -> None:
     """Appends 30,000 characters to be translated, 20 times a second."""
-    one = await session(me, TRANSLATIONS)
+    one = await session(attacker, TRANSLATIONS)
     wishes = {"audio": {"output": {"language": "de"}}}
     await one.write(event("session.update", session=wishes))
-    await _send(me, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
+    await _send(attacker, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
 
 
-async def changed_languages(me: Attacker) -> None:
+async def changed_languages(attacker: Attacker) -> None:
     """Has each word translated into another language than the one before, 50 a second."""
-    one = await session(me, TRANSLATIONS)
+    one = await session(attacker, TRANSLATIONS)
     events: list[bytes] = []
     for language in LANGUAGES:
         events.append(event("session.update", session={"audio": {"output": {"language": language}}}))
         events.append(event("session.input_text_buffer.append", text="word "))
-    await _send(me, one, events, per_s=100)
+    await _send(attacker, one, events, per_s=100)
 
 
-async def unread_translations(me: Attacker) -> None:
+async def unread_translations(attacker: Attacker) -> None:
     """Appends words to be translated, 100 a second, and reads nothing of it."""
-    one = await session(me, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
+    one = await session(attacker, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
     await one.write(event("session.update", session={"audio": {"output": {"language": "de"}}}))
     async for _ in beats(100):
         await one.write(event("session.input_text_buffer.append", text="Good morning. "))
 
 
-async def session_noise(me: Attacker) -> None:
+async def session_noise(attacker: Attacker) -> None:
     """Appends noise to a Realtime session as fast as it is taken, and commits it 10 times a second."""
-    one = await session(me, REALTIME)
+    one = await session(attacker, REALTIME)
     sound = {"input": {"format": {"type": "audio/pcmu"}}}
     await one.write(event("session.update", session={"type": "realtime", "audio": sound}))
     append = event("input_audio_buffer.append", audio=b64encode(NOISE[0]).decode())
     commit = event("input_audio_buffer.commit")
-    await _send(me, one, [*[append] * 9, commit], per_s=100)
+    await _send(attacker, one, [*[append] * 9, commit], per_s=100)
 
 
 ATTACKS = (
@@ -137,5 +137,5 @@ ATTACKS = (
     Attack(run=appended_text, sockets=4),
     Attack(run=changed_languages, sockets=4),
     Attack(run=unread_translations, sockets=8),
-    Attack(run=session_noise, sockets=4, ground=Ground.SPEECH),
+    Attack(run=session_noise, sockets=4, ground=TargetKind.SPEECH),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.attack.attack import Attack
-from tests.attack.attacker import Attacker, beats
-from tests.chaos.thin_socket import HANDSHAKE, framed
+from tests.attack.client import Attacker, beats
+from tests.chaos.minimal_websocket import HANDSHAKE, framed
 
 HOST = "127.0.0.1"
 WHOLE_HANDSHAKE = HANDSHAKE.format(host=HOST, extra="").encode()
@@ -17,53 +17,53 @@ LONG_HEAD = HANDSHAKE.format(
 ).encode()
 
 
-async def silent_sockets(me: Attacker) -> None:
+async def silent_sockets(attacker: Attacker) -> None:
     """Connects, and says nothing."""
-    await me.hear(await me.connect())
+    await attacker.receive(await attacker.connect())
 
 
-async def trickled_heads(me: Attacker) -> None:
+async def trickled_heads(attacker: Attacker) -> None:
     """Sends the head of a handshake a byte at a time, 20 a second."""
-    one = await me.connect()
+    one = await attacker.connect()
     async for number in beats(20):
         if number >= len(WHOLE_HANDSHAKE) - 1:
             break
         await one.write(WHOLE_HANDSHAKE[number : number + 1])
-    await me.hear(one)
+    await attacker.receive(one)
 
 
-async def half_open(me: Attacker) -> None:
+async def half_open(attacker: Attacker) -> None:
     """Shakes hands, and never says hello."""
-    await me.listen(await me.shake_hands())
+    await attacker.listen(await attacker.handshake())
 
 
-async def connect_storm(me: Attacker) -> None:
+async def connect_storm(attacker: Attacker) -> None:
     """Connects and leaves at once, 100 times a second."""
     async for _ in beats(100):
-        await me.connect()
-        me.close()
+        await attacker.connect()
+        attacker.close()
 
 
-async def shake_storm(me: Attacker) -> None:
+async def shake_storm(attacker: Attacker) -> None:
     """Shakes hands, says hello and leaves, 20 times a second."""
     async for _ in beats(20):
-        await me.greet()
-        me.close()
+        await attacker.send_hello()
+        attacker.close()
 
 
-async def long_heads(me: Attacker) -> None:
+async def long_heads(attacker: Attacker) -> None:
     """Shakes hands with 60 KiB of short headers, 10 times a second."""
     async for _ in beats(10):
-        one = await me.connect()
-        await me.ask(one, LONG_HEAD)
-        me.close()
+        one = await attacker.connect()
+        await attacker.ask(one, LONG_HEAD)
+        attacker.close()
 
 
-async def trickled_frames(me: Attacker) -> None:
+async def trickled_frames(attacker: Attacker) -> None:
     """Says hello, then sends a frame of 60 KB a byte at a time, 200 a second."""
-    one = await me.greet()
+    one = await attacker.send_hello()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for number in beats(200):
             await one.write(LONG_FRAME[number % len(LONG_FRAME) :][:1])
 

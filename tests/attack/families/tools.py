@@ -8,10 +8,10 @@ import uuid
 from functools import cache
 from typing import Any
 
-from tests.attack.attack import MB, Attack, Cost, Ground
-from tests.attack.attacker import Attacker, beats
+from tests.attack.attack import MB, Attack, Cost, TargetKind
+from tests.attack.client import Attacker, beats
 from tests.attack.families.bodies import MESSAGE, post
-from tests.chaos.thin_socket import framed
+from tests.chaos.minimal_websocket import framed
 
 RESULT = 10 * MB
 SCHEMA = 5 * MB
@@ -19,11 +19,11 @@ TOOLS = 10_000
 
 
 def _chat(**fields: Any) -> bytes:
-    asked = {"model": "midstream-demo", "messages": [MESSAGE], "max_tokens": 1}
-    return post("/v1/chat/completions", json.dumps(asked | fields).encode())
+    requested = {"model": "midstream-demo", "messages": [MESSAGE], "max_tokens": 1}
+    return post("/v1/chat/completions", json.dumps(requested | fields).encode())
 
 
-def _held_to(schema: dict[str, Any]) -> bytes:
+def _response_format(schema: dict[str, Any]) -> bytes:
     named = {"name": "s", "schema": schema, "strict": True}
     return _chat(response_format={"type": "json_schema", "json_schema": named})
 
@@ -47,7 +47,7 @@ COSTLY: tuple[dict[str, Any], ...] = (
 
 @cache
 def _huge_schema() -> bytes:
-    return _held_to({"description": "x" * SCHEMA})
+    return _response_format({"description": "x" * SCHEMA})
 
 
 @cache
@@ -59,48 +59,48 @@ def _ten_thousand_tools() -> bytes:
 @cache
 def _huge_result() -> bytes:
     calls = [{"id": "call_1", "type": "function", "function": {"name": "t", "arguments": "{}"}}]
-    told = {"role": "tool", "tool_call_id": "call_1", "content": "x" * RESULT}
-    return _chat(messages=[MESSAGE, {"role": "assistant", "tool_calls": calls}, told])
+    reported = {"role": "tool", "tool_call_id": "call_1", "content": "x" * RESULT}
+    return _chat(messages=[MESSAGE, {"role": "assistant", "tool_calls": calls}, reported])
 
 
-async def huge_schemas(me: Attacker) -> None:
+async def huge_schemas(attacker: Attacker) -> None:
     """Asks for a reply to a schema of 5 MB."""
-    await me.ask(await me.connect(), _huge_schema())
+    await attacker.ask(await attacker.connect(), _huge_schema())
 
 
-async def costly_schemas(me: Attacker) -> None:
+async def costly_schemas(attacker: Attacker) -> None:
     """Asks for replies to ever new schemas that can't be compiled."""
-    one = await me.connect()
+    one = await attacker.connect()
     for schema in COSTLY:
-        await me.ask(one, _held_to({**schema, "title": uuid.uuid4().hex}))
+        await attacker.ask(one, _response_format({**schema, "title": uuid.uuid4().hex}))
 
 
-async def many_tools(me: Attacker) -> None:
+async def many_tools(attacker: Attacker) -> None:
     """Asks for a reply that may call one of 10,000 tools."""
-    await me.ask(await me.connect(), _ten_thousand_tools())
+    await attacker.ask(await attacker.connect(), _ten_thousand_tools())
 
 
-async def huge_results(me: Attacker) -> None:
+async def huge_results(attacker: Attacker) -> None:
     """Sends a chat completion a tool's result of 10 MB."""
-    await me.ask(await me.connect(), _huge_result())
+    await attacker.ask(await attacker.connect(), _huge_result())
 
 
-async def huge_result_frames(me: Attacker) -> None:
+async def huge_result_frames(attacker: Attacker) -> None:
     """Sends a tool's result of 10 MB in one frame."""
-    one = await me.greet()
+    one = await attacker.send_hello()
     frame = {"type": "tool_result", "call_id": "call_1", "content": "x" * RESULT}
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         await one.write(framed(json.dumps(frame).encode()))
 
 
-async def replayed_decisions(me: Attacker) -> None:
+async def replayed_decisions(attacker: Attacker) -> None:
     """Approves calls of another person's conversation, 100 times a second."""
-    one = await me.greet()
+    one = await attacker.send_hello()
     frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
     allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for _ in beats(100):
             await one.write(allowed)
 
@@ -108,8 +108,8 @@ async def replayed_decisions(me: Attacker) -> None:
 ATTACKS = (
     Attack(run=replayed_decisions, sockets=4),
     Attack(run=huge_result_frames, sockets=4),
-    Attack(run=huge_results, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_huge_result),
-    Attack(run=huge_schemas, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_huge_schema),
-    Attack(run=costly_schemas, sockets=2, ground=Ground.MODEL, cost=Cost.BODY),
-    Attack(run=many_tools, sockets=2, ground=Ground.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools),
+    Attack(run=huge_results, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_result),
+    Attack(run=huge_schemas, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_schema),
+    Attack(run=costly_schemas, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY),
+    Attack(run=many_tools, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools),
 )

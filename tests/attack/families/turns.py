@@ -6,9 +6,9 @@ import asyncio
 import json
 import uuid
 
-from tests.attack.attack import Attack, Ground
-from tests.attack.attacker import Attacker, Socket, beats
-from tests.chaos.thin_socket import framed
+from tests.attack.attack import Attack, TargetKind
+from tests.attack.client import Attacker, Socket, beats
+from tests.chaos.minimal_websocket import framed
 
 QUEUED = 17
 """Turns of one conversation: one that runs and 16 that wait."""
@@ -28,77 +28,77 @@ def send(conversation_id: str, content: str = "Hello.", *, words: int = 1, **fie
     return framed(json.dumps(frame | fields).encode())
 
 
-async def all_turns(me: Attacker) -> None:
+async def all_turns(attacker: Attacker) -> None:
     """Enqueues messages in many conversations of one client until all turns are its own; each of 20 sockets sends 60."""
-    one = await me.greet()
+    one = await attacker.send_hello()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for number in beats(60):
             if number >= 60:
                 break
-            await one.write(send(f"hog-{me.place}-{number // QUEUED}", words=500, on_busy="enqueue"))
+            await one.write(send(f"hog-{attacker.place}-{number // QUEUED}", words=500, on_busy="enqueue"))
 
 
-async def send_flood(me: Attacker) -> None:
+async def send_flood(attacker: Attacker) -> None:
     """Sends 48 messages a second, each to a conversation of its own."""
-    await _talk(me, per_s=48, words=1)
+    await _send_messages(attacker, per_s=48, words=1)
 
 
-async def interrupts(me: Attacker) -> None:
+async def interrupts(attacker: Attacker) -> None:
     """Interrupts its own reply by the next message, 40 times a second."""
-    one = await me.greet()
+    one = await attacker.send_hello()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for _ in beats(40):
-            await one.write(send(f"interrupts-{me.place}", words=100, on_busy="interrupt"))
+            await one.write(send(f"interrupts-{attacker.place}", words=100, on_busy="interrupt"))
 
 
-async def rollbacks(me: Attacker) -> None:
+async def rollbacks(attacker: Attacker) -> None:
     """Sends a message and takes it back at once, 40 times a second."""
-    one = await me.greet()
-    cancel = {"type": "cancel", "conversation_id": f"rollbacks-{me.place}", "mode": "rollback"}
+    one = await attacker.send_hello()
+    cancel = {"type": "cancel", "conversation_id": f"rollbacks-{attacker.place}", "mode": "rollback"}
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for _ in beats(40):
-            await one.write(send(f"rollbacks-{me.place}", words=100, on_busy="rollback"))
+            await one.write(send(f"rollbacks-{attacker.place}", words=100, on_busy="rollback"))
             await one.write(framed(json.dumps(cancel).encode()))
 
 
-async def many_clients(me: Attacker) -> None:
+async def many_clients(attacker: Attacker) -> None:
     """Is 1,000 clients of a few addresses: each says hello, sends a message, and stays."""
-    one = await me.greet(f"client-{me.number}-{me.place}")
+    one = await attacker.send_hello(f"client-{attacker.number}-{attacker.place}")
     await one.write(send("default", words=200))
-    await me.listen(one)
+    await attacker.listen(one)
 
 
-async def many_conversations(me: Attacker) -> None:
+async def many_conversations(attacker: Attacker) -> None:
     """Begins thousands of conversations, 100 a second on each of 10 sockets."""
-    await _talk(me, per_s=100, words=1)
+    await _send_messages(attacker, per_s=100, words=1)
 
 
-async def long_messages(me: Attacker) -> None:
+async def long_messages(attacker: Attacker) -> None:
     """Sends messages of 31,500 characters that no window holds, 20 a second."""
-    await _talk(me, per_s=20, words=1, content=LONG)
+    await _send_messages(attacker, per_s=20, words=1, content=LONG)
 
 
-async def titles(me: Attacker) -> None:
+async def titles(attacker: Attacker) -> None:
     """Begins a conversation, then renames it 200 times a second and asks for the list."""
-    one = await me.greet()
-    rename = {"type": "rename", "conversation_id": f"titles-{me.place}", "title": "t" * 200}
+    one = await attacker.send_hello()
+    rename = {"type": "rename", "conversation_id": f"titles-{attacker.place}", "title": "t" * 200}
     frames = (framed(json.dumps(rename).encode()), framed(b'{"type":"conversations","limit":200}'))
-    await one.write(send(f"titles-{me.place}"))
+    await one.write(send(f"titles-{attacker.place}"))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for number in beats(200):
             await one.write(frames[number % 2])
 
 
-async def _talk(me: Attacker, *, per_s: float, words: int, content: str = "Hello.") -> None:
-    one: Socket = await me.greet()
+async def _send_messages(attacker: Attacker, *, per_s: float, words: int, content: str = "Hello.") -> None:
+    one: Socket = await attacker.send_hello()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(me.listen(one))
+        tasks.create_task(attacker.listen(one))
         async for number in beats(per_s):
-            await one.write(send(f"{me.place}-{me.life}-{number}", content, words=words))
+            await one.write(send(f"{attacker.place}-{attacker.life}-{number}", content, words=words))
 
 
 ATTACKS = (
@@ -109,5 +109,5 @@ ATTACKS = (
     Attack(run=interrupts, sockets=4),
     Attack(run=rollbacks, sockets=4),
     Attack(run=titles, sockets=4),
-    Attack(run=long_messages, sockets=4, ground=Ground.MODEL),
+    Attack(run=long_messages, sockets=4, ground=TargetKind.MODEL),
 )

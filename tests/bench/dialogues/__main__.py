@@ -21,11 +21,11 @@ from statistics import mean
 import msgspec
 from websockets.asyncio.client import connect
 
-from tests.bench.dialogues.dialogue import Outcome, Turn, dialogue
-from tests.bench.dialogues.phone import Phone
-from tests.bench.dialogues.sounds import GRAMMAR
-from tests.bench.figures import percentile
+from tests.bench.dialogues.conversation import Outcome, Turn, dialogue
+from tests.bench.dialogues.utterances import GRAMMAR
+from tests.bench.dialogues.voice_client import RealtimeVoiceClient
 from tests.bench.machine import this_machine
+from tests.bench.statistics import percentile
 from tests.server_process import serving
 
 VOICES = ("en-gb", "en-us")
@@ -33,7 +33,7 @@ NOISE = 300.0
 """Root mean square of the noise: a tenth of the voices' loudness, 20 dB below."""
 
 
-class Way(msgspec.Struct, frozen=True):
+class Mode(msgspec.Struct, frozen=True):
     """Number of dialogues at once; `is_cascade`: nothing begins before all was said."""
 
     at_once: int
@@ -45,7 +45,7 @@ class Way(msgspec.Struct, frozen=True):
         return f"{'plain cascade' if self.is_cascade else 'Midstream'}, {self.at_once} at once"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class DialogueResult(msgspec.Struct, frozen=True):
     """Observations of one dialogue; `failure` if it did not reach its end."""
 
     is_noisy: bool
@@ -62,9 +62,9 @@ def main() -> int:
         "MIDSTREAM_MAX_SPEECH": "64",
         "MIDSTREAM_MESSAGE_RATE": "1000",
     }
-    plan = [(Way(1, is_cascade=cascade), options.alone) for cascade in (False, True)]
-    plan += [(Way(count, is_cascade=False), options.dialogues) for count in options.at_once]
-    found: dict[Way, list[Seen]] = {}
+    plan = [(Mode(1, is_cascade=cascade), options.alone) for cascade in (False, True)]
+    plan += [(Mode(count, is_cascade=False), options.dialogues) for count in options.at_once]
+    found: dict[Mode, list[DialogueResult]] = {}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
         for way, count in plan:
             found[way] = asyncio.run(_talks(server.ws_url, way, count, options))
@@ -80,39 +80,39 @@ def main() -> int:
     print(f"{machine.processor}, {machine.cores} cores; {machine.warning or 'nothing beside it'}; p50 / p95")
     print(table(found))
     if options.json:
-        told = [
+        reported = [
             {"way": msgspec.to_builtins(way), "seen": msgspec.to_builtins(seen)}
             for way, seen in found.items()
         ]
-        options.json.write_text(json.dumps(told, indent=1))
+        options.json.write_text(json.dumps(reported, indent=1))
     return 0
 
 
-async def _talks(url: str, way: Way, count: int, options: argparse.Namespace) -> list[Seen]:
+async def _talks(url: str, way: Mode, count: int, options: argparse.Namespace) -> list[DialogueResult]:
     """Hold so many dialogues, so many of them at once."""
     places = asyncio.Semaphore(way.at_once)
 
-    async def one(number: int) -> Seen:
+    async def one(number: int) -> DialogueResult:
         is_noisy = number % 4 >= 2
         async with places:
             if number < way.at_once:
                 await asyncio.sleep(random.Random(number).uniform(0, options.apart_s))
-            return await _talk(
+            return await _run_dialogue(
                 url, f"{way.title} {number}", way, number, silence_ms=options.silence_ms, is_noisy=is_noisy
             )
 
     return await asyncio.gather(*(one(number) for number in range(count)))
 
 
-async def _talk(
-    url: str, conversation: str, way: Way, number: int, *, silence_ms: int, is_noisy: bool
-) -> Seen:
+async def _run_dialogue(
+    url: str, conversation: str, way: Mode, number: int, *, silence_ms: int, is_noisy: bool
+) -> DialogueResult:
     async with connect(url, max_queue=None) as socket:
         hello = {"type": "hello", "client_id": f"talker-{number}", "features": ["audio"]}
         await socket.send(json.dumps(hello))
         while json.loads(await socket.recv())["type"] != "ready":
             pass
-        phone = Phone(
+        phone = RealtimeVoiceClient(
             socket,
             conversation.replace(" ", "-").replace(",", ""),
             silence_ms=silence_ms,
@@ -123,14 +123,14 @@ async def _talk(
         try:
             outcome = await dialogue(phone, random.Random(number), voice=VOICES[number % 2])
         except TimeoutError:
-            return Seen(is_noisy, None, json.dumps([frame for _, frame in phone.frames][-3:]))
+            return DialogueResult(is_noisy, None, json.dumps([frame for _, frame in phone.frames][-3:]))
         finally:
             line.cancel()
             await asyncio.gather(line, return_exceptions=True)
-    return Seen(is_noisy, outcome)
+    return DialogueResult(is_noisy, outcome)
 
 
-def table(found: dict[Way, list[Seen]]) -> str:
+def table(found: dict[Mode, list[DialogueResult]]) -> str:
     """Return one column of figures for each way. Pure."""
     columns = [list(_figures(seen)) for seen in found.values()]
     width = max(len(way.title) for way in found) + 2
@@ -142,7 +142,7 @@ def table(found: dict[Way, list[Seen]]) -> str:
     return "\n".join([head, *rows])
 
 
-def _figures(seen: Sequence[Seen]) -> Iterable[tuple[str, str]]:
+def _figures(seen: Sequence[DialogueResult]) -> Iterable[tuple[str, str]]:
     whole = [one.outcome for one in seen if one.outcome is not None]
     turns = [turn for one in whole for turn in one.turns]
     cuts = [one.cut for one in whole]

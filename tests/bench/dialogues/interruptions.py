@@ -21,14 +21,14 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.client import connect
 
-from speech.recognition.decoding import Listener
 from speech.recognition.numerals import in_digits
-from tests.bench.dialogues.phone import Phone
-from tests.bench.dialogues.sounds import GRAMMAR, Utterance, utterance
+from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
+from tests.bench.dialogues.utterances import GRAMMAR, Utterance, utterance
+from tests.bench.dialogues.voice_client import RealtimeVoiceClient
 from tests.bench.machine import this_machine
-from tests.connections.spoken.interrupting import outcome
+from tests.connections.voice.barge_in import outcome
 from tests.server_process import serving
-from tests.speech.noises import NOISES, noise
+from tests.speech.noise_samples import NOISES, noise
 
 RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "interruptions.json"
 VOICES = ("en-us", "en-gb")
@@ -51,7 +51,7 @@ LATEST_MS = 1000
 Kind = str
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class InterruptionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a sound did. `cut_ms`, `decided_ms`: None: the reply continued; `message`: what was answered."""
 
     kind: Kind
@@ -86,20 +86,20 @@ def main() -> int:
     machine = this_machine()
     print(table(seen))
     if options.out:
-        told = {
+        reported = {
             "date": datetime.now(UTC).date().isoformat(),
             "command": " ".join(("python -m tests.bench.dialogues.interruptions", *sys.argv[1:])),
             "machine": f"{machine.processor}, {machine.cores} cores",
             "sounds": [msgspec.to_builtins(one) for one in seen],
         }
-        options.out.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        options.out.write_text(json.dumps(reported, indent=1, ensure_ascii=False) + "\n")
     return 0 if all(one.is_right for one in seen) else 1
 
 
-async def _all(url: str, at_once: int) -> list[Seen]:
+async def _all(url: str, at_once: int) -> list[InterruptionResult]:
     places = asyncio.Semaphore(at_once)
 
-    async def one(number: int, kind: Kind, said: Utterance) -> Seen:
+    async def one(number: int, kind: Kind, said: Utterance) -> InterruptionResult:
         async with places:
             return await _over(url, f"interruption-{number}", kind, said)
 
@@ -111,14 +111,16 @@ async def _all(url: str, at_once: int) -> list[Seen]:
     ]
 
 
-async def _decided() -> list[Seen]:
+async def _decided() -> list[InterruptionResult]:
     """What the recognizer and the rules decide, without a service."""
-    listener = Listener(str(GRAMMAR))
+    listener = PocketSphinxDecoder(str(GRAMMAR))
     seen = []
     for kind, said in await _sounds():
         cut_ms, message = outcome(listener, said.pcm)
         seen.append(
-            Seen(kind=kind, sound=said.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None)
+            InterruptionResult(
+                kind=kind, sound=said.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None
+            )
         )
     return seen
 
@@ -134,13 +136,13 @@ async def _sounds() -> list[tuple[Kind, Utterance]]:
     return [*noises, *words]
 
 
-async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> Seen:
+async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> InterruptionResult:
     """Make one sound over a count."""
     async with connect(url, max_queue=None) as socket:
         await socket.send(json.dumps({"type": "hello", "client_id": conversation, "features": ["audio"]}))
         while json.loads(await socket.recv())["type"] != "ready":
             pass
-        phone = Phone(socket, conversation, silence_ms=500, noise=30.0, cascade=False)
+        phone = RealtimeVoiceClient(socket, conversation, silence_ms=500, noise=30.0, cascade=False)
         line = asyncio.create_task(phone.run())
         try:
             await phone.say(await utterance(COUNT, voice=VOICES[0]))
@@ -149,7 +151,7 @@ async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> See
             await phone.say(said)
             await asyncio.sleep(SILENCE_S)
             _, *messages = [one["content"] for one in await phone.history() if one["role"] == "user"]
-            return Seen(
+            return InterruptionResult(
                 kind=kind,
                 sound=said.text,
                 decided_ms=None,
@@ -161,7 +163,7 @@ async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> See
             await asyncio.gather(line, return_exceptions=True)
 
 
-def table(seen: list[Seen]) -> str:
+def table(seen: list[InterruptionResult]) -> str:
     """Return one line for each sound, and how many of each kind did what they should. Pure."""
     width = max(len(one.sound) for one in seen)
     rows = [f"{'kind':<12} {'sound':<{width}}  {'decided':<13} {'reply':<13} message"]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.engine.conduct import conduct
-from tests.bench.engine.crew import assembled
-from tests.bench.engine.findings import EngineReport, Figure, encode
 from tests.bench.engine.plan import FULL, QUICK, Plan
+from tests.bench.engine.report import EngineReport, Figure, encode
+from tests.bench.engine.runner import run_measurements
 from tests.bench.engine.shapes import SMALL, TINY
 from tests.bench.engine.table import table
+from tests.bench.engine.worker_pool import assembled
 
 RESULTS = Path(__file__).parents[3] / "docs" / "bench"
 MODELS = {shape.name: shape for shape in (TINY, SMALL)}
@@ -25,7 +25,7 @@ def main() -> int:
     """Measure; return 0 if nothing failed, whatever the figures are."""
     options = _options()
     with assembled() as crew:
-        report = conduct(_plan(options), options.only, crew, say=partial(print, flush=True))
+        report = run_measurements(_plan(options), options.only, crew, say=partial(print, flush=True))
     print(f"\n{table(report)}")
     if options.out:
         _write(report, options.out)
@@ -62,7 +62,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _write(report: EngineReport, folder: Path) -> None:
-    from tests.bench.engine.picture import draw  # noqa: PLC0415 - matplotlib is slow to load and only drawing needs it
+    from tests.bench.engine.chart import draw  # noqa: PLC0415 - matplotlib is slow to load and only drawing needs it
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "engine.json").write_bytes(encode(report))

@@ -14,7 +14,7 @@ class ContenderFailed(Exception):
     """A contender refused or dropped a request. The message is for people."""
 
 
-class Asked(NamedTuple):
+class GenerationRequest(NamedTuple):
     """One request: token ids in, `new_tokens` wanted. It may reuse the cached prompts of its `conversation`."""
 
     name: str
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
     conversation: str
 
 
-class News(NamedTuple):
+class TokenUpdate(NamedTuple):
     """News of one request: a number of new tokens, and whether they were the last."""
 
     name: str
@@ -34,11 +34,11 @@ class News(NamedTuple):
 class Contender(Protocol):
     """Serves requests, all sampled with the same temperature and top-p. Used from one thread."""
 
-    def submit(self, requests: Sequence[Asked]) -> None:
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Take requests that arrive at the same moment."""
         ...
 
-    def wait(self) -> Sequence[News]:
+    def wait(self) -> Sequence[TokenUpdate]:
         """Wait briefly for news, and return it. Raises ContenderFailed."""
         ...
 

@@ -16,16 +16,16 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.engine.budget import Budget
-from tests.bench.engine.crew import assembled
-from tests.bench.engine.findings import EngineReport, Figure, Finding, Run, Target, encode
 from tests.bench.engine.plan import Plan
-from tests.bench.engine.readings import MS
 from tests.bench.engine.records import Bound, BoundFacts, Load, Observed
-from tests.bench.engine.roster import TITLES, Name
+from tests.bench.engine.registry import TITLES, Name
+from tests.bench.engine.report import EngineReport, Figure, Finding, Run, Target, encode
 from tests.bench.engine.session import Session
 from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, Shape
+from tests.bench.engine.statistics import MS
 from tests.bench.engine.table import table
 from tests.bench.engine.throughput import medians, noted
+from tests.bench.engine.worker_pool import assembled
 from tests.bench.machine import this_machine
 from tests.bench.table import TIMES
 

@@ -21,13 +21,13 @@ from statistics import median
 import msgspec
 from PIL import Image as Pillow
 
-from connections.images.reading import from_bytes
+from connections.images.validation import image_from_bytes
 from engine.images.image import Image
 from engine.messages import Chunk, Finished, Message, Output, Params, Request, Started
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from tests.bench.figures import MS, percentile
-from tests.engine.seeing import folder_of
+from tests.bench.statistics import MS, percentile
+from tests.engine.vision_models import folder_of
 
 WINDOW = 4096
 TEXT = {
@@ -144,7 +144,7 @@ def made(how_many: int) -> Sequence[Image]:
     for _ in range(how_many):
         out = io.BytesIO()
         Pillow.effect_noise(SIZE, 64).convert("RGB").save(out, "JPEG")
-        images.append(from_bytes(out.getvalue()))
+        images.append(image_from_bytes(out.getvalue()))
     return images
 
 
@@ -212,8 +212,8 @@ class _Phase:
         """Give the outputs of a request that nothing kept helps. It is over when this is left."""
         name = str(next(self._numbers))
         how = Params(max_new_tokens=tokens, ignore_eos=True)
-        asked = Message("user", "What is this?", images=images)
-        stream = self._engine.generate(Request(name, (asked,), how, cache_salt=name))
+        requested = Message("user", "What is this?", images=images)
+        stream = self._engine.generate(Request(name, (requested,), how, cache_salt=name))
         try:
             async for output in stream:
                 if isinstance(output, Finished) and output.error is not None:

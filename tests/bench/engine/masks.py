@@ -21,23 +21,23 @@ import msgspec
 import torch
 from llguidance import LLMatcher
 
-from engine.grammar.compiling import Compiler
+from engine.grammar.compiler import GrammarCompiler
 from engine.grammar.forms import HERMES
-from engine.grammar.source import Source
-from engine.grammar.writing import GrammarWriter
+from engine.grammar.grammar_writer import GrammarWriter
+from engine.grammar.source import GrammarSource
 from engine.loading.loader import load
 from engine.messages import Chunk
 from engine.model.loaded_model import LoadedModel
 from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from engine.text.pieces import ReplyStep
-from engine.text.prepared import PreparedRequest
-from tests.bench.engine.findings import Target
+from engine.text.prepared_request import PreparedRequest
 from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
-from tests.bench.engine.ours import sampling
+from tests.bench.engine.midstream_contender import sampling
+from tests.bench.engine.report import Target
 from tests.bench.engine.shapes import Shape
 from tests.bench.engine.weights import save
-from tests.bench.figures import percentile
+from tests.bench.statistics import percentile
 from tests.schemas.corpus import in_the_wild
 
 GAP = Target(1.2, at_most=True)
@@ -141,10 +141,10 @@ def _model(tokenizer: Any, folder: Path, most: int) -> LoadedModel:
     return load(str(folder), device="cpu", dtype="bfloat16", max_batch=most)
 
 
-def _grammars(compiler: Compiler) -> Iterator[tuple[str, Source]]:
+def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
     """Yield typical requests: small schemas, large ones, text with calls."""
     writer = GrammarWriter(compiler.vocabulary.specials, calls=HERMES)
-    asked = {
+    requested = {
         "any JSON object": ReplySpec(format=JsonObject()),
         "a list of objects": ReplySpec(format=JsonSchema(json.dumps(PEOPLE))),
         "a pattern": ReplySpec(format=Regex("([A-Z][a-z]+ [a-z0-9]+[.,] )+")),
@@ -152,18 +152,18 @@ def _grammars(compiler: Compiler) -> Iterator[tuple[str, Source]]:
     }
     for case in in_the_wild():
         if case.name in {"github-workflows", "compose-spec", "snapcraft"}:
-            asked[case.name] = ReplySpec(format=JsonSchema(case.text, strict=False))
-    for name, spec in asked.items():
+            requested[case.name] = ReplySpec(format=JsonSchema(case.text, strict=False))
+    for name, spec in requested.items():
         source = writer.write(spec)
         assert source is not None
         yield name, source
 
 
-def _people(compiler: Compiler) -> Source:
+def _people(compiler: GrammarCompiler) -> GrammarSource:
     return dict(_grammars(compiler))["a list of objects"]
 
 
-def _cost(compiler: Compiler, source: Source, tokens: int) -> Cost:
+def _cost(compiler: GrammarCompiler, source: GrammarSource, tokens: int) -> Cost:
     """Write replies of random tokens that the grammar allows, again and again: the matcher learns meanwhile."""
     began = time.perf_counter()
     matcher = compiler.matcher(source)
@@ -199,9 +199,9 @@ def _next(matcher: LLMatcher, mask: bytes, random: torch.Generator) -> tuple[byt
     return mask, time.perf_counter() - began
 
 
-def _gap_ms(model: LoadedModel, beside: Source | None, *, streams: int, tokens: int) -> float:
+def _gap_ms(model: LoadedModel, beside: GrammarSource | None, *, streams: int, tokens: int) -> float:
     """Return p99 of the gaps between the texts of plain streams, once all run."""
-    core = Core(model)
+    core = EngineCore(model)
     for number in range(streams):
         core.submit(_request(f"plain {number}", tokens, number))
         core.submit(_request(f"other {number}", 2 * tokens, number, beside))
@@ -209,17 +209,17 @@ def _gap_ms(model: LoadedModel, beside: Source | None, *, streams: int, tokens: 
     while (
         any(len(arrivals.get(f"plain {number}", ())) < tokens - 1 for number in range(streams)) and core.busy
     ):
-        told = [output.request_id for output in core.step() if isinstance(output, Chunk)]
+        reported = [output.request_id for output in core.step() if isinstance(output, Chunk)]
         now = time.perf_counter()
-        for name in told:
+        for name in reported:
             arrivals.setdefault(name, []).append(now)
-    begun = max(times[0] for times in arrivals.values())
+    started = max(times[0] for times in arrivals.values())
     plain = [times for name, times in arrivals.items() if name.startswith("plain")]
-    gaps = [later - earlier for times in plain for earlier, later in pairwise(times) if earlier >= begun]
+    gaps = [later - earlier for times in plain for earlier, later in pairwise(times) if earlier >= started]
     return (percentile(gaps, 0.99) or 0.0) * 1000
 
 
-def _request(name: str, tokens: int, number: int, source: Source | None = None) -> PreparedRequest:
+def _request(name: str, tokens: int, number: int, source: GrammarSource | None = None) -> PreparedRequest:
     how = msgspec.structs.replace(sampling(tokens), ignore_eos=True, seed=number)
     prompt = [(37 * place + 11 * number) % 250 + 1 for place in range(64)]
     return PreparedRequest(name, prompt, how, _Ticks(), grammar=source)

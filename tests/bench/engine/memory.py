@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 from engine.messages import Finished, FinishReason
-from tests.bench.engine.contender import Asked, prompt
-from tests.bench.engine.ours import OurEngine
+from tests.bench.engine.contender import GenerationRequest, prompt
+from tests.bench.engine.midstream_contender import MidstreamEngine
 from tests.bench.engine.records import Memory, MemoryFacts
 
 CONVERSATIONS = 500
@@ -17,7 +17,7 @@ PROMPT_TOKENS = (8, 64)
 NEW_TOKENS = (4, 32)
 
 
-def measure(engine: OurEngine, job: Memory) -> MemoryFacts:
+def measure(engine: MidstreamEngine, job: Memory) -> MemoryFacts:
     """Run the turns, `at_once` at any moment. Raises ContenderFailed, or OSError if the system does not report memory."""
     churn = _Churn(engine, job.at_once)
     churn.run_until(job.settled)
@@ -29,7 +29,7 @@ def measure(engine: OurEngine, job: Memory) -> MemoryFacts:
 class _Churn:
     """A fixed number of turns at once: a new one for each that ended."""
 
-    def __init__(self, engine: OurEngine, at_once: int) -> None:
+    def __init__(self, engine: MidstreamEngine, at_once: int) -> None:
         self._engine = engine
         self._at_once = at_once
         self._draw = Random(0)
@@ -60,7 +60,7 @@ class _Churn:
         new_tokens = self._draw.randint(*NEW_TOKENS)
         if self._draw.random() < CANCELLED:
             self._cancel_at[name] = self._draw.randint(0, new_tokens)
-        self._engine.submit([Asked(name, tokens, new_tokens, conversation)])
+        self._engine.submit([GenerationRequest(name, tokens, new_tokens, conversation)])
         self._asked += 1
 
     def _cancel_those_due(self) -> None:

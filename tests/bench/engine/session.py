@@ -9,10 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from tests.bench.engine.budget import Budget
-from tests.bench.engine.crew import Crew
-from tests.bench.engine.findings import Failure, Finding, Run
 from tests.bench.engine.plan import Plan
-from tests.bench.running import MeasurementFailed
+from tests.bench.engine.report import Failure, Finding, Run
+from tests.bench.engine.worker_pool import WorkerPool
+from tests.bench.processes import MeasurementFailed
 
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
@@ -23,7 +23,7 @@ class Session:
     """The argument of every figure, which measures through `once` and `rounds`, and leaves its findings here."""
 
     plan: Plan
-    crew: Crew
+    crew: WorkerPool
     budget: Budget
     say: Callable[[str], None]
     kept_s: float = 0.0
@@ -35,7 +35,7 @@ class Session:
 
     def once(self, what: str, act: Callable[[], T], *, key: Hashable = None) -> T | None:
         """Run a measurement and return its result. A failure is noted with its reason, and gives None."""
-        begun, starting_s = time.monotonic(), self.crew.starting_s
+        started, starting_s = time.monotonic(), self.crew.starting_s
         try:
             return act()
         except MeasurementFailed as failure:
@@ -43,7 +43,7 @@ class Session:
             self.say(f"  FAILED: {what}: {failure}")
             return None
         finally:
-            self.budget.took(key or what, time.monotonic() - begun - (self.crew.starting_s - starting_s))
+            self.budget.took(key or what, time.monotonic() - started - (self.crew.starting_s - starting_s))
 
     def wants_again(self, key: Hashable, *, kept_s: float = 0.0) -> bool:
         """True if a measurement that was done before is short enough to be repeated, and fits the remaining time."""

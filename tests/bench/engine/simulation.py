@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from engine.cache.pages import PagePool
-from engine.scheduling.plan import Plan, Request
+from engine.scheduling.plan import ScheduledRequest, StepPlan
 from engine.scheduling.scheduler import Scheduler
 
 PAPER = Path(__file__).parents[3] / "docs" / "bench" / "simulation.md"
@@ -42,7 +42,7 @@ class Totals:
     most_held: int = 0
     most_pages: int = 0
 
-    def add(self, plan: Plan) -> None:
+    def add(self, plan: StepPlan) -> None:
         """Count a step and its cost."""
         recorded = bool(plan.decodes) and not plan.prefills
         launches = (
@@ -70,7 +70,7 @@ def simulate(streams: int, lengths: tuple[int, int], *, new_tokens: int = 256, s
 
     def arrive() -> None:
         prompt = [dice.randrange(10**6) for _ in range(dice.randint(*lengths))]
-        request = Request(f"r{len(ends)}", prompt, salt=str(len(ends)))
+        request = ScheduledRequest(f"r{len(ends)}", prompt, salt=str(len(ends)))
         ends[request.request_id] = len(prompt) + dice.randint(new_tokens // 2, new_tokens * 3 // 2)
         scheduler.add(request)
 
@@ -85,7 +85,7 @@ def simulate(streams: int, lengths: tuple[int, int], *, new_tokens: int = 256, s
         scheduler.complete(plan)
         for segment in plan.segments:
             if segment.samples:
-                segment.request.sound = segment.request.computed
+                segment.request.valid = segment.request.computed
                 segment.request.tokens.append(dice.randrange(10**6))
                 if len(segment.request.tokens) >= ends[segment.request.request_id]:
                     scheduler.remove(segment.request, keep=False)

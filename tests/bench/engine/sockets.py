@@ -9,19 +9,19 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from tests.bench.contenders import CONTENDERS, Place
 from tests.bench.engine.contender import TEMPERATURE, TOP_P
-from tests.bench.engine.findings import Figure, Finding
 from tests.bench.engine.plan import Plan
-from tests.bench.engine.readings import tokens_per_s
 from tests.bench.engine.records import Observed as Alone
-from tests.bench.engine.roster import Name
+from tests.bench.engine.registry import Name
+from tests.bench.engine.report import Figure, Finding
 from tests.bench.engine.session import Session
 from tests.bench.engine.shapes import Shape
+from tests.bench.engine.statistics import tokens_per_s
 from tests.bench.engine.targets import OVER_SOCKETS
-from tests.bench.figures import figures
-from tests.bench.records import Door, Job, Measure, Observed
-from tests.bench.running import MeasurementFailed, observe, running
+from tests.bench.processes import MeasurementFailed, observe, running
+from tests.bench.records import Job, Measure, Observed, ServerApi
+from tests.bench.servers import CONTENDERS, ServerLocation
+from tests.bench.statistics import figures
 from tests.server_process import free_port
 
 SERVER = CONTENDERS[0]
@@ -74,7 +74,7 @@ def _pairs(session: Session, shape: Shape, what: str) -> list[Pair]:
 def _server(model: str, dtype: str) -> Iterator[tuple[str, int]]:
     """Run a server of a model inside the block: (its http address, its process). Raises MeasurementFailed."""
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
-        place = Place(port=free_port(), folder=folder, model=model, device="cpu", dtype=dtype)
+        place = ServerLocation(port=free_port(), folder=folder, model=model, device="cpu", dtype=dtype)
         with running(SERVER, place) as pid:
             yield place.url, pid
 
@@ -90,7 +90,7 @@ def _over_sockets(plan: Plan, url: str, pid: int, tokens: int) -> float:
     observed = observe(
         Job(
             measure=Measure.LOAD,
-            door=Door.WEBSOCKET,
+            door=ServerApi.WEBSOCKET,
             url=url,
             model="",
             pid=pid,

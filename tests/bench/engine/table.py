@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tests.bench.engine.findings import Failure, Measured, Target
-from tests.bench.engine.roster import TITLES
+from tests.bench.engine.registry import TITLES
+from tests.bench.engine.report import Failure, Measured, Target
 from tests.bench.table import NOT_MEASURED, number
 
 HEADING = ("figure", "measured", "value", "target", "")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.bench.engine.findings import Target
-from tests.bench.engine.roster import Name
+from tests.bench.engine.registry import Name
+from tests.bench.engine.report import Target
 
 AGAINST = {
     "tiny": {Name.BATCHING: Target(3.0), Name.THREADS: Target(10.0)},

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from tests.bench.engine import gpu
-from tests.bench.engine.crew import Crew, assembled
-from tests.bench.engine.findings import Figure
 from tests.bench.engine.plan import Plan
-from tests.bench.engine.roster import Name
+from tests.bench.engine.registry import Name
+from tests.bench.engine.report import Figure
 from tests.bench.engine.shapes import SPECK
 from tests.bench.engine.weights import save
+from tests.bench.engine.worker_pool import WorkerPool, assembled
 
 
 @contextmanager
-def equipped(*, device: str, most_at_once: int) -> Iterator[Crew]:
+def equipped(*, device: str, most_at_once: int) -> Iterator[WorkerPool]:
     """A crew whose model is there. A test of the whole run covers a process that draws its own."""
     with assembled(device=device, most_at_once=most_at_once) as crew:
         save(SPECK, crew._folder / SPECK.name)

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.engine.budget import Budget
-from tests.bench.engine.crew import Crew
-from tests.bench.engine.findings import Failure
 from tests.bench.engine.plan import FULL
+from tests.bench.engine.report import Failure
 from tests.bench.engine.session import Session
-from tests.bench.running import MeasurementFailed
+from tests.bench.engine.worker_pool import WorkerPool
+from tests.bench.processes import MeasurementFailed
 
 
 def session(folder: Path, **changes: float) -> Session:
     plan = msgspec.structs.replace(FULL, **changes)
-    return Session(plan, Crew(folder), Budget(plan.budget_s, lambda: 0.0), lambda _line: None)
+    return Session(plan, WorkerPool(folder), Budget(plan.budget_s, lambda: 0.0), lambda _line: None)
 
 
 def test_a_budget_lets_everything_run_once_and_again_while_it_fits() -> None:

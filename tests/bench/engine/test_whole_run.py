@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from tests.bench.engine import __main__ as command
-from tests.bench.engine.conduct import conduct
-from tests.bench.engine.crew import Crew, assembled
-from tests.bench.engine.findings import Figure, decode
 from tests.bench.engine.plan import QUICK
 from tests.bench.engine.records import Bound, Load, Memory, MemoryFacts, NextTurn, Observed, TurnTimes
-from tests.bench.engine.roster import Name, Worker
+from tests.bench.engine.registry import Name, Worker
+from tests.bench.engine.report import Figure, decode
+from tests.bench.engine.runner import run_measurements
 from tests.bench.engine.shapes import SPECK, Shape
 from tests.bench.engine.table import table
-from tests.bench.running import MeasurementFailed
+from tests.bench.engine.worker_pool import WorkerPool, assembled
+from tests.bench.processes import MeasurementFailed
 
 PLAN = msgspec.structs.replace(
     QUICK, models=(SPECK,), levels=(1, 2), new_tokens=8, steady_tokens=12, long_tokens=60,
@@ -27,13 +27,13 @@ PLAN = msgspec.structs.replace(
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
+def crew() -> Iterator[WorkerPool]:
     with assembled() as made:
         yield made
 
 
-def test_every_figure_is_found_and_nothing_fails(crew: Crew) -> None:
-    report = conduct(PLAN, set(Figure), crew, say=print)
+def test_every_figure_is_found_and_nothing_fails(crew: WorkerPool) -> None:
+    report = run_measurements(PLAN, set(Figure), crew, say=print)
     assert report.failures == ()
     assert {found.figure for found in report.findings} == set(Figure) - {Figure.PREFILL_GAP}
     assert all(found.value is not None for found in report.findings)
@@ -43,7 +43,7 @@ def test_every_figure_is_found_and_nothing_fails(crew: Crew) -> None:
 
 
 def test_one_figure_is_measured_told_and_written(
-    crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    crew: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "assembled", lambda: nullcontext(crew))
     options = ["--quick", "--only", "memory", "--rounds", "1", "--model", "tiny", "--out", str(tmp_path)]
@@ -56,7 +56,7 @@ def test_one_figure_is_measured_told_and_written(
 
 
 @pytest.mark.parametrize("name", Name)
-def test_a_long_prompt_comes_between_and_a_load_that_is_too_long_is_cut(name: Name, crew: Crew) -> None:
+def test_a_long_prompt_comes_between_and_a_load_that_is_too_long_is_cut(name: Name, crew: WorkerPool) -> None:
     load = Load(at_once=2, prompt_tokens=8, new_tokens=100, cut_s=60, intruder_tokens=100)
     between = crew.ask(name, SPECK, "bfloat16", load, Observed)
     assert between.intruder is not None
@@ -65,7 +65,7 @@ def test_a_long_prompt_comes_between_and_a_load_that_is_too_long_is_cut(name: Na
     assert crew.ask(name, SPECK, "bfloat16", short, Observed).cut
 
 
-def test_a_job_that_fails_is_told_and_the_process_goes_on(crew: Crew) -> None:
+def test_a_job_that_fails_is_told_and_the_process_goes_on(crew: WorkerPool) -> None:
     with pytest.raises(MeasurementFailed, match="must fit"):
         crew.ask(
             Name.OURS,
@@ -78,14 +78,16 @@ def test_a_job_that_fails_is_told_and_the_process_goes_on(crew: Crew) -> None:
     assert len(crew.ask(Name.OURS, SPECK, "bfloat16", load, Observed).streams[0].arrivals) == 4
 
 
-def test_only_our_engine_is_asked_for_its_bound(crew: Crew) -> None:
+def test_only_our_engine_is_asked_for_its_bound(crew: WorkerPool) -> None:
     with pytest.raises(MeasurementFailed, match="only Midstream"):
         crew.ask(Name.THREADS, SPECK, "bfloat16", Bound(at_once=1, prompt_tokens=8, new_tokens=4), Observed)
 
 
-def test_a_contender_that_does_not_start_is_told_with_its_last_words_and_not_tried_again(crew: Crew) -> None:
-    for told in ("torch", "did not start before"):
-        with pytest.raises(MeasurementFailed, match=told):
+def test_a_contender_that_does_not_start_is_told_with_its_last_words_and_not_tried_again(
+    crew: WorkerPool,
+) -> None:
+    for reported in ("torch", "did not start before"):
+        with pytest.raises(MeasurementFailed, match=reported):
             crew.ask(
                 Name.THREADS,
                 SPECK,
@@ -95,14 +97,14 @@ def test_a_contender_that_does_not_start_is_told_with_its_last_words_and_not_tri
             )
 
 
-def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: Crew) -> None:
+def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: WorkerPool) -> None:
     worker = Worker(
         contender=Name.OURS, folder=str(crew.model(SPECK)), dtype=PLAN.dtype, vocabulary=SPECK.vocabulary
     )
     process = crew._process(worker)
     endless = Memory(turns=10**9, settled=10**8, at_once=2)
-    for told in ("no answer within", "had ended before"):
-        with pytest.raises(MeasurementFailed, match=told):
+    for reported in ("no answer within", "had ended before"):
+        with pytest.raises(MeasurementFailed, match=reported):
             process.ask(endless, MemoryFacts, limit_s=0.1)
     assert not process.alive
 
@@ -110,4 +112,4 @@ def test_a_process_that_takes_too_long_is_ended_and_asked_no_more(crew: Crew) ->
 def test_a_shape_that_no_model_has_is_told(tmp_path: Path) -> None:
     shape = Shape(name="none", hidden=8, layers=1, heads=1, intermediate=8, vocabulary=100)
     with pytest.raises(MeasurementFailed, match="no weights"):
-        Crew(tmp_path).model(shape)
+        WorkerPool(tmp_path).model(shape)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from tests.bench.engine.findings import Figure, Finding, Run
 from tests.bench.engine.plan import Plan
-from tests.bench.engine.readings import tokens_per_s
 from tests.bench.engine.records import Observed
-from tests.bench.engine.roster import TITLES, Name
+from tests.bench.engine.registry import TITLES, Name
+from tests.bench.engine.report import Figure, Finding, Run
 from tests.bench.engine.session import Session
 from tests.bench.engine.shapes import Shape
+from tests.bench.engine.statistics import tokens_per_s
 from tests.bench.engine.targets import AGAINST, ALONE, FULLEST
 from tests.bench.table import TIMES
 
@@ -72,14 +72,14 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
 
 def cuts(runs: Sequence[Run], rounds: int) -> list[str]:
     """List the loads that were measured in fewer rounds than the others, or not to their end."""
-    told = []
+    reported = []
     for one in dict.fromkeys((run.contender, run.model, run.dtype, run.at_once) for run in runs):
         same = [run for run in runs if (run.contender, run.model, run.dtype, run.at_once) == one]
         why = [f"{len(same)} of {rounds} rounds"] if len(same) < rounds else []
         why += ["stopped before its end"] if any(run.cut for run in same) else []
         if why:
-            told.append(f"{TITLES[Name(one[0])]}, {one[1]} {one[2]}, {one[3]} at once: {', '.join(why)}")
-    return told
+            reported.append(f"{TITLES[Name(one[0])]}, {one[1]} {one[2]}, {one[3]} at once: {', '.join(why)}")
+    return reported
 
 
 def medians(runs: Iterable[Run], group: tuple[str, str, int]) -> dict[str, float]:

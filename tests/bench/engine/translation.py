@@ -25,12 +25,12 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from engine.cache.budget import KVBudget
-from engine.loading.translators import PAGE, Prepared
+from engine.loading.translators import PAGE, PreparedTranslator
 from engine.messages import Languages, Params
-from engine.model.loaded_model import LoadedModel, Translates
-from engine.scheduling.core import Core
+from engine.model.loaded_model import LoadedModel, TranslationConfig
+from engine.scheduling.core import EngineCore
 from engine.text.pieces import NOTHING, Piece, ReplyStep
-from engine.text.prepared import PreparedRequest, resolve_sampling
+from engine.text.prepared_request import PreparedRequest, resolve_sampling
 
 LEVELS = (1, 8, 32)
 QUICK = (1, 4)
@@ -64,13 +64,13 @@ class Ours:
     """The engine's core, in this process."""
 
     def __init__(self, module: MarianMTModel) -> None:
-        prepared = Prepared(module)
+        prepared = PreparedTranslator(module)
         tokens = max(LEVELS) * 2 * (LONGEST + PAGE)
         budget = KVBudget(tokens // PAGE, PAGE, 2 * POSITIONS, prepared.bytes_per_token)
-        self._core = Core(
+        self._core = EngineCore(
             LoadedModel(
                 "marian", prepared.module, None, Params(), frozenset(), max(LEVELS), VOCABULARY, budget,  # type: ignore[arg-type]
-                translates=Translates(Languages((), (), POSITIONS), POSITIONS, VOCABULARY),
+                translation_config=TranslationConfig(Languages((), (), POSITIONS), POSITIONS, VOCABULARY),
             )
         )  # fmt: skip
         self._asked = 0

@@ -21,21 +21,21 @@ from pathlib import Path
 import msgspec
 from playwright.async_api import Browser
 
-from tests.bench.engine.findings import Failure, Measured
+from tests.bench.engine.report import Failure, Measured
 from tests.bench.machine import this_machine
-from tests.bench.page import long, rendering, rules, talk
-from tests.bench.page.figures import findings
-from tests.bench.page.records import Line, PageReport, Round, encode
+from tests.bench.page import accessibility, long_conversation, memory, rendering
+from tests.bench.page.page_loads import chromium, visited
+from tests.bench.page.records import NetworkProfile, PageReport, Round, encode
+from tests.bench.page.statistics import findings
 from tests.bench.page.table import table
-from tests.bench.page.visits import chromium, visited
-from tests.browser.scenes import axe_script
+from tests.browser.page_states import axe_script
 from tests.chaos import gateway
 from tests.clients.environments import NotInstallable
 from tests.server_process import ServerProcess, serving
 
 RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "page.json"
 PACKAGES = ("midstream", "uvicorn", "starlette", "brotli", "playwright")
-SLOW = Line(down_kbit=1600, up_kbit=750, round_trip_ms=150)
+SLOW = NetworkProfile(down_kbit=1600, up_kbit=750, round_trip_ms=150)
 
 
 class Part(StrEnum):
@@ -53,8 +53,8 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 
     visitors: int = 7
     rounds: int = 5
-    messages: int = long.MESSAGES
-    turns: int = talk.TURNS
+    messages: int = long_conversation.MESSAGES
+    turns: int = memory.TURNS
     replies: tuple[rendering.Kind, ...] = tuple(rendering.kinds())
 
 
@@ -122,12 +122,12 @@ async def _rows(browser: Browser, part: Part, extent: Extent) -> list[Measured]:
         case Part.STREAMING:
             return await rendering.rows(browser, rounds=extent.rounds, replies=extent.replies)
         case Part.LONG:
-            return await long.rows(browser, rounds=extent.rounds, messages=extent.messages)
+            return await long_conversation.rows(browser, rounds=extent.rounds, messages=extent.messages)
         case Part.TALK:
             with _service(gateway.Script(words=40, pace_s=0.001)) as server:
-                return await talk.rows(browser, server.url, turns=extent.turns)
+                return await memory.rows(browser, server.url, turns=extent.turns)
         case _:
-            return await rules.rows(browser, axe_script())
+            return await accessibility.rows(browser, axe_script())
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.bench.engine.findings import Failure, Measured
+from tests.bench.engine.report import Failure, Measured
 from tests.bench.machine import Machine
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The network between browser and service: Chromium slows down its own to this."""
 
     down_kbit: float
@@ -47,7 +47,7 @@ class PageReport(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     command: str
     machine: Machine
-    line: Line
+    line: NetworkProfile
     findings: tuple[Measured, ...]
     rounds: tuple[Round, ...]
     failures: tuple[Failure, ...] = ()

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.bench.engine.findings import Measured, Target
-from tests.browser.acts import begin, delta, visit
+from tests.bench.engine.report import Measured, Target
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP
-from tests.browser.peer import Line
-from tests.browser.peer import peer as make_peer
+from tests.browser.fake_server import PageConnection
+from tests.browser.fake_server import peer as make_peer
+from tests.browser.server_actions import begin, delta, visit
 
 LONG_MS = 50
 """Milliseconds from which browsers call a task long."""
@@ -104,10 +104,10 @@ async def _streamed(browser: Browser, kind: Kind) -> list[Task]:
     async with make_peer() as peer:
         context = await browser.new_context(viewport=DESKTOP)
         chat = ChatPage(await context.new_page())
-        line = await visit(chat, peer)
+        conn = await visit(chat, peer)
         await _warm(chat.page)
         await browser.start_tracing(page=chat.page, categories=CATEGORIES)
-        await _stream(chat, line, kind.text)
+        await _stream(chat, conn, kind.text)
         trace = await browser.stop_tracing()
         await context.close()
     return _tasks(json.loads(trace)["traceEvents"])
@@ -127,12 +127,12 @@ def _tasks(events: list[dict[str, Any]]) -> list[Task]:
     ]
 
 
-async def _stream(chat: ChatPage, line: Line, text: str) -> None:
-    send = await begin(chat, line)
+async def _stream(chat: ChatPage, conn: PageConnection, text: str) -> None:
+    send = await begin(chat, conn)
     for seq, off in enumerate(range(0, len(text), PIECE), start=2):
-        await delta(line, send, text[off : off + PIECE], off=off, seq=seq)
+        await delta(conn, send, text[off : off + PIECE], off=off, seq=seq)
         await asyncio.sleep(PACE_S)
-    await line.finish(send, turn="t", seq=seq + 1, reason="stop", chars=len(text))
+    await conn.finish(send, turn="t", seq=seq + 1, reason="stop", chars=len(text))
     await expect(chat.page.locator(".reply[aria-busy=true]")).to_have_count(0, timeout=120_000)
     await _settled(chat.page)
 

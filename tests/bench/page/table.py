@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.bench.engine.findings import Measured, Target
+from tests.bench.engine.report import Measured, Target
 from tests.bench.page.records import PageReport
 from tests.bench.table import NOT_MEASURED, number
 
@@ -27,8 +27,8 @@ def _row(finding: Measured) -> tuple[str, str, str]:
     told = [f"{name} {number(value)}" for name, value in finding.readings.items() if _tells(finding)]
     beside = f" ({', '.join(told)})" if told else ""
     bold = f"**{seen}**" if finding.met is False else seen
-    asked = NOTHING if finding.target is None else _asked(finding.target, finding.unit)
-    return finding.label, bold + beside, asked
+    requested = NOTHING if finding.target is None else _asked(finding.target, finding.unit)
+    return finding.label, bold + beside, requested
 
 
 def _asked(target: Target, unit: str) -> str:

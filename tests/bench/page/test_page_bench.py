@@ -7,13 +7,13 @@ import shutil
 import msgspec
 import pytest
 
-from tests.bench.engine.findings import Failure, Measured, Target
+from tests.bench.engine.report import Failure, Measured, Target
 from tests.bench.machine import this_machine
-from tests.bench.page import rendering, rules
+from tests.bench.page import accessibility, rendering
 from tests.bench.page.__main__ import QUICK, SLOW, Part, measure
-from tests.bench.page.figures import ROWS, findings
 from tests.bench.page.records import PageReport, Round, Visit
 from tests.bench.page.rendering import Task
+from tests.bench.page.statistics import ROWS, findings
 from tests.bench.page.table import table
 
 FEW = {"document": 3_000.0, "script": 50_000.0, "websocket": 1_000.0}
@@ -76,7 +76,7 @@ def test_the_longest_task_is_a_median_beside_what_the_processor_took() -> None:
 
 
 def test_a_state_that_breaks_a_rule_misses_its_target_and_names_the_rule() -> None:
-    row = rules.figure("asked_for_a_key", {"light": [], "dark": ["label: <p>", "label: <q>"]})
+    row = accessibility.figure("asked_for_a_key", {"light": [], "dark": ["label: <p>", "label: <q>"]})
     assert (row.label, row.value, row.met) == ("axe violations: asked for a key", 2, False)
     assert (row.readings, row.note) == ({"light": 0, "dark": 2}, "label")
 

@@ -8,10 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.bench.page.talker import reply
-from tests.bench.page.thousand_turns import Stand, Talk, gateway, ours, table, talk
+from tests.bench.page.scripted_server import reply
+from tests.bench.page.thousand_turns import (
+    Checkpoint,
+    ConversationRun,
+    gateway,
+    ours,
+    run_conversation,
+    table,
+)
 
-STAND = Stand(
+STAND = Checkpoint(
     turns=10,
     seconds=9.0,
     first_text_ms=41.0,
@@ -29,8 +36,8 @@ def test_a_mark_of_one_page_stands_beside_the_same_of_the_other() -> None:
     later = msgspec.structs.replace(STAND, turns=100)
     rows = table(
         [
-            Talk(page="Ours", version="1", turns=100, stands=(STAND, later)),
-            Talk(page="Theirs", version="2", turns=10, stands=(STAND,)),
+            ConversationRun(page="Ours", version="1", turns=100, stands=(STAND, later)),
+            ConversationRun(page="Theirs", version="2", turns=10, stands=(STAND,)),
         ]
     ).splitlines()[2:]
     assert [row.split(" | ")[:2] for row in rows] == [
@@ -44,7 +51,7 @@ def test_a_mark_of_one_page_stands_beside_the_same_of_the_other() -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="NOT TESTED: there is no `chromium` on PATH")
 def test_each_turn_is_typed_and_read_to_its_end(tmp_path: Path) -> None:
     with gateway(tmp_path) as server:
-        talked = talk(ours(server), turns=3, minutes=5, say=print)
+        talked = run_conversation(ours(server), turns=3, minutes=5, say=print)
     (stand,) = talked.stands
     assert (talked.turns, stand.turns) == (3, 3)
     assert 0 < stand.first_text_ms < 1000 * stand.seconds

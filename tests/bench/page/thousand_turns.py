@@ -24,7 +24,7 @@ import msgspec
 from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 
 from tests.bench.machine import Machine, this_machine
-from tests.bench.page import talker
+from tests.bench.page import scripted_server
 from tests.browser.conftest import DESKTOP, OPTIONS
 from tests.chaos.gateway import UNHURRIED
 from tests.clients import open_webui
@@ -86,7 +86,7 @@ SEEN = """() => {
 }"""
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """State after some turns; times and long tasks are those of the turns since the last mark.
 
     `cpu_ms`: of the page's main thread, per turn. `heap_mb`: of scripts, after a collection. `nodes`: all nodes in the
@@ -105,13 +105,13 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation on one page. `turns`: how many fitted in the time."""
 
     page: str
     version: str
     turns: int
-    stands: tuple[Stand, ...]
+    stands: tuple[Checkpoint, ...]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,10 +122,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     load_after: float
     minutes: float
-    talks: tuple[Talk, ...]
+    talks: tuple[ConversationRun, ...]
 
 
-class Place(msgspec.Struct, frozen=True):
+class ChatSite(msgspec.Struct, frozen=True):
     """A page with a chat: its address, CSS of its message box and of its Stop, and the first steps there."""
 
     name: str
@@ -139,7 +139,7 @@ class Place(msgspec.Struct, frozen=True):
 class Talker:
     """Types, and reads the page's figures."""
 
-    def __init__(self, page: Page, place: Place) -> None:
+    def __init__(self, page: Page, place: ChatSite) -> None:
         self._page = page
         self._box = place.box
         self._session: CDPSession = page.context.new_cdp_session(page)
@@ -152,18 +152,18 @@ class Talker:
             "([turn, box]) => { probe.begin(turn); document.querySelector(box).focus(); }",
             [number, self._box],
         )
-        self._page.keyboard.type(talker.question(number))
+        self._page.keyboard.type(scripted_server.question(number))
         self._page.keyboard.press("Enter")
         self._page.wait_for_function(ENDED, arg=number, timeout=PATIENCE_MS)
         return float(self._page.evaluate("probe.firstMs"))
 
-    def stand(self, turns: int, since: int, seconds: float, first_ms: Sequence[float]) -> Stand:
+    def stand(self, turns: int, since: int, seconds: float, first_ms: Sequence[float]) -> Checkpoint:
         """Return the page's state, `since` so many turns."""
         spent = self._figures()["TaskDuration"]
         tasks, elements = self._page.evaluate(SEEN)
         self._session.send("HeapProfiler.collectGarbage")
         figures = self._figures()
-        stand = Stand(
+        stand = Checkpoint(
             turns=turns,
             seconds=seconds,
             first_text_ms=median(first_ms[-LAST:]),
@@ -184,12 +184,14 @@ class Talker:
         return {one["name"]: one["value"] for one in told}
 
 
-def talk(place: Place, turns: int, minutes: float, say: Callable[[str], None]) -> Talk:
+def run_conversation(
+    place: ChatSite, turns: int, minutes: float, say: Callable[[str], None]
+) -> ConversationRun:
     """Talk so long, or for so many turns. Raises FileNotFoundError if there is no Chromium."""
     with _page() as page:
         place.enter(page, place.url)
         talker = Talker(page, place)
-        stands: list[Stand] = []
+        stands: list[Checkpoint] = []
         first_ms: list[float] = []
         began = monotonic()
         while len(first_ms) < turns:
@@ -202,7 +204,7 @@ def talk(place: Place, turns: int, minutes: float, say: Callable[[str], None]) -
                 say(f"{place.name}: {stands[-1]}")
             if out:
                 break
-    return Talk(page=place.name, version=place.version, turns=len(first_ms), stands=tuple(stands))
+    return ConversationRun(page=place.name, version=place.version, turns=len(first_ms), stands=tuple(stands))
 
 
 @contextmanager
@@ -223,14 +225,14 @@ def _page() -> Iterator[Page]:
 @contextmanager
 def gateway(folder: Path) -> Iterator[ServerProcess]:
     """The service that both pages talk to in the end."""
-    environ = UNHURRIED | {"MIDSTREAM_MODEL": talker.MODEL}
-    with serving(folder, environ, command=talker.COMMAND) as server:
+    environ = UNHURRIED | {"MIDSTREAM_MODEL": scripted_server.MODEL}
+    with serving(folder, environ, command=scripted_server.COMMAND) as server:
         yield server
 
 
-def ours(server: ServerProcess) -> Place:
+def ours(server: ServerProcess) -> ChatSite:
     """Midstream's own page."""
-    return Place(
+    return ChatSite(
         "Midstream", version_of("midstream"), server.url, "#message", "#stop:not([hidden])", _enter_ours
     )
 
@@ -241,9 +243,9 @@ def _enter_ours(page: Page, url: str) -> None:
     expect(page.locator("#connection[data-state=connected]")).to_be_attached(timeout=PATIENCE_MS)
 
 
-def theirs(url: str) -> Place:
+def theirs(url: str) -> ChatSite:
     """Open WebUI's page."""
-    return Place("Open WebUI", open_webui.version(), url, "#chat-input", WEBUI_STOP, _enter_theirs)
+    return ChatSite("Open WebUI", open_webui.version(), url, "#chat-input", WEBUI_STOP, _enter_theirs)
 
 
 WEBUI_STOP = 'button[aria-label="Stop"]'
@@ -252,7 +254,7 @@ WEBUI_STOP = 'button[aria-label="Stop"]'
 def _enter_theirs(page: Page, url: str) -> None:
     open_webui.sign_up(page, url)
     page.add_init_script(_probe(WEBUI_STOP))
-    page.goto(f"{url}/?models={talker.MODEL}")
+    page.goto(f"{url}/?models={scripted_server.MODEL}")
     expect(page.locator("#chat-input")).to_be_visible(timeout=PATIENCE_MS)
 
 
@@ -260,7 +262,7 @@ def _probe(stop: str) -> str:
     return PROBE.replace("STOP", repr(stop))
 
 
-def table(talks: Sequence[Talk]) -> str:
+def table(talks: Sequence[ConversationRun]) -> str:
     """Return the figures as Markdown, each mark of one page beside that of the other."""
     head = (
         "After",
@@ -280,7 +282,7 @@ def table(talks: Sequence[Talk]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _row(page: str, stand: Stand) -> tuple[str, ...]:
+def _row(page: str, stand: Checkpoint) -> tuple[str, ...]:
     return (
         f"{stand.turns:,} turns",
         page,
@@ -302,9 +304,9 @@ def measure(turns: int, minutes: float, only: Sequence[str], say: Callable[[str]
         if "open-webui" in only:  # first, because it may fail to start
             (folder := Path(name) / "webui").mkdir()
             with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
-                talks.append(talk(theirs(url), turns, minutes, say))
+                talks.append(run_conversation(theirs(url), turns, minutes, say))
         if "midstream" in only:
-            talks.insert(0, talk(ours(server), turns, minutes, say))
+            talks.insert(0, run_conversation(ours(server), turns, minutes, say))
     return Report(
         date=datetime.now(UTC).date().isoformat(),
         command="python -m tests.bench.page.thousand_turns",

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import CDPSession
 
-from tests.bench.page.records import Line
+from tests.bench.page.records import NetworkProfile
 
 SOCKET = "websocket"
 LATER = "later"
@@ -40,7 +40,7 @@ class Traffic:
         }.items():
             session.on(f"Network.{event}", listener)
 
-    async def slow_down(self, line: Line) -> None:
+    async def slow_down(self, line: NetworkProfile) -> None:
         """Make the browser's network behave like a line."""
         await self._session.send("Network.enable")
         await self._session.send(

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.engine.crew import assembled
+from tests.bench.engine.worker_pool import assembled
 from tests.bench.machine import this_machine
 from tests.bench.peers.install import NotInstallable, install
-from tests.bench.peers.measuring import DTYPE, Rounds
+from tests.bench.peers.measurement import DTYPE, Rounds
 from tests.bench.peers.plan import FULL, QUICK, Plan, parts
+from tests.bench.peers.registry import ROOT, TITLES, Peer, PeerName, peers
 from tests.bench.peers.report import LeftOut, PeersReport, encode, findings, table
-from tests.bench.peers.roster import ROOT, TITLES, Peer, Who, peers
 
 RESULTS = ROOT / "docs" / "bench"
 CONSTRAINTS = ROOT / "constraints.txt"
-NAMES = tuple(who for who in Who if who is not Who.MIDSTREAM)
+NAMES = tuple(who for who in PeerName if who is not PeerName.MIDSTREAM)
 PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
 TERMINATED = 143
@@ -53,14 +53,14 @@ def main() -> int:
 
 def chosen(
     known: Collection[Peer],
-    only: Collection[Who],
+    only: Collection[PeerName],
     say: Say,
     *,
     may_install: bool,
     install: Callable[[Peer, Say], None] = install,
-) -> tuple[dict[Who, Peer], list[LeftOut]]:
+) -> tuple[dict[PeerName, Peer], list[LeftOut]]:
     """Return the peers that take part, installed, and the others, each with its reason."""
-    here: dict[Who, Peer] = {}
+    here: dict[PeerName, Peer] = {}
     left_out: list[LeftOut] = []
     for peer in known:
         if why := _left_out(peer, only, say, install if may_install else None):
@@ -71,7 +71,7 @@ def chosen(
 
 
 def _left_out(
-    peer: Peer, only: Collection[Who], say: Say, install: Callable[[Peer, Say], None] | None
+    peer: Peer, only: Collection[PeerName], say: Say, install: Callable[[Peer, Say], None] | None
 ) -> str | None:
     """Return why a peer takes no part; None once it is installed."""
     if peer.who not in only:
@@ -91,7 +91,7 @@ def _left_out(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", type=Who, choices=NAMES, default=NAMES, metavar="PEER", help=" ".join(NAMES)
+        "--only", nargs="+", type=PeerName, choices=NAMES, default=NAMES, metavar="PEER", help=" ".join(NAMES)
     )
     parser.add_argument("--quick", action="store_true", help="one tiny round, to see that all of it works")
     parser.add_argument("--rounds", type=int, help=f"how often each has its turn ({FULL.rounds})")
@@ -125,7 +125,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     return msgspec.structs.replace(QUICK if options.quick else FULL, **given)
 
 
-def _measure(here: dict[Who, Peer], left_out: list[LeftOut], plan: Plan, say: Say) -> PeersReport:
+def _measure(here: dict[PeerName, Peer], left_out: list[LeftOut], plan: Plan, say: Say) -> PeersReport:
     machine = this_machine(PACKAGES)
     for line in warnings(plan, machine.warning):
         say(line)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.bench.peers.roster import ROOT, TITLES, Peer, Step, Who
+from tests.bench.peers.registry import ROOT, TITLES, Peer, PeerName, Step
 
 TOLD_S = 20.0
 """Seconds between two progress lines of a step."""
@@ -47,9 +47,9 @@ def install(peer: Peer, say: Say, *, told_s: float = TOLD_S) -> None:
     done.forget()
 
 
-def hindrance(who: Who, which: Callable[[str], str | None] = shutil.which) -> str | None:
+def hindrance(who: PeerName, which: Callable[[str], str | None] = shutil.which) -> str | None:
     """Return what the system lacks for a peer's installation, or None."""
-    if who is Who.LLAMA and not any(which(name) for name in COMPILERS):
+    if who is PeerName.LLAMA and not any(which(name) for name in COMPILERS):
         return f"there is no C++ compiler ({', '.join(COMPILERS)})"
     return None
 

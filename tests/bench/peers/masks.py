@@ -16,18 +16,18 @@ from statistics import median
 
 import msgspec
 
-from tests.bench.contenders import Place
-from tests.bench.doors import model_of
+from tests.bench.endpoints import model_of
 from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
 from tests.bench.engine.masks import PEOPLE
 from tests.bench.engine.shapes import Shape
 from tests.bench.engine.weights import save
-from tests.bench.figures import figures
-from tests.bench.peers.measuring import DTYPE, LIMIT_S, WARM_UP_TOKENS
-from tests.bench.peers.roster import TITLES, Who, peers
+from tests.bench.peers.measurement import DTYPE, LIMIT_S, WARM_UP_TOKENS
+from tests.bench.peers.registry import TITLES, PeerName, peers
 from tests.bench.peers.servers import Served, served
-from tests.bench.records import Door, Job, Measure, Observed
-from tests.bench.running import MeasurementFailed, observe, running
+from tests.bench.processes import MeasurementFailed, observe, running
+from tests.bench.records import Job, Measure, Observed, ServerApi
+from tests.bench.servers import ServerLocation
+from tests.bench.statistics import figures
 from tests.server_process import free_port
 
 CLIENTS = (1, 16)
@@ -39,10 +39,10 @@ WITH_SCHEMA: dict[str, object] = {
 }
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ReplyTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds per token of one reply, with so many clients at once; plain, or with the schema."""
 
-    who: Who
+    who: PeerName
     clients: int
     held: bool
     ms: float
@@ -51,7 +51,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> int:
     """Measure in turns, and print a table; return 2 if vLLM is not installed."""
     options = _options()
-    (peer,) = (one for one in peers() if one.who is Who.VLLM)
+    (peer,) = (one for one in peers() if one.who is PeerName.VLLM)
     if not peer.installed:
         print(f"There is no vLLM in {peer.home}: make vllm", file=sys.stderr)
         return 2
@@ -63,18 +63,18 @@ def main() -> int:
         seen = [
             one
             for number in range(options.rounds)
-            for who in (Who.MIDSTREAM, Who.VLLM)[:: -1 if number % 2 else 1]
-            for one in _turn(who, served(who, {Who.VLLM: peer}), folder, options.tokens)
+            for who in (PeerName.MIDSTREAM, PeerName.VLLM)[:: -1 if number % 2 else 1]
+            for one in _turn(who, served(who, {PeerName.VLLM: peer}), folder, options.tokens)
         ]
     print(table(seen))
     return 0
 
 
-def table(seen: list[Seen]) -> str:
+def table(seen: list[ReplyTiming]) -> str:
     """Return medians of all rounds as text. Pure."""
     lines = [f"{SIZE:,} tokens; ms a token{'':22}plain   schema   the schema's cost"]
     for clients in CLIENTS:
-        for who in (Who.MIDSTREAM, Who.VLLM):
+        for who in (PeerName.MIDSTREAM, PeerName.VLLM):
             plain, held = (
                 median(one.ms for one in seen if (one.who, one.clients, one.held) == (who, clients, is_held))
                 for is_held in (False, True)
@@ -84,10 +84,10 @@ def table(seen: list[Seen]) -> str:
     return "\n".join(lines)
 
 
-def _turn(who: Who, one: Served, model: str, tokens: int) -> Iterator[Seen]:
+def _turn(who: PeerName, one: Served, model: str, tokens: int) -> Iterator[ReplyTiming]:
     """Start a server; ask for plain replies and for replies with the schema. Raises MeasurementFailed."""
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
-        place = Place(port=free_port(), folder=folder, model=model, device="cpu", dtype=DTYPE)
+        place = ServerLocation(port=free_port(), folder=folder, model=model, device="cpu", dtype=DTYPE)
         with running(one.server, place) as pid:
             name = model_of(place.url)
             for held in (False, True):
@@ -96,7 +96,7 @@ def _turn(who: Who, one: Served, model: str, tokens: int) -> Iterator[Seen]:
                         more = one.fields | (WITH_SCHEMA if held else {})
                         job = _job(url=place.url, model=name, pid=pid, clients=clients, new=new, more=more)
                         seen = _ms(observe(job), clients, new)
-                    yield Seen(who=who, clients=clients, held=held, ms=seen)
+                    yield ReplyTiming(who=who, clients=clients, held=held, ms=seen)
                     print(
                         f"{TITLES[who]}, {clients}, {'schema' if held else 'plain'}: {seen:.2f}", flush=True
                     )
@@ -105,7 +105,7 @@ def _turn(who: Who, one: Served, model: str, tokens: int) -> Iterator[Seen]:
 def _job(*, url: str, model: str, pid: int, clients: int, new: int, more: dict[str, object]) -> Job:
     return Job(
         measure=Measure.LOAD,
-        door=Door.CHAT,
+        door=ServerApi.CHAT,
         url=url,
         model=model,
         pid=pid,

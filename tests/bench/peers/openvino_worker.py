@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.engine.contender import TEMPERATURE, TOP_P, Asked, News
-from tests.bench.engine.driving import WARM_UP, observe
-from tests.bench.engine.lines import own_output, put
+from tests.bench.engine.contender import TEMPERATURE, TOP_P, GenerationRequest, TokenUpdate
+from tests.bench.engine.json_lines import own_output, put
+from tests.bench.engine.load import WARM_UP, observe
 from tests.bench.engine.records import Failed, Load, Observed, Ready
-from tests.bench.engine.roster import Worker
+from tests.bench.engine.registry import Worker
 
 CACHE_GB = 2
 STEP_TOKENS = 512
@@ -42,15 +42,15 @@ class OpenVino:
         """By name: the pipeline's request, and the number of tokens still to come."""
         self._asked = 0
 
-    def submit(self, requests: Sequence[Asked]) -> None:
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`."""
-        for asked in requests:
+        for requested in requests:
             self._asked += 1
-            tokens = self._tensor(self._numpy.array([asked.prompt], dtype=self._numpy.int64))
-            handle = self._pipeline.add_request(self._asked, tokens, self._config(asked.new_tokens))
-            self._open[asked.name] = handle, asked.new_tokens
+            tokens = self._tensor(self._numpy.array([requested.prompt], dtype=self._numpy.int64))
+            handle = self._pipeline.add_request(self._asked, tokens, self._config(requested.new_tokens))
+            self._open[requested.name] = handle, requested.new_tokens
 
-    def wait(self) -> Sequence[News]:
+    def wait(self) -> Sequence[TokenUpdate]:
         """See `Contender`."""
         if self._pipeline.has_non_finished_requests():
             self._pipeline.step()
@@ -64,7 +64,7 @@ class OpenVino:
     def close(self) -> None:
         """See `Contender`: nothing runs outside this thread."""
 
-    def _news(self, name: str) -> News | None:
+    def _news(self, name: str) -> TokenUpdate | None:
         """Return the news of a request; its end comes with its last token, or after a cancel."""
         handle, left = self._open[name]
         fresh = 0
@@ -73,9 +73,9 @@ class OpenVino:
         left -= fresh
         if left <= 0:
             del self._open[name]
-            return News(name, fresh, ended=True)
+            return TokenUpdate(name, fresh, ended=True)
         self._open[name] = handle, left
-        return News(name, fresh, ended=False) if fresh else None
+        return TokenUpdate(name, fresh, ended=False) if fresh else None
 
     def _config(self, new_tokens: int) -> Any:
         config = self._genai.GenerationConfig()

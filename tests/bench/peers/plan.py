@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
-from tests.bench.engine.findings import Target
+from tests.bench.engine.report import Target
 from tests.bench.engine.shapes import SMALL, TINY, Shape
-from tests.bench.peers.roster import Who
+from tests.bench.peers.registry import PeerName
 from tests.bench.workload import Level
 
 
@@ -54,31 +54,31 @@ QUICK = Plan(
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One program's part of a round, with one model. `engine`: without its sockets."""
 
-    who: Who
+    who: PeerName
     shape: Shape
     engine: bool = False
 
 
 PARTS = (
-    Part(who=Who.MIDSTREAM, shape=SMALL),
-    Part(who=Who.VLLM, shape=SMALL),
-    Part(who=Who.LLAMA, shape=SMALL),
-    Part(who=Who.MIDSTREAM, shape=TINY),
-    Part(who=Who.LLAMA, shape=TINY),
-    Part(who=Who.MIDSTREAM, shape=SMALL, engine=True),
-    Part(who=Who.OPENVINO, shape=SMALL, engine=True),
+    Part(who=PeerName.MIDSTREAM, shape=SMALL),
+    Part(who=PeerName.VLLM, shape=SMALL),
+    Part(who=PeerName.LLAMA, shape=SMALL),
+    Part(who=PeerName.MIDSTREAM, shape=TINY),
+    Part(who=PeerName.LLAMA, shape=TINY),
+    Part(who=PeerName.MIDSTREAM, shape=SMALL, engine=True),
+    Part(who=PeerName.OPENVINO, shape=SMALL, engine=True),
 )
 """The programs in the order of the first round; every second round has the reverse order."""
 
 
-def parts(peers: frozenset[Who]) -> tuple[Part, ...]:
+def parts(peers: frozenset[PeerName]) -> tuple[Part, ...]:
     """Return the parts of a round with these peers: ours only if one of them is measured beside it."""
     chosen = [part for part in PARTS if part.who in peers]
     beside = {(part.shape.name, part.engine) for part in chosen}
     return tuple(
         part
         for part in PARTS
-        if part in chosen or (part.who is Who.MIDSTREAM and (part.shape.name, part.engine) in beside)
+        if part in chosen or (part.who is PeerName.MIDSTREAM and (part.shape.name, part.engine) in beside)
     )
 
 
@@ -92,7 +92,7 @@ class Measurand(StrEnum):
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """Our ratio to a peer, and its mark."""
 
-    peer: Who
+    peer: PeerName
     model: str
     kind: Kind
     clients: int
@@ -100,14 +100,14 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     of: Measurand = Measurand.TOKENS_PER_S
 
 
-def _rates(peer: Who, model: str, kind: Kind, wanted: dict[int, float]) -> tuple[Mark, ...]:
+def _rates(peer: PeerName, model: str, kind: Kind, wanted: dict[int, float]) -> tuple[Mark, ...]:
     return tuple(
         Mark(peer=peer, model=model, kind=kind, clients=clients, target=Target(least))
         for clients, least in wanted.items()
     )
 
 
-def _first(peer: Who, most: float) -> Mark:
+def _first(peer: PeerName, most: float) -> Mark:
     return Mark(
         peer=peer,
         model=SMALL.name,
@@ -119,13 +119,13 @@ def _first(peer: Who, most: float) -> Mark:
 
 
 MARKS = (
-    *_rates(Who.VLLM, SMALL.name, Kind.CHAT, {1: 2.0, 8: 1.6, 32: 1.6}),
-    *_rates(Who.LLAMA, SMALL.name, Kind.CHAT, {1: 0.9, 8: 1.5, 32: 1.4}),
-    *_rates(Who.LLAMA, TINY.name, Kind.CHAT, {1: 0.6, 8: 1.1, 32: 1.3}),
-    *_rates(Who.OPENVINO, SMALL.name, Kind.ENGINE, {1: 0.9, 8: 0.95, 32: 1.1}),
-    _first(Who.VLLM, 1.0),
-    _first(Who.LLAMA, 0.6),
-    *_rates(Who.LLAMA, SMALL.name, Kind.LONG, {8: 1.2}),
+    *_rates(PeerName.VLLM, SMALL.name, Kind.CHAT, {1: 2.0, 8: 1.6, 32: 1.6}),
+    *_rates(PeerName.LLAMA, SMALL.name, Kind.CHAT, {1: 0.9, 8: 1.5, 32: 1.4}),
+    *_rates(PeerName.LLAMA, TINY.name, Kind.CHAT, {1: 0.6, 8: 1.1, 32: 1.3}),
+    *_rates(PeerName.OPENVINO, SMALL.name, Kind.ENGINE, {1: 0.9, 8: 0.95, 32: 1.1}),
+    _first(PeerName.VLLM, 1.0),
+    _first(PeerName.LLAMA, 0.6),
+    *_rates(PeerName.LLAMA, SMALL.name, Kind.LONG, {8: 1.2}),
 )
 """The marks in the table's order, on two cores."""
 
@@ -134,4 +134,4 @@ def long_levels(part: Part, plan: Plan) -> tuple[Level, ...]:
     """Return the levels of long prompts: of the small model alone, and one at a time for vLLM's CPU build."""
     if part.shape.name != SMALL.name:
         return ()
-    return plan.long_levels[:1] if part.who is Who.VLLM else plan.long_levels
+    return plan.long_levels[:1] if part.who is PeerName.VLLM else plan.long_levels

@@ -7,18 +7,18 @@ from statistics import median
 
 import msgspec
 
-from tests.bench.engine.findings import Failure, Measured, Target
+from tests.bench.engine.report import Failure, Measured, Target
 from tests.bench.engine.table import table as findings_table
 from tests.bench.machine import Machine
 from tests.bench.peers.plan import MARKS, Kind, Mark, Measurand, Plan
-from tests.bench.peers.roster import TITLES, Who
+from tests.bench.peers.registry import TITLES, PeerName
 from tests.bench.table import TIMES
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One program under one load in one round. `tokens_per_reply`: of the shortest reply."""
 
-    who: Who
+    who: PeerName
     model: str
     kind: Kind
     clients: int
@@ -35,7 +35,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class LeftOut(msgspec.Struct, frozen=True):
     """A peer that took no part, and the reason."""
 
-    who: Who
+    who: PeerName
     why: str
 
 
@@ -76,12 +76,12 @@ def _marks(runs: Sequence[Run], plan: Plan) -> Iterator[Mark]:
         return
     for one in dict.fromkeys((run.who, run.model, run.kind, run.clients) for run in runs):
         who, model, kind, clients = one
-        if who is not Who.MIDSTREAM:
+        if who is not PeerName.MIDSTREAM:
             yield Mark(peer=who, model=model, kind=kind, clients=clients, target=Target(0.0))
 
 
 def _found(mark: Mark, runs: Sequence[Run], plan: Plan) -> Measured | None:
-    ours, theirs = (_by_round(runs, who, mark) for who in (Who.MIDSTREAM, mark.peer))
+    ours, theirs = (_by_round(runs, who, mark) for who in (PeerName.MIDSTREAM, mark.peer))
     if not theirs:
         return None
     both = sorted(ours.keys() & theirs.keys())
@@ -92,7 +92,7 @@ def _found(mark: Mark, runs: Sequence[Run], plan: Plan) -> Measured | None:
         unit=TIMES,
         readings={
             TITLES[who]: median(values.values())
-            for who, values in ((Who.MIDSTREAM, ours), (mark.peer, theirs))
+            for who, values in ((PeerName.MIDSTREAM, ours), (mark.peer, theirs))
             if values
         },
         target=mark.target if plan.held else None,
@@ -103,7 +103,7 @@ def _found(mark: Mark, runs: Sequence[Run], plan: Plan) -> Measured | None:
     )
 
 
-def _by_round(runs: Iterable[Run], who: Who, mark: Mark) -> dict[int, float]:
+def _by_round(runs: Iterable[Run], who: PeerName, mark: Mark) -> dict[int, float]:
     return {
         run.round: value
         for run in runs
@@ -116,7 +116,9 @@ def _shortest(runs: Iterable[Run], mark: Mark) -> float | None:
     lengths = {
         run.tokens_per_reply
         for run in runs
-        if run.who in {Who.MIDSTREAM, mark.peer} and _is_of(run, mark) and run.tokens_per_reply is not None
+        if run.who in {PeerName.MIDSTREAM, mark.peer}
+        and _is_of(run, mark)
+        and run.tokens_per_reply is not None
     }
     return min(lengths) if len(lengths) > 1 else None
 

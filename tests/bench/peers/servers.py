@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import msgspec
 
 from engine.launcher import keeper
-from tests.bench.contenders import CONTENDERS, Contender, Place
 from tests.bench.engine.contender import TEMPERATURE, TOP_P
 from tests.bench.peers.install import quiet
-from tests.bench.peers.roster import TITLES, Peer, Who
-from tests.bench.records import Door
+from tests.bench.peers.registry import TITLES, Peer, PeerName
+from tests.bench.records import ServerApi
+from tests.bench.servers import CONTENDERS, Contender, ServerLocation
 
 SAMPLED = {"temperature": TEMPERATURE, "top_p": TOP_P}
 ENDLESS = {"ignore_eos": True}
@@ -29,11 +29,11 @@ GRACE_S = 10.0
 class PeerServer(Contender, frozen=True, kw_only=True):
     """A server of another program, in a keeper that ends all its processes with it."""
 
-    def command(self, place: Place) -> list[str]:
+    def command(self, place: ServerLocation) -> list[str]:
         """See `Contender`; its arguments are the whole command."""
         return [sys.executable, "-I", str(keeper.__file__), str(GRACE_S), *self.arguments(place)]
 
-    def environment(self, place: Place) -> dict[str, str]:
+    def environment(self, place: ServerLocation) -> dict[str, str]:
         """See `Contender`; it finds nothing of our Python."""
         return quiet(os.environ) | {"HF_HUB_OFFLINE": "1"} | dict(self.variables(place))
 
@@ -45,16 +45,16 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, object]
 
 
-def served(who: Who, peers: Mapping[Who, Peer]) -> Served:
+def served(who: PeerName, peers: Mapping[PeerName, Peer]) -> Served:
     """Return a server of ours or of an installed peer. Raises KeyError if there is none."""
-    if who is Who.MIDSTREAM:
+    if who is PeerName.MIDSTREAM:
         return Served(server=CONTENDERS[0], fields=dict(SAMPLED))
-    make = {Who.VLLM: _vllm, Who.LLAMA: _llama}[who]
+    make = {PeerName.VLLM: _vllm, PeerName.LLAMA: _llama}[who]
     return Served(server=make(peers[who].program), fields={**SAMPLED, **ENDLESS})
 
 
 def _vllm(python: str) -> Contender:
-    def arguments(place: Place) -> list[str]:
+    def arguments(place: ServerLocation) -> list[str]:
         options = {
             **_listening(place),
             "max-model-len": "4096",
@@ -66,9 +66,9 @@ def _vllm(python: str) -> Contender:
 
     programs = python.rpartition("/")[0]
     return PeerServer(
-        name=Who.VLLM,
-        title=TITLES[Who.VLLM],
-        door=Door.CHAT,
+        name=PeerName.VLLM,
+        title=TITLES[PeerName.VLLM],
+        door=ServerApi.CHAT,
         ready="/health",
         arguments=arguments,
         variables=lambda _place: {
@@ -82,16 +82,20 @@ def _vllm(python: str) -> Contender:
 
 
 def _llama(program: str) -> Contender:
-    def arguments(place: Place) -> list[str]:
+    def arguments(place: ServerLocation) -> list[str]:
         options = {**_listening(place), "model": place.model, "ctx-size": str(SLOTS * SLOT_TOKENS)}
         return [program, *_flags(options), "-np", str(SLOTS), "-cb", "-fa", "on"]
 
     return PeerServer(
-        name=Who.LLAMA, title=TITLES[Who.LLAMA], door=Door.CHAT, ready="/health", arguments=arguments
+        name=PeerName.LLAMA,
+        title=TITLES[PeerName.LLAMA],
+        door=ServerApi.CHAT,
+        ready="/health",
+        arguments=arguments,
     )
 
 
-def _listening(place: Place) -> dict[str, str]:
+def _listening(place: ServerLocation) -> dict[str, str]:
     return {"host": "127.0.0.1", "port": str(place.port)}
 
 

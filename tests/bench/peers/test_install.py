@@ -10,8 +10,8 @@ import pytest
 
 from tests.bench.peers.__main__ import chosen, torch_pin
 from tests.bench.peers.install import NotInstallable, hindrance, install, quiet
+from tests.bench.peers.registry import Peer, PeerName, Step, peers
 from tests.bench.peers.report import LeftOut
-from tests.bench.peers.roster import Peer, Step, Who, peers
 
 FAILS = "import sys; print('no such wheel'); sys.exit(3)"
 
@@ -26,7 +26,7 @@ def peer(tmp_path: Path) -> Peer:
     home = tmp_path / "peer"
     write = f"open({str(tmp_path / 'told')!r}, 'a').write('{{}}')"
     return Peer(
-        who=Who.OPENVINO,
+        who=PeerName.OPENVINO,
         version="1.0",
         home=str(home),
         program=str(home / "program"),
@@ -88,23 +88,23 @@ def test_who_is_left_out_is_told_with_a_reason(peer: Peer) -> None:
     def refuse(one: Peer, _say: object) -> None:
         raise NotInstallable(f"no network for {one.who}")
 
-    known = [peer, msgspec.structs.replace(peer, who=Who.VLLM)]
-    here, left_out = chosen(known, [Who.OPENVINO], print, may_install=True, install=refuse)
+    known = [peer, msgspec.structs.replace(peer, who=PeerName.VLLM)]
+    here, left_out = chosen(known, [PeerName.OPENVINO], print, may_install=True, install=refuse)
     assert here == {}
     assert left_out == [
-        LeftOut(Who.OPENVINO, "not installed: no network for openvino"),
-        LeftOut(Who.VLLM, "not asked for"),
+        LeftOut(PeerName.OPENVINO, "not installed: no network for openvino"),
+        LeftOut(PeerName.VLLM, "not asked for"),
     ]
-    _, (first, _) = chosen(known, [Who.OPENVINO], print, may_install=False)
+    _, (first, _) = chosen(known, [PeerName.OPENVINO], print, may_install=False)
     assert first.why.startswith("not installed")
     install(peer, print)
-    assert list(chosen(known, [Who.OPENVINO], print, may_install=False)[0]) == [Who.OPENVINO]
+    assert list(chosen(known, [PeerName.OPENVINO], print, may_install=False)[0]) == [PeerName.OPENVINO]
 
 
 def test_llama_server_needs_a_compiler() -> None:
-    assert "C++ compiler" in (hindrance(Who.LLAMA, lambda _name: None) or "")
-    assert hindrance(Who.LLAMA, lambda name: f"/bin/{name}") is None
-    assert hindrance(Who.VLLM, lambda _name: None) is None
+    assert "C++ compiler" in (hindrance(PeerName.LLAMA, lambda _name: None) or "")
+    assert hindrance(PeerName.LLAMA, lambda name: f"/bin/{name}") is None
+    assert hindrance(PeerName.VLLM, lambda _name: None) is None
 
 
 def test_each_peer_has_an_environment_of_its_own_and_torch_as_it_is_pinned(tmp_path: Path) -> None:
@@ -117,6 +117,6 @@ def test_each_peer_has_an_environment_of_its_own_and_torch_as_it_is_pinned(tmp_p
 
 
 def test_other_pythons_find_nothing_of_ours() -> None:
-    told = quiet({"PYTHONPATH": "/here", "MIDSTREAM_API_KEYS": "secret", "HOME": "/home"})
-    assert told["HOME"] == "/home"
-    assert not {"PYTHONPATH", "MIDSTREAM_API_KEYS"} & told.keys()
+    reported = quiet({"PYTHONPATH": "/here", "MIDSTREAM_API_KEYS": "secret", "HOME": "/home"})
+    assert reported["HOME"] == "/home"
+    assert not {"PYTHONPATH", "MIDSTREAM_API_KEYS"} & reported.keys()

@@ -5,28 +5,28 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.bench.engine.findings import Failure
+from tests.bench.engine.report import Failure
 from tests.bench.engine.shapes import SMALL, TINY
 from tests.bench.machine import this_machine
 from tests.bench.peers.plan import FULL, MARKS, PARTS, QUICK, Kind, Part, Plan, long_levels, parts
+from tests.bench.peers.registry import PeerName
 from tests.bench.peers.report import LeftOut, PeersReport, Run, decode, encode, findings, table
-from tests.bench.peers.roster import Who
 
 
-def run(who: Who, number: int, rate: float, **more: object) -> Run:
-    told = {"model": "small", "kind": Kind.CHAT, "clients": 8, "tokens_per_reply": 128.0} | more
-    return Run(who=who, round=number, tokens_per_s=rate, **told)  # type: ignore[arg-type]
+def run(who: PeerName, number: int, rate: float, **more: object) -> Run:
+    reported = {"model": "small", "kind": Kind.CHAT, "clients": 8, "tokens_per_reply": 128.0} | more
+    return Run(who=who, round=number, tokens_per_s=rate, **reported)  # type: ignore[arg-type]
 
 
 RUNS = (
-    run(Who.MIDSTREAM, 0, 800),
-    run(Who.VLLM, 0, 400),
-    run(Who.VLLM, 1, 500),
-    run(Who.MIDSTREAM, 1, 850),
-    run(Who.MIDSTREAM, 2, 1000),
-    run(Who.VLLM, 2, 1000, tokens_per_reply=100.0),
-    run(Who.MIDSTREAM, 0, 90, kind=Kind.LONG, clients=1, first_token_ms=900.0),
-    run(Who.LLAMA, 0, 100, kind=Kind.LONG, clients=1, first_token_ms=1000.0),
+    run(PeerName.MIDSTREAM, 0, 800),
+    run(PeerName.VLLM, 0, 400),
+    run(PeerName.VLLM, 1, 500),
+    run(PeerName.MIDSTREAM, 1, 850),
+    run(PeerName.MIDSTREAM, 2, 1000),
+    run(PeerName.VLLM, 2, 1000, tokens_per_reply=100.0),
+    run(PeerName.MIDSTREAM, 0, 90, kind=Kind.LONG, clients=1, first_token_ms=900.0),
+    run(PeerName.LLAMA, 0, 100, kind=Kind.LONG, clients=1, first_token_ms=1000.0),
 )
 
 
@@ -40,7 +40,7 @@ def report(plan: Plan = FULL) -> PeersReport:
         findings=tuple(findings(RUNS, plan)),
         runs=RUNS,
         failures=(Failure("llama-server, tiny", "it ended"),),
-        left_out=(LeftOut(Who.OPENVINO, "there is no network"),),
+        left_out=(LeftOut(PeerName.OPENVINO, "there is no network"),),
         cuts=("1 of 4 rounds, for want of time",),
     )
 
@@ -61,7 +61,7 @@ def test_a_first_token_may_take_at_most_its_mark() -> None:
 
 
 def test_rounds_that_only_one_of_both_has_count_for_no_ratio() -> None:
-    assert findings([*RUNS[:2], run(Who.MIDSTREAM, 3, 1)], FULL)[0].value == 2.0
+    assert findings([*RUNS[:2], run(PeerName.MIDSTREAM, 3, 1)], FULL)[0].value == 2.0
     assert findings([RUNS[1]], FULL)[0].value is None
     assert findings([RUNS[0]], FULL) == []
 
@@ -104,21 +104,21 @@ def test_every_mark_is_about_something_that_is_measured() -> None:
         for level in levels
     }
     for mark in MARKS:
-        for who in (Who.MIDSTREAM, mark.peer):
+        for who in (PeerName.MIDSTREAM, mark.peer):
             assert (who, mark.model, mark.kind, mark.clients) in measured
 
 
 def test_ours_is_measured_where_a_peer_stands_beside_it_and_nowhere_else() -> None:
-    assert parts(frozenset({Who.VLLM})) == (
-        Part(who=Who.MIDSTREAM, shape=SMALL),
-        Part(who=Who.VLLM, shape=SMALL),
+    assert parts(frozenset({PeerName.VLLM})) == (
+        Part(who=PeerName.MIDSTREAM, shape=SMALL),
+        Part(who=PeerName.VLLM, shape=SMALL),
     )
-    assert parts(frozenset(Who)) == PARTS
-    assert {part.shape for part in parts(frozenset({Who.LLAMA}))} == {SMALL, TINY}
-    assert all(part.engine for part in parts(frozenset({Who.OPENVINO})))
+    assert parts(frozenset(PeerName)) == PARTS
+    assert {part.shape for part in parts(frozenset({PeerName.LLAMA}))} == {SMALL, TINY}
+    assert all(part.engine for part in parts(frozenset({PeerName.OPENVINO})))
 
 
 def test_vllm_is_never_asked_several_long_prompts_at_once() -> None:
     several = [part for part in PARTS if any(level.clients > 1 for level in long_levels(part, FULL))]
-    assert {part.who for part in several if not part.engine} == {Who.MIDSTREAM, Who.LLAMA}
+    assert {part.who for part in several if not part.engine} == {PeerName.MIDSTREAM, PeerName.LLAMA}
     assert msgspec.json.decode(msgspec.json.encode(FULL), type=Plan) == FULL

@@ -16,12 +16,12 @@ from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import HERE as CLIENTS
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 
 pytestmark = [
     pytest.mark.browser,
@@ -58,14 +58,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     folder = tmp_path_factory.mktemp("service")
     async with serving(folder, counting(), allowed_origins=(ANDROID, IOS)) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def network(service: Running) -> AsyncIterator[Proxy]:
+async def network(service: InProcessService) -> AsyncIterator[Proxy]:
     async with proxy(service.port) as between:
         yield between
 
@@ -134,9 +134,9 @@ async def view(context: BrowserContext, chromium: Browser, added: Path) -> Async
     tab = await context.new_cdp_session(page)
     place = (await tab.send("Target.getTargetInfo"))["targetInfo"]["browserContextId"]
     # Chromium asks a user whether a page from elsewhere may connect to this machine, where the test's service is.
-    asked = {"permission": {"name": "loopback-network"}, "setting": "granted", "origin": ANDROID}
+    requested = {"permission": {"name": "loopback-network"}, "setting": "granted", "origin": ANDROID}
     browser = await chromium.new_browser_cdp_session()
-    await browser.send("Browser.setPermission", asked | {"browserContextId": place})
+    await browser.send("Browser.setPermission", requested | {"browserContextId": place})
     yield page
     await page.close()
 
@@ -159,7 +159,7 @@ async def test_in_a_web_view_a_reply_is_stopped_and_survives_a_lost_line(
     await chat.has("Count, please.", seen)
 
 
-async def test_the_service_takes_the_origins_of_both_systems_and_no_other(service: Running) -> None:
+async def test_the_service_takes_the_origins_of_both_systems_and_no_other(service: InProcessService) -> None:
     for origin in (ANDROID, IOS):
         async with service.socket(origin=origin) as socket:
             assert socket.ready["type"] == "ready"

@@ -14,16 +14,16 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.scenes import axe_script, violations
-from tests.browser.sites import serving_site
-from tests.clients.environments import NotInstallable, python_beside
-from tests.docs.papers import ROOT, snippets
+from tests.browser.page_states import axe_script, violations
+from tests.browser.static_server import serving_site
+from tests.clients.environments import NotInstallable, python_with
+from tests.docs.documents import ROOT, snippets
+from tests.jwt_signing import SECRET
 from tests.server_process import free_port
-from tests.signing import SECRET
 
 pytestmark = [
     pytest.mark.browser,
@@ -45,7 +45,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python that has what the site needs."""
     needs = shutil.copy(EXAMPLE / "requirements.txt", tmp_path_factory.mktemp("needs") / "fastapi-login.txt")
     try:
-        return str(python_beside(needs, print))
+        return str(python_with(needs, print))
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: {why}")
 
@@ -63,7 +63,7 @@ def users(python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     settings = {"jwt_secret": SECRET, "allowed_origins": (ORIGIN,)}
     folder = tmp_path_factory.mktemp("service")
     async with serving(folder, counting(), refresh_s=REFRESH_S, **settings) as running:
@@ -71,7 +71,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 
 @pytest.fixture(scope="module")
-def site(python: str, users: Path, service: Running) -> Iterator[str]:
+def site(python: str, users: Path, service: InProcessService) -> Iterator[str]:
     (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "people.py" in line]
     install, add, start = [line.split()[1:] for line in command.splitlines()]
     assert install == ["-m", "pip", "install", "-r", "examples/fastapi-login/requirements.txt"]
@@ -148,7 +148,7 @@ async def test_no_other_sites_page_logs_anybody_in_or_out(visitor: httpx.AsyncCl
 
 
 async def test_two_people_do_not_see_each_others_chats(
-    visitor: httpx.AsyncClient, service: Running, site: str
+    visitor: httpx.AsyncClient, service: InProcessService, site: str
 ) -> None:
     await log_in(visitor, "ann")
     async with service.socket({"token": await token(visitor)}) as ann:
@@ -164,7 +164,7 @@ async def test_two_people_do_not_see_each_others_chats(
 
 
 async def test_who_has_logged_out_gets_no_token_and_is_disconnected(
-    visitor: httpx.AsyncClient, service: Running
+    visitor: httpx.AsyncClient, service: InProcessService
 ) -> None:
     await log_in(visitor, "ann")
     session = visitor.cookies["session"]

@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
 
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import OPTIONS, Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.scenes import axe_script, violations
-from tests.browser.sites import serving_site
+from tests.browser.page_states import axe_script, violations
+from tests.browser.static_server import serving_site
 from tests.chaos.proxy import Proxy, proxy
 from tests.clients.environments import NotInstallable
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 from tests.server_process import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, expect
 
-from tests.app.in_process import serving
+from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.scenes import axe_script, violations
-from tests.browser.sites import serving_site
+from tests.browser.page_states import axe_script, violations
+from tests.browser.static_server import serving_site
 from tests.chaos.proxy import Proxy, proxy
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 from tests.server_process import free_port
 
 pytestmark = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.clients.tools.scripted_server import GREETING
-from tests.docs.papers import ROOT, snippets
+from tests.docs.documents import ROOT, snippets
 
 PATIENCE_S = 240
 ADDRESS = "http://127.0.0.1:8000"

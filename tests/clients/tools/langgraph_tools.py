@@ -35,11 +35,11 @@ messages = agent.invoke(ASKED)["messages"]
 print(json.dumps({"did": "tool", "called": called(messages), "text": messages[-1].text}))
 
 text, state = "", None
-for kind, told in agent.stream(ASKED, stream_mode=["messages", "values"]):
+for kind, reported in agent.stream(ASKED, stream_mode=["messages", "values"]):
     if kind == "values":
-        state = told["messages"]
-    elif isinstance(told[0], AIMessageChunk):
-        text += told[0].text
+        state = reported["messages"]
+    elif isinstance(reported[0], AIMessageChunk):
+        text += reported[0].text
 final = state[-1].text
 assert text.endswith(final)
 print(json.dumps({"did": "streamed", "called": called(state), "text": final}))

@@ -56,11 +56,11 @@ async def ask(streaming):
 async def main():
     print(json.dumps({"did": "tool", **await ask(streaming=False)}))
     print(json.dumps({"did": "streamed", **await ask(streaming=True)}))
-    asked = [ChatMessage(role="user", content="Ada is 36 years old. As JSON.")]
+    requested = [ChatMessage(role="user", content="Ada is 36 years old. As JSON.")]
     caller = llm(os.environ["OPENAI_BASE_URL"]).as_structured_llm(Person)
-    print(json.dumps({"did": "person", "is": (await caller.achat(asked)).raw.model_dump()}))
+    print(json.dumps({"did": "person", "is": (await caller.achat(requested)).raw.model_dump()}))
     held = llm(os.environ["JSON_BASE_URL"], should_use_structured_outputs=True).as_structured_llm(Person)
-    print(json.dumps({"did": "held", "is": (await held.achat(asked)).raw.model_dump()}))
+    print(json.dumps({"did": "held", "is": (await held.achat(requested)).raw.model_dump()}))
 
 
 asyncio.run(main())

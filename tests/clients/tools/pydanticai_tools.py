@@ -49,13 +49,15 @@ async def main():
     print(json.dumps({"did": "tool", "called": called(ran.all_messages()), "text": ran.output}))
     ran = await agent.run(ASKED, event_stream_handler=read)  # `run_stream` ends with text before a call
     print(json.dumps({"did": "streamed", "called": called(ran.all_messages()), "text": ran.output}))
-    asked = "Ada is 36 years old. As JSON."
-    ran = await Agent(OpenAIChatModel(MODEL)).run(asked, output_type=ToolOutput(Person))
+    requested = "Ada is 36 years old. As JSON."
+    ran = await Agent(OpenAIChatModel(MODEL)).run(requested, output_type=ToolOutput(Person))
     print(json.dumps({"did": "person", "is": ran.output.model_dump()}))
-    ran = await Agent(OpenAIChatModel(MODEL)).run(asked, output_type=PromptedOutput(Person))
+    ran = await Agent(OpenAIChatModel(MODEL)).run(requested, output_type=PromptedOutput(Person))
     print(json.dumps({"did": "prompted", "is": ran.output.model_dump()}))
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=os.environ["JSON_BASE_URL"]))
-    ran = await Agent(model, model_settings={"temperature": 0}).run(asked, output_type=NativeOutput(Person))
+    ran = await Agent(model, model_settings={"temperature": 0}).run(
+        requested, output_type=NativeOutput(Person)
+    )
     print(json.dumps({"did": "held", "is": ran.output.model_dump()}))
 
 

@@ -18,7 +18,7 @@ from app.settings import Settings
 from engine.messages import Message, Request
 from engine.scripted.engine import FEATURES, ScriptedEngine
 from engine.scripted.steps import Call, Step, Thought, words_of
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 
 COMMAND = ("tests.clients.tools.scripted_server",)
 CITY = "Oslo"
@@ -46,7 +46,7 @@ TITLE = json.dumps({"title": "The weather in Oslo", "tags": ["weather"], "follow
 class _Engine(ScriptedEngine):
     """Calls a tool, and says what the tool said."""
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         self.script(_steps(request))
         return super().generate(request)
 

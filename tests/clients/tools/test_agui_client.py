@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.clients.conftest import Runner
-from tests.clients.endings import ends_of_turns, stopped
 from tests.clients.tools import scripted_server
+from tests.clients.turn_log import ends_of_turns, stopped
 from tests.server_process import serving
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]

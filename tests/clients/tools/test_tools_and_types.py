@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import Runner
-from tests.clients.programs import Lines
+from tests.clients.scripts import Lines
 from tests.clients.tools import scripted_server
 from tests.server_process import ServerProcess, serving
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.audio.multipart import MOST_FIELDS, form_of
+from connections.audio.multipart import MAX_FIELDS, parse_form
 from connections.openai.problems import Problem
 
 TYPE = "multipart/form-data; boundary=line"
@@ -24,16 +24,20 @@ END = b"--line--\r\n"
 
 def test_fields_and_files_are_told_apart() -> None:
     file = part("file", b"\r\n--\x00lines", '; filename="a b.wav"\r\nContent-Type: audio/wav')
-    form = form_of(part("model", b"m") + part("more[]", b"1") + part("more[]", b"2") + file + END, TYPE)
+    form = parse_form(part("model", b"m") + part("more[]", b"1") + part("more[]", b"2") + file + END, TYPE)
     assert form.values == {"model": ["m"], "more": ["1", "2"]}
-    told = form.files["file"]
-    assert (told.name, told.media_type, told.content) == ("a b.wav", "audio/wav", b"\r\n--\x00lines")
+    reported = form.files["file"]
+    assert (reported.name, reported.media_type, reported.content) == (
+        "a b.wav",
+        "audio/wav",
+        b"\r\n--\x00lines",
+    )
 
 
 @given(st.binary())
 def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
     if b"--line" not in content:
-        assert form_of(part("file", content) + END, TYPE).files["file"].content == content
+        assert parse_form(part("file", content) + END, TYPE).files["file"].content == content
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
         (b"--line\r\n" + b"x" * 10_000 + END, TYPE, "damaged"),
         (b"--line\r\nNothing: here\r\n\r\n\r\n" + END, TYPE, "damaged"),
         (part("a", b"x" * 70_000) + END, TYPE, "too long"),
-        (part("a", b"") * (MOST_FIELDS + 1) + END, TYPE, "too many fields"),
+        (part("a", b"") * (MAX_FIELDS + 1) + END, TYPE, "too many fields"),
         (b"{}", "application/json", "multipart/form-data"),
         (END, "multipart/form-data", "multipart/form-data"),
         (END, "", "multipart/form-data"),
@@ -52,24 +56,24 @@ def test_a_files_bytes_come_through_as_they_are(content: bytes) -> None:
 )
 def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
     with pytest.raises(Problem, match=why):
-        form_of(body, kind)
+        parse_form(body, kind)
 
 
 def test_a_header_that_is_made_to_be_read_for_long_is_not_read() -> None:
     """What the library would take is a second for each of these, and all others wait."""
-    begun = time.process_time()
+    started = time.process_time()
     with pytest.raises(Problem, match="multipart/form-data"):
-        form_of(END, f'{TYPE}; a="{";" * 60_000}')
+        parse_form(END, f'{TYPE}; a="{";" * 60_000}')
     with pytest.raises(Problem, match="damaged"):
-        form_of(part("file", b"x", f'; a="{";" * 3_900}') * MOST_FIELDS + END, TYPE)
-    assert time.process_time() - begun < 0.1
+        parse_form(part("file", b"x", f'; a="{";" * 3_900}') * MAX_FIELDS + END, TYPE)
+    assert time.process_time() - started < 0.1
 
 
 @given(st.binary(max_size=300), st.text(max_size=60))
 def test_no_body_brings_anything_but_a_refusal(noise: bytes, kind: str) -> None:
     for body in (noise, part("file", b"x")[: len(noise)] + noise, b"--line\r\n" + noise + b"\r\n--line--"):
-        for told in (TYPE, kind):
+        for reported in (TYPE, kind):
             try:
-                form_of(body, told)
+                parse_form(body, reported)
             except Problem:
                 continue

@@ -9,14 +9,14 @@ from redis.asyncio import Redis
 
 from app.operations import key_file
 from connections.authentication.access import AccessControl
+from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.authenticator import Authenticator, bearer
-from connections.authentication.key_ring import KeyRing
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
-from connections.gate.origin import Origins
-from connections.wire.errors import CloseCode
-from connections.wire.frames import Error
-from tests.connections.peer import Peer
+from connections.middleware.origins import AllowedOrigins
+from connections.protocol.errors import CloseCode
+from connections.protocol.frames import Error
+from tests.connections.fake_peer import Peer
 
 
 async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
@@ -26,16 +26,16 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
     file, peer = tmp_path / "keys", Peer()
     key = key_file.add(file, "ann")
     authenticator = Authenticator(
-        keys=KeyRing(str(file)), web_tokens=None, tickets=Tickets(RedisTickets(store))
+        keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(RedisTickets(store))
     )
-    access = AccessControl(authenticator=authenticator, origins=Origins(()))
+    access = AccessControl(authenticator=authenticator, origins=AllowedOrigins(()))
     identity = await access.identify(authorization=f"Bearer {key}")
-    with access.inside(identity, peer):
-        access.reread()
+    with access.watch(identity, peer):
+        access.reload()
         assert peer.closes == []
     key_file.revoke(file, "ann")
-    access.look()
-    with access.inside(identity, peer):
+    access.reload_if_changed()
+    with access.watch(identity, peer):
         assert [close.code for close in peer.closes] == [CloseCode.UNAUTHENTICATED]
         assert isinstance(peer.frames[0], Error)
 

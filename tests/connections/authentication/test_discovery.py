@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connections.authentication.discovery import key_set_of
-from connections.authentication.key_sets import KeySet, KeySetDown
-from tests.signing import Provider, jwk, provider, rsa_key
+from connections.authentication.discovery import fetch_jwk_set
+from connections.authentication.jwk_sets import JwkSet, JwkSetUnavailable
+from tests.jwt_signing import Provider, jwk, provider, rsa_key
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def issuer() -> Iterator[Provider]:
 
 
 async def test_keys_are_found_by_the_issuers_url_alone(issuer: Provider) -> None:
-    found = await KeySet(issuer.issuer, fetch=key_set_of).find("k", "RS256")
+    found = await JwkSet(issuer.issuer, fetch=fetch_jwk_set).find("k", "RS256")
     assert found.public_numbers() == rsa_key().public_key().public_numbers()
     assert issuer.asked == 2
 
@@ -38,8 +38,8 @@ async def test_a_configuration_that_is_not_the_issuers_own_gives_no_keys(
     issuer: Provider, configuration: dict[str, Any]
 ) -> None:
     issuer.configuration |= configuration
-    with pytest.raises(KeySetDown):
-        await KeySet(issuer.issuer, fetch=key_set_of).find("k", "RS256")
+    with pytest.raises(JwkSetUnavailable):
+        await JwkSet(issuer.issuer, fetch=fetch_jwk_set).find("k", "RS256")
 
 
 @pytest.mark.parametrize("missing", ["issuer", "jwks_uri"])
@@ -48,11 +48,11 @@ def test_a_configuration_that_lacks_something_is_told_by_what_it_lacks(
 ) -> None:
     del issuer.configuration[missing]
     with pytest.raises(ValueError, match="names no issuer, or no jwks_uri"):
-        key_set_of(issuer.issuer)
+        fetch_jwk_set(issuer.issuer)
 
 
 def test_a_slash_at_the_issuers_end_is_its_own(issuer: Provider) -> None:
     issuer.configuration["issuer"] = f"{issuer.issuer}/"
-    assert b"keys" in key_set_of(f"{issuer.issuer}/")
+    assert b"keys" in fetch_jwk_set(f"{issuer.issuer}/")
     with pytest.raises(ValueError, match="belongs to another issuer"):
-        key_set_of(issuer.issuer)
+        fetch_jwk_set(issuer.issuer)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.authentication.identity import ANONYMOUS, Identity, of_key, of_subject
-from connections.wire.errors import Unauthenticated
+from connections.protocol.errors import Unauthenticated
 from sessions.records import Owner
 from sessions.store.history.keys import Keys
 

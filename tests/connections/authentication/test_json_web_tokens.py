@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
-from connections.authentication.key_sets import KeySet
-from connections.wire.errors import Unauthenticated
-from tests.signing import SECRET, ec_key, jwk, key_set, pem, rsa_key, sewn, token
+from connections.authentication.jwk_sets import JwkSet
+from connections.protocol.errors import Unauthenticated
+from tests.jwt_signing import SECRET, ec_key, jwk, key_set, pem, rsa_key, sewn, token
 
 LATER = int(time.time()) + 3600
 
@@ -27,7 +27,7 @@ def tokens(*, secret: str | None = SECRET, **claims: Any) -> JsonWebTokens:
         jwk(ec_key(), kid="e", use="sig", alg="ES256"),
         {"kty": "oct", "k": "c2VjcmV0LWluLXRoZS1zZXQtMDEyMzQ1Njc4OWFiY2Q", "kid": "o"},
     )
-    known = KeySet("https://provider.example/keys", fetch=lambda _: content)
+    known = JwkSet("https://provider.example/keys", fetch=lambda _: content)
     return JsonWebTokens(secret=secret, key_set=known, claims=Claims(**claims))
 
 

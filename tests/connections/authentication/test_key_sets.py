@@ -9,10 +9,18 @@ from collections.abc import Iterator
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from connections.authentication import key_sets
-from connections.authentication.key_sets import APART_S, KEPT_S, MOST_S, KeySet, KeySetDown, download, parsed
-from connections.wire.errors import Unauthenticated
-from tests.signing import Provider, ec_key, jwk, key_set, provider, rsa_key
+from connections.authentication import jwk_sets
+from connections.authentication.jwk_sets import (
+    MAX_AGE_S,
+    MIN_FETCH_INTERVAL_S,
+    REFRESH_S,
+    JwkSet,
+    JwkSetUnavailable,
+    download,
+    parse_jwk_set,
+)
+from connections.protocol.errors import Unauthenticated
+from tests.jwt_signing import Provider, ec_key, jwk, key_set, provider, rsa_key
 
 FIRST, SECOND = jwk(rsa_key(0), kid="first"), jwk(rsa_key(1), kid="second")
 
@@ -37,7 +45,7 @@ def published() -> Iterator[Provider]:
 
 
 async def test_a_set_is_fetched_once_for_all_who_come(published: Provider, clock: Clock) -> None:
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(8)))
     assert {key.public_numbers() for key in found} == {rsa_key(0).public_key().public_numbers()}
     assert published.asked == 1
@@ -50,19 +58,19 @@ async def test_a_set_is_fetched_off_the_event_loop() -> None:
         threads.append(threading.current_thread())
         return key_set(FIRST)
 
-    await KeySet("", fetch=fetch).find("first", "RS256")
+    await JwkSet("", fetch=fetch).find("first", "RS256")
     assert threads != [threading.current_thread()]
 
 
 async def test_an_unknown_id_fetches_again_but_not_at_once(published: Provider, clock: Clock) -> None:
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     await keys.find("first", "RS256")
     published.content = key_set(FIRST, SECOND)
     for _ in range(5):
         with pytest.raises(Unauthenticated):
             await keys.find("second", "RS256")
     assert published.asked == 1
-    clock.now += APART_S
+    clock.now += MIN_FETCH_INTERVAL_S
     assert await keys.find("second", "RS256")
     assert published.asked == 2
 
@@ -70,10 +78,10 @@ async def test_an_unknown_id_fetches_again_but_not_at_once(published: Provider, 
 async def test_a_withdrawn_key_is_good_no_longer_than_the_set_is_kept(
     published: Provider, clock: Clock
 ) -> None:
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     await keys.find("first", "RS256")
     published.content = key_set(SECOND)
-    clock.now += KEPT_S + 1
+    clock.now += REFRESH_S + 1
     with pytest.raises(Unauthenticated):
         await keys.find("first", "RS256")
 
@@ -81,33 +89,33 @@ async def test_a_withdrawn_key_is_good_no_longer_than_the_set_is_kept(
 async def test_a_provider_that_is_down_changes_nothing_for_keys_that_are_known(
     published: Provider, clock: Clock
 ) -> None:
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     await keys.find("first", "RS256")
     published.status = 500
-    clock.now += KEPT_S + 1
+    clock.now += REFRESH_S + 1
     assert await keys.find("first", "RS256")
     assert published.asked == 2
 
 
 async def test_keys_expire_while_their_provider_is_down(published: Provider, clock: Clock) -> None:
     """One of them may have been withdrawn, and whoever has it may keep the provider from answering."""
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     await keys.find("first", "RS256")
     published.status = 500
-    clock.now += MOST_S + 1
-    with pytest.raises(KeySetDown):
+    clock.now += MAX_AGE_S + 1
+    with pytest.raises(JwkSetUnavailable):
         await keys.find("first", "RS256")
     published.status = 200
-    clock.now += APART_S
+    clock.now += MIN_FETCH_INTERVAL_S
     assert await keys.find("first", "RS256")
 
 
 async def test_all_who_come_after_a_quiet_hour_wait_for_the_new_set(
     published: Provider, clock: Clock
 ) -> None:
-    keys = KeySet(published.url, clock=clock)
+    keys = JwkSet(published.url, clock=clock)
     await keys.find("first", "RS256")
-    clock.now += MOST_S + 1
+    clock.now += MAX_AGE_S + 1
     found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(4)))
     assert (len(set(map(id, found))), published.asked) == (1, 2)
 
@@ -117,8 +125,8 @@ async def test_where_no_set_was_ever_had_nobody_is_called_a_forger(
     status: int, published: Provider, clock: Clock
 ) -> None:
     published.status = status
-    keys = KeySet(published.url, clock=clock)
-    with pytest.raises(KeySetDown) as refused:
+    keys = JwkSet(published.url, clock=clock)
+    with pytest.raises(JwkSetUnavailable) as refused:
         await keys.find("first", "RS256")
     assert refused.value.retryable
     assert published.asked == 1
@@ -126,12 +134,12 @@ async def test_where_no_set_was_ever_had_nobody_is_called_a_forger(
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"keys":7}', b"\xff", b"[" * 100_000])
 async def test_what_is_no_key_set_is_told_as_such(content: bytes) -> None:
-    with pytest.raises(KeySetDown):
-        await KeySet("", fetch=lambda _: content).find("first", "RS256")
+    with pytest.raises(JwkSetUnavailable):
+        await JwkSet("", fetch=lambda _: content).find("first", "RS256")
 
 
 def test_a_set_longer_than_any_is_not_read_on(published: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_sets, "MAX_BYTES", 100)
+    monkeypatch.setattr(jwk_sets, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="longer than 100 bytes"):
         download(published.url)
 
@@ -160,11 +168,11 @@ def test_a_redirect_is_not_followed(published: Provider) -> None:
     ],
 )
 def test_a_key_that_can_not_verify_is_passed_over(odd: dict[str, object]) -> None:
-    assert set(parsed(key_set(odd, FIRST))) == {("first", "RS256"), (None, "RS256")}
+    assert set(parse_jwk_set(key_set(odd, FIRST))) == {("first", "RS256"), (None, "RS256")}
 
 
 def test_of_several_keys_a_token_has_to_name_one() -> None:
-    assert set(parsed(key_set(FIRST, SECOND, jwk(ec_key(), kid="e")))) == {
+    assert set(parse_jwk_set(key_set(FIRST, SECOND, jwk(ec_key(), kid="e")))) == {
         ("first", "RS256"),
         ("second", "RS256"),
         ("e", "ES256"),

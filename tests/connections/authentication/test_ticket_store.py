@@ -7,9 +7,9 @@ from typing import Any, cast
 from redis.asyncio import Redis
 
 from connections.authentication.ticket_store import GROUP, RedisTickets
-from sessions.store.redis.asker import asker
-from sessions.store.redis.fair_places import OWN
-from tests.refusing_store import without_memory
+from sessions.store.redis.caller_group import caller_group
+from sessions.store.redis.fair_slots import OWN
+from tests.store_faults import without_memory
 
 
 class Noting:
@@ -19,10 +19,10 @@ class Noting:
         self.askers: list[str] = []
 
     async def evalsha(self, *_: object) -> None:
-        self.askers.append(asker())
+        self.askers.append(caller_group())
 
     async def getdel(self, _: str) -> None:
-        self.askers.append(asker())
+        self.askers.append(caller_group())
 
 
 async def test_tickets_have_no_part_in_the_replicas_own_work() -> None:

@@ -101,10 +101,10 @@ async def test_the_head_of_an_answer_goes_with_the_events_that_waited_for_it() -
         return True
 
     scope = {"type": "http", "extensions": {WRITE: {"write": write}}}
-    begun = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"")
-    await begun.begin("r1")
+    started = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"")
+    await started.begin("r1")
     assert given == ["http.response.start"]
-    begun = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"retry: 1\n\n")
-    await begun.begin("r2")
-    begun.write(TEXT)
+    started = EventTransport(Exchange(scope, asyncio.Queue().get, send), b"retry: 1\n\n")
+    await started.begin("r2")
+    started.write(TEXT)
     assert given[1:] == ["http.response.start", b"retry: 1\n\n", TEXT]

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.http import json_shape
-from connections.http.json_shape import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, TooManyValues, check_shape
+from connections.http import json_limits
+from connections.http.json_limits import (
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_VALUES,
+    TooManyValues,
+    check_json_limits,
+)
 
-PADDING = '"' + "x" * json_shape.SMALL_BYTES + '"'
+PADDING = '"' + "x" * json_limits.SMALL_BYTES + '"'
 VALUES = st.recursive(
     st.none() | st.text(max_size=30) | st.integers(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -37,14 +43,14 @@ def long(inner: str) -> bytes:
 )
 def test_more_than_may_be_is_refused(inner: str) -> None:
     with pytest.raises(TooManyValues):
-        check_shape(long(inner))
+        check_json_limits(long(inner))
 
 
 @pytest.mark.parametrize(
     "text", ['{"a":[' * 20_000, '\\"' * 20_000, "{" * 9_000 + "\\\\", '"' + "," * 99_000, "[,]" * 3_000]
 )
 def test_what_stands_in_strings_counts_for_nothing(text: str) -> None:
-    check_shape(json.dumps([text] * 2).encode())
+    check_json_limits(json.dumps([text] * 2).encode())
 
 
 def depth_of(value: Any) -> int:
@@ -55,20 +61,22 @@ def depth_of(value: Any) -> int:
 @given(VALUES)
 def test_the_depth_is_that_of_the_value(value: Any) -> None:
     deep = depth_of([value])
-    around = json_shape.MAX_DEPTH - deep
-    check_shape(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_shape.SMALL_BYTES}".encode())
+    around = json_limits.MAX_DEPTH - deep
+    check_json_limits(
+        f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_limits.SMALL_BYTES}".encode()
+    )
     around += 1
     with pytest.raises(TooManyValues):
-        check_shape(
-            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_shape.SMALL_BYTES}".encode()
+        check_json_limits(
+            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_limits.SMALL_BYTES}".encode()
         )
 
 
 def test_a_text_that_was_cut_off_is_not_too_deep() -> None:
     """The decoder says better what is wrong with it."""
     whole = json.dumps([[["word"] * 9] * 100] * 40).encode()
-    check_shape(whole[:-1])
-    check_shape(whole[:-5])
+    check_json_limits(whole[:-1])
+    check_json_limits(whole[:-5])
 
 
 LISTS = b"[" + b"[]," * MAX_DEPTH + b"[]]"
@@ -78,16 +86,16 @@ LISTS = b"[" + b"[]," * MAX_DEPTH + b"[]]"
 @given(st.binary(max_size=400) | st.text('[]{}",\\', max_size=40).map(str.encode))
 def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
     with suppress(TooManyValues):
-        check_shape(LISTS + text + b" " * json_shape.SMALL_BYTES)
+        check_json_limits(LISTS + text + b" " * json_limits.SMALL_BYTES)
 
 
 def test_more_strings_than_may_be_are_refused() -> None:
     with pytest.raises(TooManyValues):
-        check_shape(LISTS + b'""' * (json_shape.MAX_QUOTES // 2 + 1))
+        check_json_limits(LISTS + b'""' * (json_limits.MAX_QUOTES // 2 + 1))
 
 
 def test_what_closes_without_an_end_is_not_too_deep() -> None:
-    check_shape(LISTS + b"]" * 2_000_000)
+    check_json_limits(LISTS + b"]" * 2_000_000)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +103,4 @@ def test_what_closes_without_an_end_is_not_too_deep() -> None:
 )
 def test_a_string_without_an_end_is_looked_at_once(text: str) -> None:
     with suppress(TooManyValues):
-        check_shape(LISTS + text.encode())
+        check_json_limits(LISTS + text.encode())

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, MAX_SCANS, Header, NotAnImage, header_of
-from connections.images.reading import MAX_BYTES, MAX_SIDE, from_base64, from_bytes, from_url
-from tests.pictures import JPEG, PNG, chunk, drawn, png
+from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, MAX_SCANS, ImageHeader, InvalidImage, header_of
+from connections.images.validation import (
+    MAX_BYTES,
+    MAX_SIDE,
+    image_from_base64,
+    image_from_bytes,
+    image_from_url,
+)
+from tests.sample_images import JPEG, PNG, chunk, drawn, png
 
 KINDS = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 SIDES = st.integers(1, 300)
@@ -21,7 +27,7 @@ SIDES = st.integers(1, 300)
 
 @given(st.sampled_from(sorted(KINDS)), SIDES, SIDES)
 def test_the_sizes_are_those_that_a_decoder_finds(kind: str, width: int, height: int) -> None:
-    assert header_of(drawn(kind, width, height)) == Header(KINDS[kind], width, height)
+    assert header_of(drawn(kind, width, height)) == ImageHeader(KINDS[kind], width, height)
 
 
 @given(st.sampled_from(sorted(KINDS)), st.data())
@@ -32,14 +38,14 @@ def test_whatever_is_damaged_is_refused_or_has_sizes(kind: str, damage: st.DataO
     for place in damage.draw(st.lists(st.integers(0, max(0, len(data) - 1)), max_size=4)):
         if data:
             data[place] = damage.draw(st.integers(0, 255))
-    with suppress(NotAnImage):
+    with suppress(InvalidImage):
         assert header_of(bytes(data)).media_type in KINDS.values()
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_nothing_are_refused(data: bytes) -> None:
     for begins in (b"", b"\xff\xd8\xff", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP"):
-        with suppress(NotAnImage):
+        with suppress(InvalidImage):
             header_of(begins + data)
 
 
@@ -49,7 +55,7 @@ def test_a_lossless_web_picture_and_one_with_a_canvas_have_their_sizes() -> None
     canvas = b"VP8X" + size + bytes(4) + (299).to_bytes(3, "little") + (9).to_bytes(3, "little") + bytes(6)
     for inside in (lossless, canvas):
         data = b"RIFF" + struct.pack("<I", len(inside) + 4) + b"WEBP" + inside
-        assert header_of(data) == Header("image/webp", 300, 10)
+        assert header_of(data) == ImageHeader("image/webp", 300, 10)
 
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
@@ -75,13 +81,13 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_before_anything_is_decoded(name: str) -> None:
     data, why = BOMBS[name]
-    with pytest.raises(NotAnImage, match=re.escape(why)):
-        from_bytes(data)
+    with pytest.raises(InvalidImage, match=re.escape(why)):
+        image_from_bytes(data)
 
 
 def test_what_is_compressed_in_a_picture_is_not_looked_at() -> None:
     text = zlib.compress(bytes(20_000_000))
-    assert header_of(png(more=chunk(b"zTXt", b"c\0\0" + text))) == Header("image/png", 3, 2)
+    assert header_of(png(more=chunk(b"zTXt", b"c\0\0" + text))) == ImageHeader("image/png", 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +104,16 @@ def test_what_is_compressed_in_a_picture_is_not_looked_at() -> None:
     ],
 )
 def test_no_url_is_fetched_and_what_is_in_one_is_checked(url: str, why: str) -> None:
-    with pytest.raises(NotAnImage, match=re.escape(why)):
-        from_url(url)
+    with pytest.raises(InvalidImage, match=re.escape(why)):
+        image_from_url(url)
 
 
 def test_what_counts_is_what_an_image_is_not_what_it_is_called() -> None:
-    assert from_url(f"data:image/png;base64,{JPEG.base64}").media_type == "image/jpeg"
-    assert from_url(f"DATA:image/jpg;charset=utf-8;base64,{JPEG.base64}") == JPEG.image
-    assert from_base64(PNG.base64, detail="low").detail == "low"
-    with pytest.raises(NotAnImage, match="`detail`"):
-        from_base64(PNG.base64, detail="all of it")
+    assert image_from_url(f"data:image/png;base64,{JPEG.base64}").media_type == "image/jpeg"
+    assert image_from_url(f"DATA:image/jpg;charset=utf-8;base64,{JPEG.base64}") == JPEG.image
+    assert image_from_base64(PNG.base64, detail="low").detail == "low"
+    with pytest.raises(InvalidImage, match="`detail`"):
+        image_from_base64(PNG.base64, detail="all of it")
 
 
 def test_an_animation_of_a_million_tiny_parts_is_refused_soon() -> None:
@@ -119,10 +125,10 @@ def test_an_animation_of_a_million_tiny_parts_is_refused_soon() -> None:
         return whole[:head] + b"!\xfe" + b"\x01x" * parts + b"\0" + whole[head:]
 
     assert header_of(with_parts(MAX_BLOCKS - 10)).width == 4
-    with pytest.raises(NotAnImage, match="its parts make no sense"):
+    with pytest.raises(InvalidImage, match="its parts make no sense"):
         header_of(with_parts(MAX_BLOCKS + 1))
     empty = whole[:head] + b"!\xfe\0" * (MAX_BLOCKS + 1) + whole[head:]
-    with pytest.raises(NotAnImage, match="its parts make no sense"):
+    with pytest.raises(InvalidImage, match="its parts make no sense"):
         header_of(empty)
 
 
@@ -138,5 +144,5 @@ def test_a_photo_of_a_thousand_scans_is_refused() -> None:
     most = with_scans(MAX_SCANS, comment) + b"\xff\xda" * 1000
     assert header_of(most) == header_of(JPEG.data)
     for between in (b"", comment, b"\xff\xd0", b"no marker\xff\xff\x00"):
-        with pytest.raises(NotAnImage, match="too many parts"):
+        with pytest.raises(InvalidImage, match="too many parts"):
             header_of(with_scans(MAX_SCANS + 1, between))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.limits.quotas import RateLimited
-from connections.limits.rates import BURST_S, GROUPS_TIMES, Rate, Rates
-from connections.wire.table import Counts
-from sessions.shares import Subject
+from connections.limits.rates import BURST_S, GROUPS_TIMES, LocalRateLimits, Rate
+from connections.protocol.frame_kinds import FrameCost
+from sessions.fair_share import Subject
 
 
 class Clock:
@@ -20,7 +20,9 @@ class Clock:
         return self.now
 
 
-def taken(rates: Rates, subject: Subject, *, tries: int, counts: Counts = Counts.MESSAGE) -> int:
+def admitted(
+    rates: LocalRateLimits, subject: Subject, *, tries: int, counts: FrameCost = FrameCost.MESSAGE
+) -> int:
     """How many of so many tries in one moment are let in."""
     many = 0
     for _ in range(tries):
@@ -34,27 +36,27 @@ def taken(rates: Rates, subject: Subject, *, tries: int, counts: Counts = Counts
 
 def test_a_burst_then_so_many_a_second() -> None:
     clock = Clock()
-    rates = Rates(messages=Rate(10), reads=Rate(50), clock=clock)
+    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=clock)
     ann = Subject("ann")
-    assert taken(rates, ann, tries=500) == 10 * BURST_S
-    assert taken(rates, ann, tries=1000, counts=Counts.READ) == 50 * BURST_S
-    assert taken(rates, ann, tries=9, counts=Counts.NOTHING) == 9
+    assert admitted(rates, ann, tries=500) == 10 * BURST_S
+    assert admitted(rates, ann, tries=1000, counts=FrameCost.READ) == 50 * BURST_S
+    assert admitted(rates, ann, tries=9, counts=FrameCost.NOTHING) == 9
     clock.now += 1
-    assert taken(rates, ann, tries=500) == 10
+    assert admitted(rates, ann, tries=500) == 10
 
 
 def test_many_names_of_one_address_share_what_that_may_send() -> None:
-    rates = Rates(messages=Rate(10), reads=Rate(50), clock=Clock())
-    crowd = sum(taken(rates, Subject(f"name{number}", "here"), tries=50) for number in range(100))
+    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=Clock())
+    crowd = sum(admitted(rates, Subject(f"name{number}", "here"), tries=50) for number in range(100))
     assert crowd == 10 * BURST_S * GROUPS_TIMES
-    assert taken(rates, Subject("other", "there"), tries=50) == 50
+    assert admitted(rates, Subject("other", "there"), tries=50) == 50
 
 
 def test_a_crowd_that_has_left_is_forgotten_though_nobody_sends() -> None:
     clock = Clock()
-    rates = Rates(messages=Rate(10), reads=Rate(50), clock=clock)
+    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=clock)
     for number in range(1000):
-        taken(rates, Subject(f"name{number}", f"group{number % 3}"), tries=1)
+        admitted(rates, Subject(f"name{number}", f"group{number % 3}"), tries=1)
     rates.forget()
     assert len(rates) == 1003
     clock.now += BURST_S
@@ -64,13 +66,13 @@ def test_a_crowd_that_has_left_is_forgotten_though_nobody_sends() -> None:
 
 def test_who_is_refused_is_told_when_there_is_room_again() -> None:
     clock = Clock()
-    rates = Rates(messages=Rate(0.5), reads=Rate(1), clock=clock)
-    taken(rates, Subject("ann"), tries=9)
+    rates = LocalRateLimits(messages=Rate(0.5), reads=Rate(1), clock=clock)
+    admitted(rates, Subject("ann"), tries=9)
     with pytest.raises(RateLimited) as refused:
-        rates.take(Counts.MESSAGE, Subject("ann"))
+        rates.take(FrameCost.MESSAGE, Subject("ann"))
     assert refused.value.retry_after_ms is not None
     clock.now += refused.value.retry_after_ms / 1000
-    rates.take(Counts.MESSAGE, Subject("ann"))
+    rates.take(FrameCost.MESSAGE, Subject("ann"))
 
 
 @given(
@@ -82,27 +84,27 @@ def test_in_any_time_no_more_than_the_burst_and_the_rate_and_no_name_is_kept_for
     sends: list[tuple[str, str, float]],
 ) -> None:
     clock = Clock()
-    rates = Rates(messages=Rate(2), reads=Rate(2), clock=clock)
-    begun, let_in = clock.now, 0
+    rates = LocalRateLimits(messages=Rate(2), reads=Rate(2), clock=clock)
+    started, let_in = clock.now, 0
     for owner, group, pause in sends:
         clock.now += pause
-        many = taken(rates, Subject(owner, group), tries=3)
+        many = admitted(rates, Subject(owner, group), tries=3)
         let_in += many if owner == "a" else 0
-    assert let_in <= 2 * BURST_S + 2 * (clock.now - begun) + 1e-6
+    assert let_in <= 2 * BURST_S + 2 * (clock.now - started) + 1e-6
     clock.now += 100
-    rates.take(Counts.MESSAGE, Subject("z"))
+    rates.take(FrameCost.MESSAGE, Subject("z"))
     assert len(rates) <= 1 + 2  # its own, and a group's bucket that nobody has looked at since
 
 
 def test_what_weighs_more_than_a_burst_takes_all_of_it_and_comes_again() -> None:
     """A try that is refused costs nothing."""
     clock = Clock()
-    rates = Rates(messages=Rate(1), reads=Rate(0.5), clock=clock)
+    rates = LocalRateLimits(messages=Rate(1), reads=Rate(0.5), clock=clock)
     ann = Subject("ann", "here")
-    rates.take(Counts.READ, ann, 10)
+    rates.take(FrameCost.READ, ann, 10)
     for _ in range(3):
         with pytest.raises(RateLimited) as refused:
-            rates.take(Counts.READ, ann, 10)
+            rates.take(FrameCost.READ, ann, 10)
     assert refused.value.retry_after_ms == 5000
     clock.now += 5
-    rates.take(Counts.READ, ann, 10)
+    rates.take(FrameCost.READ, ann, 10)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.messages import Message
 from engine.reply_spec import ReplySpec
-from tests.connections.openai.bodies import completions, refused
+from tests.connections.openai.request_parsing import completions, parse_error
 
 
 def test_a_prompt_is_read_as_it_is() -> None:
@@ -50,4 +50,4 @@ def test_a_prompt_may_be_longer_than_a_message() -> None:
     ],
 )
 def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
-    assert refused(**fields) == (param, code)
+    assert parse_error(**fields) == (param, code)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.openai.requests.formats import MAX_CHOICES, MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
-from connections.openai.requests.schemas import MAX_SCHEMA_BYTES
+from connections.openai.requests.json_schemas import MAX_SCHEMA_BYTES
 from engine.reply_spec import Grammar, JsonObject, JsonSchema, Regex
-from tests.connections.openai.bodies import asked, completions, refused
+from tests.connections.openai.request_parsing import completions, parse_error, parsed
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}, "required": ["b"]}
 WRITTEN = JsonSchema(json.dumps(SCHEMA, separators=(",", ":")))
@@ -44,13 +44,13 @@ def of_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_every_name_means_the_same_format_at_both_doors(fields: dict[str, Any], wanted: Any) -> None:
-    assert asked(**fields).spec.format == wanted
+    assert parsed(**fields).spec.format == wanted
     assert [ask.spec.format for ask in completions(prompt="x", **fields)] == [wanted]
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), min_size=1, max_size=9))
 def test_a_choice_is_a_pattern_of_these_texts_and_no_other(texts: list[str]) -> None:
-    made = asked(guided_choice=texts).spec.format
+    made = parsed(guided_choice=texts).spec.format
     assert isinstance(made, Regex)
     assert all(re.fullmatch(made.pattern, text) for text in texts)
     assert not re.fullmatch(made.pattern, "".join(texts) + "!")
@@ -82,4 +82,4 @@ def test_a_choice_is_a_pattern_of_these_texts_and_no_other(texts: list[str]) -> 
 def test_a_format_that_can_not_be_had_is_refused_by_name(
     fields: dict[str, Any], param: str, code: str
 ) -> None:
-    assert refused(**fields) == (param, code)
+    assert parse_error(**fields) == (param, code)

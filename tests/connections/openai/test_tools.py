@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.openai.requests.json_schemas import MAX_SCHEMA_BYTES
 from connections.openai.requests.messages import MAX_NAME_CHARS
-from connections.openai.requests.schemas import MAX_SCHEMA_BYTES
 from connections.openai.requests.tools import MAX_TOOLS
 from engine.messages import Message, ToolCall
 from engine.reply_spec import PLAIN, ReplySpec, Tool
-from tests.connections.openai.bodies import USER, asked, refused
+from tests.connections.openai.request_parsing import USER, parse_error, parsed
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
 NAMES = st.text(st.sampled_from("abzAZ019_-"), min_size=1, max_size=64)
@@ -36,23 +36,23 @@ RESULT = {"role": "tool", "tool_call_id": "c1", "content": "A tree."}
 
 
 def test_a_tool_is_its_name_its_words_and_its_schema_as_it_was_written() -> None:
-    spec = asked(tools=[tool(description="Looks.", parameters=SCHEMA, strict=True), tool("bare")]).spec
+    spec = parsed(tools=[tool(description="Looks.", parameters=SCHEMA, strict=True), tool("bare")]).spec
     written = '{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}}}'
     assert spec.tools == (Tool("look", "Looks.", written), Tool("bare"))
     assert (spec.tool_choice, spec.parallel_calls) == ("auto", True)
 
 
 def test_one_call_at_a_time_may_be_asked_for() -> None:
-    assert asked(tools=[tool()], parallel_tool_calls=False).spec.parallel_calls is False
+    assert parsed(tools=[tool()], parallel_tool_calls=False).spec.parallel_calls is False
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
 def test_the_choice_is_the_models_or_not(choice: str) -> None:
-    assert asked(tools=[tool()], tool_choice=choice).spec.tool_choice == choice
+    assert parsed(tools=[tool()], tool_choice=choice).spec.tool_choice == choice
 
 
 def test_one_function_may_be_asked_for_by_its_name() -> None:
-    spec = asked(tools=[tool(), tool("go")], tool_choice=named("go")).spec
+    spec = parsed(tools=[tool(), tool("go")], tool_choice=named("go")).spec
     assert (spec.tool_choice, spec.tool_name) == ("named", "go")
 
 
@@ -60,38 +60,38 @@ def test_some_of_the_tools_may_be_allowed() -> None:
     for mode in ("auto", "required"):
         allowed = {"mode": mode, "tools": [named("go")]}
         choice = {"type": "allowed_tools", "allowed_tools": allowed}
-        spec = asked(tools=[tool(), tool("go")], tool_choice=choice).spec
+        spec = parsed(tools=[tool(), tool("go")], tool_choice=choice).spec
         assert (spec.tools, spec.tool_choice) == ((Tool("go"),), mode)
 
 
 def test_who_forbids_calls_shows_no_tools() -> None:
-    assert asked(tools=[tool()], tool_choice="none").spec.shown_tools == ()
-    assert asked(tool_choice="none").spec == PLAIN
+    assert parsed(tools=[tool()], tool_choice="none").spec.shown_tools == ()
+    assert parsed(tool_choice="none").spec == PLAIN
 
 
 def test_a_tool_that_is_no_function_is_left_out_and_named() -> None:
     custom = {"type": "custom", "custom": {"name": "patch"}}
-    ask = asked(tools=[custom, tool(), custom])
+    ask = parsed(tools=[custom, tool(), custom])
     assert (ask.spec.tools, ask.ignored) == ((Tool("look"),), ("tools[0]", "tools[2]"))
-    assert (asked(tools=[custom]).spec, asked(tools=[tool()]).ignored) == (PLAIN, ())
-    assert refused(tools=[custom], tool_choice="required") == ("tool_choice", "invalid_value")
+    assert (parsed(tools=[custom]).spec, parsed(tools=[tool()]).ignored) == (PLAIN, ())
+    assert parse_error(tools=[custom], tool_choice="required") == ("tool_choice", "invalid_value")
 
 
 def test_a_tool_may_be_described_at_length() -> None:
     words = "Looks. " * 5_000
-    assert asked(tools=[tool(description=words)]).spec.tools[0].description == words
+    assert parsed(tools=[tool(description=words)]).spec.tools[0].description == words
 
 
 def test_a_format_has_no_effect_on_a_reply_that_must_call() -> None:
     form = {"response_format": {"type": "json_object"}, "tools": [tool()]}
     for choice in ("required", named("look")):
-        assert asked(**form, tool_choice=choice).spec.format is None
-    assert asked(**form, tool_choice="auto").spec.format is not None
+        assert parsed(**form, tool_choice=choice).spec.format is None
+    assert parsed(**form, tool_choice="auto").spec.format is not None
 
 
 @given(NAMES)
 def test_any_name_of_letters_digits_and_lines_is_taken(name: str) -> None:
-    assert asked(tools=[tool(name)]).spec == ReplySpec(tools=(Tool(name),))
+    assert parsed(tools=[tool(name)]).spec == ReplySpec(tools=(Tool(name),))
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_any_name_of_letters_digits_and_lines_is_taken(name: str) -> None:
     ],
 )  # fmt: skip
 def test_tools_that_can_not_be_had_are_refused_by_name(fields: dict[str, Any], param: str, code: str) -> None:
-    assert refused(**fields) == (param, code)
+    assert parse_error(**fields) == (param, code)
 
 
 def test_calls_and_their_results_stand_in_the_history() -> None:
-    messages = asked(messages=[USER, called(), RESULT]).messages
+    messages = parsed(messages=[USER, called(), RESULT]).messages
     assert messages[1:] == (
         Message("assistant", "", calls=(ToolCall("c1", "look", '{"a": 1}'),)),
         Message("tool", "A tree.", call_id="c1"),
@@ -142,20 +142,20 @@ def test_calls_and_their_results_stand_in_the_history() -> None:
 
 def test_a_call_without_arguments_has_an_empty_object() -> None:
     for function in ({"name": "look"}, {"name": "look", "arguments": ""}):
-        messages = asked(messages=[USER, called(function=function), RESULT]).messages
+        messages = parsed(messages=[USER, called(function=function), RESULT]).messages
         assert messages[1].calls == (ToolCall("c1", "look", "{}"),)
 
 
 def test_what_a_tool_said_may_be_long_and_in_parts() -> None:
     """Its length is bounded by the body and by the window, as an assistant's is."""
     parts = [{"type": "text", "text": "x" * 30}, {"type": "text", "text": "y"}]
-    messages = asked(messages=[USER, called(), RESULT | {"content": parts}]).messages
+    messages = parsed(messages=[USER, called(), RESULT | {"content": parts}]).messages
     assert messages[2].content == "x" * 30 + "\ny"
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_what_was_thought_is_taken_back(field: str) -> None:
-    messages = asked(
+    messages = parsed(
         messages=[USER, {"role": "assistant", "content": "A tree.", field: "Let me see."}, USER]
     ).messages
     assert messages[1] == Message("assistant", "A tree.", reasoning="Let me see.")
@@ -167,7 +167,7 @@ def test_what_was_thought_may_be_a_part() -> None:
         {"type": "reasoning", "text": "Hm."},
         {"type": "text", "text": "A tree."},
     ]
-    messages = asked(messages=[USER, {"role": "assistant", "content": parts}, USER]).messages
+    messages = parsed(messages=[USER, {"role": "assistant", "content": parts}, USER]).messages
     assert messages[1] == Message("assistant", "A tree.", reasoning="Let me see.\nHm.")
 
 
@@ -205,4 +205,4 @@ def test_what_was_thought_may_be_a_part() -> None:
 def test_a_history_that_does_not_hang_together_is_refused_by_name(
     messages: list[Any], param: str, code: str
 ) -> None:
-    assert refused(messages=messages) == (param, code)
+    assert parse_error(messages=messages) == (param, code)

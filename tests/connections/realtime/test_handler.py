@@ -8,26 +8,26 @@ from typing import Any, cast
 
 import msgspec
 
-from connections.http.refusals import Door
+from connections.connection import Connection, Handler
+from connections.http.refusal_counters import EndpointName
+from connections.in_flight import PendingWork
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection, Handler
-from connections.line.outbox import Outbox
-from connections.line.requests import Slow
-from connections.realtime.asking import Asking
-from connections.realtime.coding import Coding
+from connections.outbox import Outbox
+from connections.protocol import frames
+from connections.realtime.codec import RealtimeCodec
+from connections.realtime.event_encoder import RealtimeEventEncoder
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.items import Items
-from connections.realtime.telling import Telling
-from connections.wire import frames
+from connections.realtime.session import RealtimeSession
 from engine.images.image import Image
 from sessions.events import Accepted, Removed
+from sessions.fair_share import Subject
 from sessions.records import Client, Owner
 from sessions.service import Sessions
-from sessions.shares import Subject
-from tests.connections.line.wire import Wire
-from tests.connections.realtime.session import LIMITS, done
-from tests.pictures import PNG
+from tests.connections.connection.memory_transport import MemoryTransport
+from tests.connections.realtime.client_mirror import LIMITS, done
+from tests.sample_images import PNG
 
 
 class Store:
@@ -46,23 +46,23 @@ class Store:
 class Conversation:
     """Takes back and accepts at once, and says so to the one who asked."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: MemoryTransport) -> None:
         self.items = items = Items()
         self.read = list[Subject]()
         limits = msgspec.structs.replace(LIMITS, max_images=2)
-        asking = Asking(items, conversation_id="c", model="m", limits=limits)
-        telling = Telling(items, asking)
-        self.coding = coding = Coding(telling, conversation_id="c")
+        session = RealtimeSession(items, conversation_id="c", model="m", limits=limits)
+        encoder = RealtimeEventEncoder(items, session)
+        self.codec = codec = RealtimeCodec(encoder, conversation_id="c")
         self.connection = Connection(
             wire,
             caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
             outbox=Outbox(max_bytes=10_000),
-            tally=Limiters().tally(Door.REALTIME),
-            encode=coding.encode,
+            tally=Limiters().tally(EndpointName.REALTIME),
+            encode=codec.encode,
         )
         self.handler = RealtimeHandler(
-            asking=asking,
-            telling=telling,
+            session=session,
+            encoder=encoder,
             inner=cast("Handler[Any]", self),
             sessions=cast("Sessions", self),
             take_read=self.read.append,
@@ -95,43 +95,43 @@ def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Ac
 
 
 async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:
-    wire = Wire()
+    wire = MemoryTransport()
     conversation = Conversation(wire)
     serving = asyncio.create_task(
-        conversation.connection.serve(conversation.handler, conversation.coding.decode)
+        conversation.connection.serve(conversation.handler, conversation.codec.decode)
     )
     for event in (accepted("turn_1", "theirs", "Hi!"), done("turn_1", 0)):
         conversation.connection.push(event)
-    await wire.hears("response.done")
+    await wire.next_event("response.done")
     wire.reads.clear()
-    wire.says({"type": "conversation.item.delete", "item_id": "item_1"})
-    wire.says({"type": "response.create"})
+    wire.client_sends({"type": "conversation.item.delete", "item_id": "item_1"})
+    wire.client_sends({"type": "response.create"})
     await conversation.taken_back.wait()
     for _ in range(20):  # whoever thought now that no item waits would say so
         await asyncio.sleep(0)
     wire.reads.set()
-    assert (await wire.hears("conversation.item.deleted"))["item_id"] == "item_1"
-    assert (await wire.hears("error", "response.created"))["type"] == "response.created"
-    wire.leaves()
+    assert (await wire.next_event("conversation.item.deleted"))["item_id"] == "item_1"
+    assert (await wire.next_event("error", "response.created"))["type"] == "response.created"
+    wire.client_disconnects()
     await serving
 
 
 async def test_a_response_that_ends_before_it_begins_leaves_no_work_behind() -> None:
-    wire = Wire()
+    wire = MemoryTransport()
     conversation = Conversation(wire)
-    stored: list[Slow] = []
+    stored: list[PendingWork] = []
 
     async def store() -> None:
         raise AssertionError("nothing is stored for who has left")
 
-    def handle(connection: Connection, frame: frames.Request) -> Slow:
+    def handle(connection: Connection, frame: frames.Request) -> PendingWork:
         stored.append(store())
         return stored[-1]
 
     conversation.handle = handle  # type: ignore[method-assign, assignment]
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
     for event in ({"type": "conversation.item.create", "item": item}, {"type": "response.create"}):
-        asked = conversation.coding.decode(msgspec.json.encode(event).decode())
+        asked = conversation.codec.decode(msgspec.json.encode(event).decode())
         slow = conversation.handler.handle(conversation.connection, asked)
     assert slow is not None
     slow.close()
@@ -144,31 +144,31 @@ def created(*parts: dict[str, str], item_id: str) -> dict[str, Any]:
 
 
 async def test_an_image_that_is_being_kept_holds_up_what_is_behind_it_and_no_cancel() -> None:
-    wire = Wire()
+    wire = MemoryTransport()
     conversation = Conversation(wire)
     serving = asyncio.create_task(
-        conversation.connection.serve(conversation.handler, conversation.coding.decode)
+        conversation.connection.serve(conversation.handler, conversation.codec.decode)
     )
-    wire.says(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
-    wire.says(created({"type": "input_text", "text": "And?"}, item_id="second"))
+    wire.client_sends(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
+    wire.client_sends(created({"type": "input_text", "text": "And?"}, item_id="second"))
     await conversation.images.asked.wait()
-    wire.says({"type": "response.cancel"})
+    wire.client_sends({"type": "response.cancel"})
     assert (await wire.sent.get())["error"]["code"] == "response_cancel_not_active"
     assert len(conversation.read) == 1
     conversation.images.may.set()
-    told = [(await wire.sent.get())["item"]["id"] for _ in range(4)]
-    assert told == ["first", "first", "second", "second"]
+    sent_events = [(await wire.sent.get())["item"]["id"] for _ in range(4)]
+    assert sent_events == ["first", "first", "second", "second"]
     assert conversation.images.kept == [PNG.image]
-    wire.leaves()
+    wire.client_disconnects()
     await serving
 
 
 async def test_no_image_stays_in_a_sessions_memory() -> None:
-    wire = Wire()
+    wire = MemoryTransport()
     conversation = Conversation(wire)
     conversation.images.may.set()
     event = created({"type": "input_image", "image_url": PNG.url}, item_id="mine")
-    asked = conversation.coding.decode(msgspec.json.encode(event).decode())
+    asked = conversation.codec.decode(msgspec.json.encode(event).decode())
     slow = conversation.handler.handle(conversation.connection, asked)
     assert slow is not None
     await slow

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from connections.realtime.handshake import arrival
-from connections.wire.errors import BadParams
+from connections.protocol.errors import BadParams
+from connections.realtime.handshake import parse_handshake
 
 
 def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:
-    one, other = arrival({}, ()), arrival({}, ())
+    one, other = parse_handshake({}, ()), parse_handshake({}, ())
     assert one.conversation_id != other.conversation_id
-    assert (one.known, one.model, one.client_id, one.after, one.key, one.subprotocol) == (
+    assert (one.has_conversation, one.model, one.client_id, one.after, one.key, one.subprotocol) == (
         False,
         None,
         None,
@@ -23,33 +23,33 @@ def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:
 
 def test_what_is_named_is_taken() -> None:
     query = {"model": "m", "conversation_id": "c", "client_id": "ann", "after": "item_1", "other": "x"}
-    came = arrival(query, ())
-    assert (came.model, came.conversation_id, came.known) == ("m", "c", True)
-    assert (came.client_id, came.after) == ("ann", "item_1")
+    status = parse_handshake(query, ())
+    assert (status.model, status.conversation_id, status.has_conversation) == ("m", "c", True)
+    assert (status.client_id, status.after) == ("ann", "item_1")
 
 
 def test_a_browser_shows_its_key_as_a_subprotocol_which_is_not_the_one_that_is_spoken() -> None:
-    came = arrival({}, ("realtime", "openai-insecure-api-key.sk-1", "openai-beta.realtime-v1"))
-    assert (came.key, came.subprotocol) == ("sk-1", "realtime")
-    assert arrival({}, ("openai-insecure-api-key.sk-1",)).subprotocol is None
+    status = parse_handshake({}, ("realtime", "openai-insecure-api-key.sk-1", "openai-beta.realtime-v1"))
+    assert (status.key, status.subprotocol) == ("sk-1", "realtime")
+    assert parse_handshake({}, ("openai-insecure-api-key.sk-1",)).subprotocol is None
 
 
 def test_a_session_may_be_of_transcriptions_alone_and_has_no_conversation_then() -> None:
-    assert arrival({"intent": "transcription", "model": "whisper-1"}, ()).transcribes
-    assert not arrival({}, ()).transcribes
+    assert parse_handshake({"intent": "transcription", "model": "whisper-1"}, ()).transcribes
+    assert not parse_handshake({}, ()).transcribes
     for field in ("conversation_id", "after"):
         with pytest.raises(BadParams, match=f"^`{field}` "):
-            arrival({"intent": "transcription", field: "c"}, ())
+            parse_handshake({"intent": "transcription", field: "c"}, ())
 
 
 @pytest.mark.parametrize("field", ["call_id", "intent"])
 def test_calls_and_other_intents_are_not_served(field: str) -> None:
     with pytest.raises(BadParams, match=f"^`{field}` "):
-        arrival({field: "x"}, ())
+        parse_handshake({field: "x"}, ())
 
 
 @pytest.mark.parametrize("field", ["conversation_id", "client_id"])
 @pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 129])
 def test_names_have_their_letters(field: str, name: str) -> None:
     with pytest.raises(BadParams, match=f"^`{field}` "):
-        arrival({field: name}, ())
+        parse_handshake({field: name}, ())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from connections.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, State
-from connections.realtime.problems import Invalid
+from connections.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
+from connections.realtime.problems import InvalidEvent
 from connections.realtime.server_events import Content, Message
-from tests.pictures import PNG
+from tests.sample_images import PNG
 
 
 def waits(item_id: str) -> Item:
-    return Item(item_id=item_id, role="user", text=item_id, state=State.WAITING)
+    return Item(item_id=item_id, role="user", text=item_id, state=ItemState.WAITING)
 
 
 def stored(item_id: str, **more: str) -> Item:
@@ -24,10 +24,10 @@ def order(items: Items) -> list[str]:
 
 def test_an_item_goes_where_its_client_puts_it() -> None:
     items = Items()
-    items.create(waits("a"), behind=None)
-    assert items.create(waits("b"), behind=None) == "a"
-    assert items.create(waits("c"), behind="a") == "a"
-    assert items.create(waits("d"), behind="root") is None
+    items.create(waits("a"), after=None)
+    assert items.create(waits("b"), after=None) == "a"
+    assert items.create(waits("c"), after="a") == "a"
+    assert items.create(waits("d"), after="root") is None
     assert order(items) == ["d", "a", "c", "b"]
 
 
@@ -35,10 +35,10 @@ def test_nothing_comes_before_what_was_answered() -> None:
     items = Items()
     items.store(stored("a"))
     items.store(stored("b"))
-    items.create(waits("c"), behind="b")
+    items.create(waits("c"), after="b")
     for place in ("root", "a"):
-        with pytest.raises(Invalid, match=r"^`previous_item_id`: ") as refused:
-            items.create(waits("d"), behind=place)
+        with pytest.raises(InvalidEvent, match=r"^`previous_item_id`: ") as refused:
+            items.create(waits("d"), after=place)
         assert refused.value.code == "item_create_invalid_previous_item_id"
     assert order(items) == ["a", "b", "c"]
 
@@ -46,10 +46,10 @@ def test_nothing_comes_before_what_was_answered() -> None:
 def test_a_reply_stands_behind_what_it_answers_and_before_what_waits() -> None:
     items = Items()
     for item_id in ("a", "b"):
-        items.create(waits(item_id), behind=None)
-    items.change(["a", "b"], state=State.ASKED)
-    items.create(waits("c"), behind=None)
-    items.change(["a", "b"], state=State.STORED, turn_id="t")
+        items.create(waits(item_id), after=None)
+    items.change(["a", "b"], state=ItemState.PENDING)
+    items.create(waits("c"), after=None)
+    items.change(["a", "b"], state=ItemState.STORED, turn_id="t")
     assert items.store(stored("reply")) == "b"
     assert order(items) == ["a", "b", "reply", "c"]
     assert [item.item_id for item in items.of_turn("t")] == ["a", "b", "reply"]
@@ -58,17 +58,17 @@ def test_a_reply_stands_behind_what_it_answers_and_before_what_waits() -> None:
 
 def test_ids_are_given_once() -> None:
     items = Items()
-    items.create(waits("a"), behind=None)
-    with pytest.raises(Invalid, match=r"^`item\.id`: ") as refused:
-        items.create(waits("a"), behind=None)
+    items.create(waits("a"), after=None)
+    with pytest.raises(InvalidEvent, match=r"^`item\.id`: ") as refused:
+        items.create(waits("a"), after=None)
     assert refused.value.code == "item_create_duplicate_item_id"
     items.remove("a")
-    items.create(waits("a"), behind=None)
+    items.create(waits("a"), after=None)
 
 
 def test_the_oldest_are_forgotten_and_what_waits_is_not() -> None:
     items = Items()
-    items.create(waits("mine"), behind=None)
+    items.create(waits("mine"), after=None)
     for number in range(MAX_ITEMS + 10):
         items.store(stored(str(number)))
     assert len(order(items)) == MAX_ITEMS

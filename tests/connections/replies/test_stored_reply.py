@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from connections.replies.server_calls import ServerCall
+from connections.replies.server_tool_calls import ServerToolCall
 from connections.replies.stored_reply import StoredReply
 from engine.messages import ToolCall
 from sessions import events
@@ -26,7 +26,7 @@ from sessions.events import (
     Timing,
     Usage,
 )
-from sessions.running.waiting_pieces import Text, Thought
+from sessions.running.reply_buffer import ReasoningPiece, TextPiece
 
 PLACE = "c"
 
@@ -75,20 +75,20 @@ def test_neighbours_merge_and_other_turns_are_left_out() -> None:
     reply.publish(delta("Not mine.", 0, turn_id="turn_2"))
     for text, off in (("One", 0), (" two", 3)):
         reply.publish(delta(text, off))
-    assert reply.get_nowait() == Thought("Hm.")
-    assert reply.get_nowait() == Text("One two")
+    assert reply.get_nowait() == ReasoningPiece("Hm.")
+    assert reply.get_nowait() == TextPiece("One two")
     assert reply.get_nowait() is None
-    assert (reply.handed("turn_1"), reply.thought("turn_1"), reply.handed("turn_2")) == (7, 3, 0)
+    assert (reply.sent_off("turn_1"), reply.reasoning_off("turn_1"), reply.sent_off("turn_2")) == (7, 3, 0)
 
 
 def test_what_waits_beyond_a_cut_is_withdrawn() -> None:
     reply = StoredReply(turn_id="turn_1")
     reply.publish(delta("One", 0))
-    assert reply.get_nowait() == Text("One")
+    assert reply.get_nowait() == TextPiece("One")
     reply.publish(delta(" two", 3))
     reply.publish(call(7))
     reply.withdraw("turn_1", 5, 0)
-    assert reply.get_nowait() == Text(" t")
+    assert reply.get_nowait() == TextPiece(" t")
     assert reply.get_nowait() is None
 
 
@@ -130,12 +130,12 @@ def while_the_server_runs_a_tool() -> StoredReply:
 def test_a_queued_turn_that_ends_while_a_tool_runs_is_somebody_elses() -> None:
     reply = while_the_server_runs_a_tool()
     reply.publish(done("turn_9", Reason.CANCELLED))
-    assert isinstance(reply.get_nowait(), ServerCall)
+    assert isinstance(reply.get_nowait(), ServerToolCall)
     assert (reply.get_nowait(), reply.is_written) == (None, True)
     reply.publish(accepted("turn_2", follows="turn_1"))
     reply.publish(delta("Noon.", 0, turn_id="turn_2"))
     reply.publish(done("turn_2", Reason.STOP, follows="turn_1"))
-    assert reply.get_nowait() == Text("Noon.")
+    assert reply.get_nowait() == TextPiece("Noon.")
     assert (reply.ended.reason, reply.ended.usage.prompt_tokens, reply.is_written) == (Reason.STOP, 2, False)
 
 
@@ -170,7 +170,7 @@ def test_calls_before_a_cut_stay() -> None:
     reply.publish(delta("One", 0))
     reply.publish(call(3))
     reply.withdraw("turn_1", 3, 0)
-    assert [reply.get_nowait(), reply.get_nowait()] == [Text("One"), ToolCall("call_1", "f", "{}")]
+    assert [reply.get_nowait(), reply.get_nowait()] == [TextPiece("One"), ToolCall("call_1", "f", "{}")]
 
 
 def test_whoever_missed_events_is_caught_up_by_a_snapshot() -> None:
@@ -179,7 +179,7 @@ def test_whoever_missed_events_is_caught_up_by_a_snapshot() -> None:
     reply.publish(Gap(conversation_id=PLACE, epoch="e", min_seq=1))
     reply.publish(Snapshot(conversation_id=PLACE, epoch="e", seq=5, turn_id="turn_1", text="One two"))
     reply.publish(delta(" three", 7))
-    assert reply.get_nowait() == Text("One two three")
+    assert reply.get_nowait() == TextPiece("One two three")
 
 
 def test_a_late_reader_is_cut_off() -> None:

@@ -10,27 +10,27 @@ from typing import Any, cast
 
 import pytest
 
-from connections.http.refusals import Door
+from connections.connection import Connection
+from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
-from connections.line.connection import Connection
-from connections.line.outbox import Outbox
+from connections.outbox import Outbox
+from connections.protocol import frames
+from connections.translations import event_encoder as tells
 from connections.translations import handler as handling
-from connections.translations import telling as tells
-from connections.translations.coding import Coding, decode
+from connections.translations.codec import TranslationCodec, decode
+from connections.translations.event_encoder import TranslationEventEncoder
 from connections.translations.handler import TranslationsHandler
 from connections.translations.session import TranslationSession
-from connections.translations.telling import Telling
-from connections.wire import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
 from sessions.events import Accepted, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Client, Owner
 from sessions.service import Sessions
-from speech.contract import Stopped
-from tests.connections.line.wire import Wire
-from tests.connections.translations.test_hearing import Scripted
-from tests.connections.translations.test_telling import done
+from speech.interfaces import Stopped
+from tests.connections.connection.memory_transport import MemoryTransport
+from tests.connections.translations.test_audio_input import Scripted
+from tests.connections.translations.test_translations_encoder import done
 
 VOICES = ("en", "de", "cmn")
 
@@ -38,9 +38,9 @@ VOICES = ("en", "de", "cmn")
 class Conversation:
     """Takes what a session hands on, and says so at once; refuses what it is told to, in order."""
 
-    def __init__(self, desk: Any = None, speaking: Any = None) -> None:
-        self.wire = Wire()
-        self.telling = Telling()
+    def __init__(self, voice_service: Any = None, speech_output: Any = None) -> None:
+        self.wire = MemoryTransport()
+        self.encoder = TranslationEventEncoder()
         self.session = TranslationSession(
             conversation_id="c", model="m", facts=lambda: None, expires_at=9, voices=VOICES
         )
@@ -49,18 +49,18 @@ class Conversation:
             self.wire,
             caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
             outbox=self.outbox,
-            tally=Limiters().tally(Door.TRANSLATIONS),
-            encode=Coding(self.telling).encode,
+            tally=Limiters().tally(EndpointName.TRANSLATIONS),
+            encode=TranslationCodec(self.encoder).encode,
             features=frozenset({"interpret"}),
         )
         self.handler = TranslationsHandler(
             session=self.session,
-            telling=self.telling,
+            encoder=self.encoder,
             inner=self,
             sessions=cast("Sessions", self),
             limiters=Limiters(),
-            desk=desk,
-            speaking=speaking,
+            voice_service=voice_service,
+            speech_output=speech_output,
         )
         self.begins: list[Refused | None] = []
         self.grows: list[Refused | None] = []
@@ -96,17 +96,17 @@ class Conversation:
         turn_id = growth.turn_id or ""
         if growth.off != len(self.sources[turn_id]):
             raise Conflict("The source was told otherwise before; what was said is not revised.")
-        self.grew(turn_id, growth.text)
+        self.note_chars(turn_id, growth.text)
         if growth.final:
             self.connection.push(done(turn_id))
         return Grown(turn_id=turn_id, chars=len(self.sources[turn_id]), final=growth.final, already=False)
 
-    def grew(self, turn_id: str, text: str) -> None:
+    def note_chars(self, turn_id: str, text: str) -> None:
         off = len(self.sources[turn_id])
         self.sources[turn_id] += text
         self.connection.push(SourceText(conversation_id="c", turn_id=turn_id, seq=2, off=off, text=text))
 
-    async def says(self, *events: dict[str, Any]) -> None:
+    async def client_sends(self, *events: dict[str, Any]) -> None:
         """All of them come before the first is handed on."""
         slow = [self.handler.handle(self.connection, decode(_line(event))) for event in events]
         for one in slow:
@@ -115,8 +115,8 @@ class Conversation:
 
     def errors(self) -> list[tuple[str, str | None]]:
         """The code of each error that was told by now, and the event that it answers."""
-        told = [one["error"] for one in self.wire.told() if one["type"] == "error"]
-        return [(one["code"], one["event_id"]) for one in told]
+        sent_events = [one["error"] for one in self.wire.sent_events() if one["type"] == "error"]
+        return [(one["code"], one["event_id"]) for one in sent_events]
 
 
 def _line(event: dict[str, Any]) -> str:
@@ -134,15 +134,15 @@ def append(text: str, event_id: str = "e") -> dict[str, Any]:
 @pytest.fixture
 async def conversation(monkeypatch: pytest.MonkeyPatch) -> Conversation:
     """One in which nobody waits for anything that does not come."""
-    monkeypatch.setattr(handling, "AGAIN_MS", 1)
-    monkeypatch.setattr(tells, "ENDED_S", 0.0)
+    monkeypatch.setattr(handling, "RETRY_MS", 1)
+    monkeypatch.setattr(tells, "END_TIMEOUT_S", 0.0)
     return Conversation()
 
 
 async def test_what_another_device_adds_is_gone_on_from(conversation: Conversation) -> None:
-    await conversation.says(into("zh"), append("One. "))
-    conversation.grew("t1", "Theirs. ")
-    await conversation.says(append("Two. "))
+    await conversation.client_sends(into("zh"), append("One. "))
+    conversation.note_chars("t1", "Theirs. ")
+    await conversation.client_sends(append("Two. "))
     assert conversation.sources == {"t1": "One. Theirs. Two. "}
     assert conversation.errors() == []
 
@@ -150,10 +150,10 @@ async def test_what_another_device_adds_is_gone_on_from(conversation: Conversati
 async def test_what_is_told_late_of_another_devices_text_loses_nothing(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tells, "ENDED_S", 60.0)
-    await conversation.says(into("zh"), append("One. "))
+    monkeypatch.setattr(tells, "END_TIMEOUT_S", 60.0)
+    await conversation.client_sends(into("zh"), append("One. "))
     conversation.sources["t1"] += "Theirs. "
-    appending = asyncio.create_task(conversation.says(append("Two. ")))
+    appending = asyncio.create_task(conversation.client_sends(append("Two. ")))
     await asyncio.sleep(0)
     conversation.connection.push(SourceText(conversation_id="c", turn_id="t1", seq=2, off=5, text="Theirs. "))
     await appending
@@ -161,20 +161,20 @@ async def test_what_is_told_late_of_another_devices_text_loses_nothing(
 
 
 async def test_an_interpretation_that_is_given_up_is_cancelled(conversation: Conversation) -> None:
-    await conversation.says(into("zh"), append("One. "))
+    await conversation.client_sends(into("zh"), append("One. "))
     conversation.grows = [Conflict("The source was told otherwise before.")]
-    await conversation.says(append("Two. ", "e2"))
+    await conversation.client_sends(append("Two. ", "e2"))
     assert (conversation.cancelled, conversation.errors()) == (["t1"], [("conflict", "e2")])
-    await conversation.says(append("Three. "))
+    await conversation.client_sends(append("Three. "))
     assert conversation.sources == {"t1": "One. ", "t2": "Three. "}
 
 
 async def test_an_end_that_is_refused_cancels_and_what_waits_is_translated(
     conversation: Conversation,
 ) -> None:
-    await conversation.says(into("zh"), append("One. "))
+    await conversation.client_sends(into("zh"), append("One. "))
     conversation.grows = [Filtered("A filter of this server refuses it.")]
-    await conversation.says(into("de"), append("Two. "))
+    await conversation.client_sends(into("de"), append("Two. "))
     assert (conversation.cancelled, conversation.errors()) == (["t1"], [("filtered", None)])
     assert conversation.sources == {"t1": "One. ", "t2": "Two. "}
 
@@ -184,41 +184,41 @@ async def test_a_refusal_takes_the_part_refused_alone_and_names_its_event(conver
     conversation.session.update(decode(_line(into("zh"))))  # type: ignore[arg-type]
     conversation.session.append("One. ", "e1")
     conversation.session.update(decode(_line(into("de"))))  # type: ignore[arg-type]
-    await conversation.says(append("Two. ", "e2"))
+    await conversation.client_sends(append("Two. ", "e2"))
     assert conversation.errors() == [("filtered", "e1")]
     assert conversation.sources == {"t1": "Two. "}
 
 
 async def test_what_begins_is_sent_again_where_that_may_help(conversation: Conversation) -> None:
     conversation.begins = [Overloaded("Too many at once."), Busy("Another reply is being made.")]
-    await conversation.says(into("zh"), append("One. "))
+    await conversation.client_sends(into("zh"), append("One. "))
     assert (conversation.sources, conversation.errors()) == ({"t1": "One. "}, [])
 
 
 async def test_another_language_ends_what_is_under_way_though_its_text_waits(
     conversation: Conversation,
 ) -> None:
-    await conversation.says(into("zh"), append("One. "))
+    await conversation.client_sends(into("zh"), append("One. "))
     conversation.session.append("Two. ", None)
-    await conversation.says(into("de"))
+    await conversation.client_sends(into("de"))
     assert conversation.sources == {"t1": "One. Two. "}
-    assert conversation.telling.at_hand is None
+    assert conversation.encoder.current is None
 
 
 async def test_the_end_waits_for_a_late_reader(conversation: Conversation) -> None:
     """More may wait than is sent within the second that a shut connection has."""
     conversation.wire.reads.clear()
     serving = asyncio.create_task(conversation.connection.serve(conversation.handler, decode))
-    ending = asyncio.create_task(conversation.says({"type": "session.close"}))
+    ending = asyncio.create_task(conversation.client_sends({"type": "session.close"}))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not ending.done()
     conversation.wire.reads.set()
     await serving
-    assert [one["type"] for one in conversation.wire.told()] == ["session.closed"]
+    assert [one["type"] for one in conversation.wire.sent_events()] == ["session.closed"]
 
 
-class Voices:
+class StubVoices:
     """Which voice is to speak, interpretation by interpretation."""
 
     def __init__(self) -> None:
@@ -231,33 +231,33 @@ class Voices:
         """Nothing is spoken."""
 
 
-def desk_of(ear: Scripted) -> Any:
+def handler_for(ear: Scripted) -> Any:
     return SimpleNamespace(
         ear=ear,
         voices=VOICES,
         check=lambda _: None,
         language_of=lambda start: start.language,
-        place=lambda _: nullcontext(),
+        slot=lambda _: nullcontext(),
     )
 
 
 async def test_a_voice_speaks_what_is_translated_for_it_and_nothing_before() -> None:
-    voices = Voices()
-    one = Conversation(desk_of(Scripted()), voices)
+    voices = StubVoices()
+    one = Conversation(handler_for(Scripted()), voices)
     named = into("de")
     named["session"]["audio"]["output"]["voice"] = "de"
-    await one.says(into("zh"), append("One. "))
+    await one.client_sends(into("zh"), append("One. "))
     one.session.append("Two. ", None)
-    await one.says(named)
+    await one.client_sends(named)
     assert voices.begun == [None]
-    await one.says(append("Three. "))
+    await one.client_sends(append("Three. "))
     assert (voices.begun, one.sources) == ([None, "de"], {"t1": "One. Two. ", "t2": "Three. "})
 
 
 async def test_a_failure_while_somebody_speaks_ends_the_listening_and_sound_begins_it_anew() -> None:
     ear = Scripted(Stopped(0, 1, "one"))
-    one = Conversation(desk_of(ear))
-    await one.says(into("de"))
+    one = Conversation(handler_for(ear))
+    await one.client_sends(into("de"))
     sound = decode(_line({"type": "session.input_audio_buffer.append", "audio": "AAA="}))
     one.begins = [LookupError("a secret of the service")]  # type: ignore[list-item]
     listening = one.handler.handle(one.connection, sound)

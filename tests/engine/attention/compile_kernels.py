@@ -20,16 +20,16 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.jit import JITFunction
 
+from engine.attention.backend import AttentionParams
 from engine.attention.cuda import operators
 from engine.attention.cuda.attention import Cuda
-from engine.attention.terms import Terms
 from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.sampling import device_draw
 
 TERMS = {
-    "plain": Terms(0.1),
-    "all": Terms(0.1, window=4096, chunk=8192, softcap=30.0),
+    "plain": AttentionParams(0.1),
+    "all": AttentionParams(0.1, window=4096, chunk=8192, softcap=30.0),
 }
 HEADS = {"8B": (32, 8, 128), "1.5B": (12, 2, 128), "small": (14, 2, 64), "wide": (8, 4, 256)}
 
@@ -75,7 +75,7 @@ def registers_spilled(kernel: Any) -> int:
     return int(re.findall(r"STACK:(\d+)", usage.stdout)[0])
 
 
-def launch_all(terms: Terms, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
+def launch_all(terms: AttentionParams, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
     """Call each operator once, for replies and for a prompt, with pages of 256 and contexts of 32k."""
     counts = (1, 1, 1, 50)
     spans = [Span(slot, 0, [0] * count, True, [0]) for slot, count in enumerate(counts)]

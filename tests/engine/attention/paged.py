@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.attention.terms import Terms
+from engine.attention.backend import AttentionParams
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 
@@ -100,7 +100,7 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
     )
 
 
-def attended_by_hand(case: Case, terms: Terms, sinks: Tensor | None = None) -> Tensor:
+def attended_by_hand(case: Case, terms: AttentionParams, sinks: Tensor | None = None) -> Tensor:
     """Attend in float32, one request after the other: (tokens, heads, value size)."""
     starts = case.step.query_starts.tolist()
     parts = []
@@ -110,7 +110,9 @@ def attended_by_hand(case: Case, terms: Terms, sinks: Tensor | None = None) -> T
     return torch.cat(parts).to(DEVICE)
 
 
-def _one_request(asked: Tensor, keys: Tensor, values: Tensor, terms: Terms, sinks: Tensor | None) -> Tensor:
+def _one_request(
+    asked: Tensor, keys: Tensor, values: Tensor, terms: AttentionParams, sinks: Tensor | None
+) -> Tensor:
     count, heads, _ = asked.shape
     if not len(keys):
         return asked.new_zeros(count, heads, values.shape[2])

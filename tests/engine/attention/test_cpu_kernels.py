@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.attention import cpu_kernels
+from engine.attention.backend import AttentionParams
 from engine.attention.cpu import Cpu
 from engine.attention.cpu_kernels import BadTable, NoKernels, PromptAttention, silu_product
 from engine.attention.reference import Reference
-from engine.attention.terms import Terms
 from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.execution.runner import Runner
@@ -107,7 +107,13 @@ def poison_the_rest(layer: LayerPages, spans: list[Span]) -> None:
 
 
 TERMS = st.sampled_from(
-    (Terms(0.3), Terms(0.3, window=5), Terms(0.3, chunk=7), Terms(0.3, softcap=2.0), Terms(0.3, 40, 64, 5.0))
+    (
+        AttentionParams(0.3),
+        AttentionParams(0.3, window=5),
+        AttentionParams(0.3, chunk=7),
+        AttentionParams(0.3, softcap=2.0),
+        AttentionParams(0.3, 40, 64, 5.0),
+    )
 )
 
 
@@ -119,7 +125,7 @@ TERMS = st.sampled_from(
 )  # fmt: skip
 def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for each dimension
     dtype: torch.dtype, seed: int, lengths: list[int], kv_heads: int, sharing: int, sizes: tuple[int, int],
-    page: int, terms: Terms, prompts: list[int],
+    page: int, terms: AttentionParams, prompts: list[int],
 ) -> None:  # fmt: skip
     torch.manual_seed(seed)
     needed = [-(-length // page) for length in lengths] + [-(-60 // page)] * len(prompts)
@@ -145,7 +151,7 @@ def test_attention_over_pages_is_the_reference_s(  # noqa: PLR0917 - one for eac
 @needs_kernels
 @given(SEEDS, st.integers(1, 70), st.sampled_from(((32, 32), (64, 96), (128, 64))), TERMS)
 def test_a_reply_s_attention_is_the_same_with_pairs_and_without(
-    seed: int, length: int, sizes: tuple[int, int], terms: Terms
+    seed: int, length: int, sizes: tuple[int, int], terms: AttentionParams
 ) -> None:
     torch.manual_seed(seed)
     layer = paged(5, 32, 2, *sizes, torch.bfloat16)
@@ -173,7 +179,11 @@ def test_the_reference_is_torch_s_own_attention(seed: int, kv_heads: int, page: 
     expected = functional.scaled_dot_product_attention(
         query[:49].transpose(0, 1), keys, values, attn_mask=seen, scale=0.3, enable_gqa=True
     )
-    close(Reference().attend(query, layer, step, Terms(0.3))[:49], expected.transpose(0, 1), torch.float32)
+    close(
+        Reference().attend(query, layer, step, AttentionParams(0.3))[:49],
+        expected.transpose(0, 1),
+        torch.float32,
+    )
 
 
 def decoding(lengths: list[int], tables: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -187,8 +197,8 @@ def test_attention_holds_for_scores_of_any_size(scale: float) -> None:
     layer, spans = paged(2, 64, 2, 16, 16, torch.float32), [Span(0, 99, [1], samples=True, pages=[1, 0])]
     query = torch.randn(1, 2, 16) * scale
     step = lay_out(spans, page_size=64, device=torch.device("cpu"))
-    got = cpu_kernels.attend(query, layer, step.tables, step.lengths, Terms(0.3))
-    close(got, Reference().attend(query, layer, step, Terms(0.3)), torch.float32)
+    got = cpu_kernels.attend(query, layer, step.tables, step.lengths, AttentionParams(0.3))
+    close(got, Reference().attend(query, layer, step, AttentionParams(0.3)), torch.float32)
 
 
 BAD: dict[str, tuple[list[int], list[list[int]]]] = {
@@ -209,12 +219,12 @@ def test_a_table_that_leads_out_of_the_pages_is_refused(case: str) -> None:
         torch.tensor(lengths, dtype=torch.int32),
     )
     with pytest.raises(BadTable):
-        cpu_kernels.attend(torch.randn(1, 4, 8), layer, *numbers, Terms(0.3))
+        cpu_kernels.attend(torch.randn(1, 4, 8), layer, *numbers, AttentionParams(0.3))
     if tables:
         out = torch.zeros(2, 4, 8)
         with pytest.raises(BadTable):
             PromptAttention().attend(
-                torch.randn(2, 4, 8), layer, numbers[0][0], lengths[0] - 2, Terms(0.3), out=out
+                torch.randn(2, 4, 8), layer, numbers[0][0], lengths[0] - 2, AttentionParams(0.3), out=out
             )
         assert not out.any()
 
@@ -233,14 +243,14 @@ def test_tables_and_pages_of_another_kind_are_refused() -> None:
     ]
     for one in wrong:
         with pytest.raises(BadTable):
-            cpu_kernels.attend(query, *one, Terms(0.3))
+            cpu_kernels.attend(query, *one, AttentionParams(0.3))
     out = torch.empty(2, 4, 8)
     for one, table, _ in wrong:
         with pytest.raises(BadTable):
-            PromptAttention().attend(torch.randn(2, 4, 8), one, table[0], 8, Terms(0.3), out=out)
+            PromptAttention().attend(torch.randn(2, 4, 8), one, table[0], 8, AttentionParams(0.3), out=out)
     for bad in (torch.empty(3, 4, 8), torch.empty(2, 4, 9), torch.empty(2, 8, 8)[:, ::2]):
         with pytest.raises(BadTable):
-            PromptAttention().attend(torch.randn(2, 4, 8), layer, tables[0], 8, Terms(0.3), out=bad)
+            PromptAttention().attend(torch.randn(2, 4, 8), layer, tables[0], 8, AttentionParams(0.3), out=bad)
 
 
 @needs_kernels
@@ -260,9 +270,9 @@ def test_what_is_no_number_stays_in_its_own_row_and_is_seen_there(poison: float)
     torch.manual_seed(1)
     layer = paged(3, 10, 2, 8, 8, torch.float32)
     query, (tables, lengths) = torch.randn(3, 4, 8), decoding([10, 6, 8], [[0], [1], [2]])
-    before = cpu_kernels.attend(query, layer, tables, lengths, Terms(0.3))
+    before = cpu_kernels.attend(query, layer, tables, lengths, AttentionParams(0.3))
     layer.keys[1, 2] = poison
-    after = cpu_kernels.attend(query, layer, tables, lengths, Terms(0.3))
+    after = cpu_kernels.attend(query, layer, tables, lengths, AttentionParams(0.3))
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     assert after[1].isnan().all()
     rows = torch.randn(3, 32, dtype=torch.bfloat16)

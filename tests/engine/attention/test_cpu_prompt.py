@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.attention import cpu_kernels
+from engine.attention.backend import AttentionParams
 from engine.attention.cpu import Cpu
 from engine.attention.cpu_kernels import PromptAttention
-from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 from tests.engine.attention.paged import Case, Shape, attended_by_hand, paged
 
@@ -27,7 +27,13 @@ DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 SEEDS = st.integers(0, 2**31)
 PAGES = st.sampled_from((1, 5, 32, 64, 256))
 TERMS = st.sampled_from(
-    (Terms(0.3), Terms(0.3, window=5), Terms(0.3, window=100), Terms(0.3, chunk=70), Terms(0.3, softcap=2.0))
+    (
+        AttentionParams(0.3),
+        AttentionParams(0.3, window=5),
+        AttentionParams(0.3, window=100),
+        AttentionParams(0.3, chunk=70),
+        AttentionParams(0.3, softcap=2.0),
+    )
 )
 SHAPES = st.sampled_from(
     (
@@ -49,7 +55,7 @@ def on_a_cpu(stored: LayerPages) -> LayerPages:
     return layer
 
 
-def alone(case: Case, terms: Terms, rows: slice) -> Tensor:
+def alone(case: Case, terms: AttentionParams, rows: slice) -> Tensor:
     """What some queries of the only request get, as a chunk of their own."""
     layer, (start, stop) = on_a_cpu(case.stored), case.step.spans[0]
     queries = case.queries.cpu()[rows]
@@ -66,7 +72,12 @@ def alone(case: Case, terms: Terms, rows: slice) -> Tensor:
     st.lists(st.tuples(st.integers(2, 230), st.integers(0, 200)), min_size=1, max_size=2),
 )  # fmt: skip
 def test_prompts_attend_as_by_hand(  # noqa: PLR0917 - one for each dimension
-    seed: int, dtype: torch.dtype, shape: Shape, page: int, terms: Terms, prompts: Sequence[tuple[int, int]]
+    seed: int,
+    dtype: torch.dtype,
+    shape: Shape,
+    page: int,
+    terms: AttentionParams,
+    prompts: Sequence[tuple[int, int]],
 ) -> None:
     lengths, queries = [rows + before for rows, before in prompts], [rows for rows, _ in prompts]
     case = paged(shape, lengths=lengths, queries=queries, page=page, dtype=dtype, seed=seed)
@@ -81,7 +92,13 @@ def test_prompts_attend_as_by_hand(  # noqa: PLR0917 - one for each dimension
 @settings(max_examples=30)
 @given(SEEDS, DTYPES, SHAPES, TERMS, st.integers(2, 230), st.integers(0, 200), st.data())
 def test_where_a_prompt_is_cut_changes_nothing(  # noqa: PLR0917 - one for each dimension
-    seed: int, dtype: torch.dtype, shape: Shape, terms: Terms, rows: int, before: int, data: st.DataObject
+    seed: int,
+    dtype: torch.dtype,
+    shape: Shape,
+    terms: AttentionParams,
+    rows: int,
+    before: int,
+    data: st.DataObject,
 ) -> None:
     case = paged(shape, lengths=[rows + before], queries=[rows], page=32, dtype=dtype, seed=seed)
     cut = data.draw(st.integers(1, rows - 1))
@@ -93,9 +110,9 @@ def test_where_a_prompt_is_cut_changes_nothing(  # noqa: PLR0917 - one for each 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_with_its_own_query(dtype: torch.dtype, poison: float) -> None:
     case = paged(Shape(4, 2, 16), lengths=[150], queries=[120], page=32, dtype=dtype)
-    before = alone(case, Terms(0.3), slice(0, 120))
+    before = alone(case, AttentionParams(0.3), slice(0, 120))
     case.queries[70, 1] = poison
-    after = alone(case, Terms(0.3), slice(0, 120))
+    after = alone(case, AttentionParams(0.3), slice(0, 120))
     changed = (after != before).any(dim=2)  # what is no number differs from itself
     assert changed.nonzero().tolist() == [[70, 1]]
     assert after[70, 1].isnan().all()
@@ -105,8 +122,10 @@ def test_what_is_no_number_stays_with_its_own_query(dtype: torch.dtype, poison: 
 def test_scores_of_any_size_are_weighed(scale: float) -> None:
     case = paged(Shape(2, 2, 16), lengths=[150], queries=[120], page=64)
     case.queries.mul_(scale)
-    expected = attended_by_hand(case, Terms(0.3)).cpu()
-    torch.testing.assert_close(alone(case, Terms(0.3), slice(0, 120)), expected, rtol=1e-4, atol=1e-4)
+    expected = attended_by_hand(case, AttentionParams(0.3)).cpu()
+    torch.testing.assert_close(
+        alone(case, AttentionParams(0.3), slice(0, 120)), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_chunk_before_the_first_position_or_of_no_queries_is_refused() -> None:
@@ -119,5 +138,5 @@ def test_a_chunk_before_the_first_position_or_of_no_queries_is_refused() -> None
     ):
         with pytest.raises(cpu_kernels.BadTable):
             PromptAttention().attend(
-                queries, layer, table, start, Terms(0.3), out=queries.new_empty(len(queries), 2, 16)
+                queries, layer, table, start, AttentionParams(0.3), out=queries.new_empty(len(queries), 2, 16)
             )

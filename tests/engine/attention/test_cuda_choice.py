@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engine.attention.backend import AttentionParams
 from engine.attention.cuda.attention import Cuda, Triton, padded_rows
-from engine.attention.cuda.operators import Asked
+from engine.attention.cuda.operators import AttentionInputs
 from engine.attention.cuda.varlen import HAS_VARLEN, Varlen
-from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 from tests.engine.attention.paged import Case, Shape, attended_by_hand, paged
 
-PLAIN = Terms(0.3)
+PLAIN = AttentionParams(0.3)
 
 
 class ByHand:
@@ -24,33 +24,33 @@ class ByHand:
 
     name = "by hand"
 
-    def __init__(self, case: Case, terms: Terms = PLAIN) -> None:
+    def __init__(self, case: Case, terms: AttentionParams = PLAIN) -> None:
         self.case, self.terms, self.calls = case, terms, 0
 
-    def serves(self, asked: Asked) -> bool:
+    def serves(self, asked: AttentionInputs) -> bool:
         return asked.terms == self.terms
 
-    def decode(self, asked: Asked) -> None:
+    def decode(self, asked: AttentionInputs) -> None:
         self.calls += 1
         asked.out.copy_(attended_by_hand(self.case, self.terms))
 
-    def prompts(self, asked: Asked) -> None:
+    def prompts(self, asked: AttentionInputs) -> None:
         self.decode(asked)
 
 
 class Wrong(ByHand):
-    def decode(self, asked: Asked) -> None:
+    def decode(self, asked: AttentionInputs) -> None:
         super().decode(asked)
         asked.out[0, 0, 0] = torch.nan
 
 
 class Refused(ByHand):
-    def decode(self, asked: Asked) -> None:
+    def decode(self, asked: AttentionInputs) -> None:
         raise RuntimeError("no kernel image is available for execution on the device")
 
 
 class Changed(ByHand):
-    def decode(self, asked: Asked) -> None:
+    def decode(self, asked: AttentionInputs) -> None:
         raise TypeError("got an unexpected keyword argument 'block_table'")
 
 
@@ -92,10 +92,10 @@ def test_the_faster_way_is_taken(queries: tuple[int, ...]) -> None:
 def test_a_choice_holds_for_its_rows_and_terms_alone() -> None:
     way = ByHand(case_of(1, 1))
     backend = trying(way, timed(2.0, 1.0))
-    asked = Asked(way.case.queries, way.case.stored, way.case.step, PLAIN, way.case.queries)
+    asked = AttentionInputs(way.case.queries, way.case.stored, way.case.step, PLAIN, way.case.queries)
     assert backend._way(asked, 2) is way
     assert isinstance(backend._way(asked, 3), Triton)
-    assert isinstance(backend._way(replace(asked, terms=Terms(0.3, window=5)), 2), Triton)
+    assert isinstance(backend._way(replace(asked, terms=AttentionParams(0.3, window=5)), 2), Triton)
 
 
 def test_rows_are_rounded_up_to_few_numbers() -> None:
@@ -115,7 +115,7 @@ def test_a_way_that_is_wrong_or_refused_is_not_taken_and_the_log_says_so(
 
 
 def test_a_way_that_does_not_serve_a_layer_is_not_tried() -> None:
-    assert not chosen(ByHand(case_of(1, 1), Terms(0.5)), timed(2.0))
+    assert not chosen(ByHand(case_of(1, 1), AttentionParams(0.5)), timed(2.0))
 
 
 def test_torchs_own_attention_serves_what_it_has_kernels_for() -> None:
@@ -123,10 +123,10 @@ def test_torchs_own_attention_serves_what_it_has_kernels_for() -> None:
         pytest.skip("NOT TESTED: this torch has no attention over block tables")
     pages = torch.zeros(2, 256, 2, 64, dtype=torch.bfloat16)
     case = case_of(1, 1)
-    asked = Asked(case.queries, LayerPages(pages, pages), case.step, PLAIN, case.queries)
+    asked = AttentionInputs(case.queries, LayerPages(pages, pages), case.step, PLAIN, case.queries)
     assert Varlen().serves(asked)
-    assert Varlen().serves(replace(asked, terms=Terms(0.3, window=7)))
-    for terms in (Terms(0.3, chunk=8), Terms(0.3, softcap=1.0)):
+    assert Varlen().serves(replace(asked, terms=AttentionParams(0.3, window=7)))
+    for terms in (AttentionParams(0.3, chunk=8), AttentionParams(0.3, softcap=1.0)):
         assert not Varlen().serves(replace(asked, terms=terms))
     assert not Varlen().serves(replace(asked, sinks=torch.zeros(4)))
     for other in (pages.float(), pages[:, :16], torch.zeros(2, 256, 2, 60, dtype=torch.bfloat16)):

@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.attention.backend import AttentionParams
 from engine.attention.cuda import operators
 from engine.attention.cuda.attention import Cuda
-from engine.attention.terms import Terms
 from engine.cache.paged_cache import LayerPages
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
@@ -25,23 +25,23 @@ SHAPES = {
     "values of their own size": Shape(heads=2, kv_heads=2, size=24, value_size=16),
 }
 TERMS = {
-    "plain": Terms(0.3),
-    "window": Terms(0.3, window=9),
-    "chunks": Terms(0.3, chunk=16),
-    "softcap": Terms(0.3, softcap=2.0),
-    "all": Terms(0.3, window=20, chunk=32, softcap=2.0),
+    "plain": AttentionParams(0.3),
+    "window": AttentionParams(0.3, window=9),
+    "chunks": AttentionParams(0.3, chunk=16),
+    "softcap": AttentionParams(0.3, softcap=2.0),
+    "all": AttentionParams(0.3, window=20, chunk=32, softcap=2.0),
 }
 LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
-def attend(case: Case, terms: Terms, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
+def attend(case: Case, terms: AttentionParams, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
     backend = Cuda(processors=processors, others=())
     return backend.attend(case.queries, case.stored, case.step, terms, sinks)
 
 
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
 @pytest.mark.parametrize("made", SHAPES.values(), ids=SHAPES)
-def test_a_step_of_replies_and_prompts_attends_as_by_hand(made: Shape, terms: Terms) -> None:
+def test_a_step_of_replies_and_prompts_attends_as_by_hand(made: Shape, terms: AttentionParams) -> None:
     case = paged(made, lengths=(*LENGTHS, 40, 33), queries=(*(1 for _ in LENGTHS), 40, 5), page=16)
     out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
@@ -52,7 +52,7 @@ def test_a_step_of_replies_and_prompts_attends_as_by_hand(made: Shape, terms: Te
 def test_pages_of_any_size_and_contexts_of_several_partitions(page: int, capacity: int) -> None:
     lengths, queries = (300, 1, 257, 256, 530, 300), (1, 1, 1, 1, 1, 30)
     case = paged(GROUPED, lengths=lengths, queries=queries, page=page, spare=capacity // page)
-    for terms in (Terms(0.3), Terms(0.3, window=280)):
+    for terms in (AttentionParams(0.3), AttentionParams(0.3, window=280)):
         out = attend(case, terms)
         torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
@@ -62,14 +62,16 @@ def test_pages_of_any_size_and_contexts_of_several_partitions(page: int, capacit
 def test_halves_and_the_sizes_of_real_heads(dtype: torch.dtype, size: int) -> None:
     made = Shape(heads=4, kv_heads=1, size=size)
     case = paged(made, lengths=(70, 3, 64, 65), queries=(1, 1, 1, 40), page=32, dtype=dtype)
-    terms = Terms(size**-0.5)
+    terms = AttentionParams(size**-0.5)
     out = attend(case, terms)
     assert out.dtype is dtype
     torch.testing.assert_close(out.float(), attended_by_hand(case, terms), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("terms", [Terms(0.3), Terms(0.3, window=9)], ids=["plain", "window"])
-def test_sinks_take_their_share_of_each_row(terms: Terms) -> None:
+@pytest.mark.parametrize(
+    "terms", [AttentionParams(0.3), AttentionParams(0.3, window=9)], ids=["plain", "window"]
+)
+def test_sinks_take_their_share_of_each_row(terms: AttentionParams) -> None:
     case = paged(GROUPED, lengths=(300, 5, 1, 40), queries=(1, 1, 1, 20), page=16)
     sinks = torch.tensor([0.5, -3.0, 4.0, 40.0], device=DEVICE)
     out = attend(case, terms, sinks=sinks)
@@ -78,9 +80,9 @@ def test_sinks_take_their_share_of_each_row(terms: Terms) -> None:
 
 def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
     case = paged(GROUPED, lengths=(5, 0, 3, 0), queries=(1, 1, 1, 1), page=16)
-    out = attend(case, Terms(0.3))
+    out = attend(case, AttentionParams(0.3))
     assert not out[[1, 3]].any()
-    torch.testing.assert_close(out, attended_by_hand(case, Terms(0.3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out, attended_by_hand(case, AttentionParams(0.3)), rtol=1e-4, atol=1e-5)
     before = [one.clone() for one in case.stored]
     made = torch.ones(4, 2, 16, device=DEVICE)
     nowhere = replace(case.step, pages=torch.full_like(case.step.pages, -1))
@@ -92,16 +94,16 @@ def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
 def test_a_reply_has_the_same_bits_alone_and_beside_others() -> None:
     """Whoever else is in the step, and over however many programs its partitions are spread."""
     case = paged(GROUPED, lengths=(30, 600, 1000, 5), queries=(1, 1, 1, 1), page=16)
-    together = attend(case, Terms(0.3), processors=1)
+    together = attend(case, AttentionParams(0.3), processors=1)
     for processors in (1, 2, 100):
-        again = attend(case, Terms(0.3), processors=processors)
+        again = attend(case, AttentionParams(0.3), processors=processors)
         assert torch.equal(together, again)
     step = case.step
     for row in range(4):
         alone = replace(
             step, decode_rows=1, tables=step.tables[row : row + 1], lengths=step.lengths[row : row + 1]
         )
-        out = attend(replace(case, step=alone, queries=case.queries[row : row + 1]), Terms(0.3))
+        out = attend(replace(case, step=alone, queries=case.queries[row : row + 1]), AttentionParams(0.3))
         assert torch.equal(out[0], together[row])
 
 
@@ -134,7 +136,7 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
     lengths = (*singles, *(new + before for new, before in prompts))
     queries = (*(1 for _ in singles), *(new for new, _ in prompts))
     window, chunk = (data.draw(st.none() | st.integers(1, 70)) for _ in range(2))
-    terms = Terms(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
+    terms = AttentionParams(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
     case = paged(GROUPED, lengths=lengths, queries=queries, page=page, seed=data.draw(st.integers(0, 9)))
     out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
@@ -154,4 +156,4 @@ def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
 def test_what_does_not_fit_together_is_refused_before_the_kernel(broken: Callable[[Case], Case]) -> None:
     case = paged(GROUPED, lengths=(5, 30), queries=(1, 20), page=16)
     with pytest.raises(ValueError, match=r"do not fit|are on"):
-        attend(broken(case), Terms(0.3))
+        attend(broken(case), AttentionParams(0.3))

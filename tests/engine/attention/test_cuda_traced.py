@@ -7,29 +7,29 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from engine.attention.cuda.attention import PROMPTS, Cuda, Way, padded_rows
+from engine.attention.backend import AttentionParams
+from engine.attention.cuda.attention import PROMPTS, AttentionKernel, Cuda, padded_rows
 from engine.attention.cuda.varlen import HAS_VARLEN, Varlen
-from engine.attention.terms import Terms
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import LayerPages
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 
 HEADS, KV_HEADS, SIZE, PAGE = 32, 8, 128, 256
-TERMS = Terms(SIZE**-0.5)
+TERMS = AttentionParams(SIZE**-0.5)
 MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
-WAYS: dict[str, Way | None] = {"triton": None} | ({"varlen": Varlen()} if HAS_VARLEN else {})
+WAYS: dict[str, AttentionKernel | None] = {"triton": None} | ({"varlen": Varlen()} if HAS_VARLEN else {})
 
 
 def step_of(queries: Sequence[int], lengths: Sequence[int]) -> StepLayout:
     single = next((row for row, count in enumerate(queries) if count != 1), len(queries))
-    asked = enumerate(zip(queries, lengths, strict=True))
-    spans = [Span(row, stop - count, [0] * count, True, [0] * 32) for row, (count, stop) in asked]
+    requested = enumerate(zip(queries, lengths, strict=True))
+    spans = [Span(row, stop - count, [0] * count, True, [0] * 32) for row, (count, stop) in requested]
     step = lay_out(spans, page_size=PAGE, device=CUDA, most_pages=32)
     assert step.decode_rows == single
     return step
 
 
-def traced(queries: Sequence[int], lengths: Sequence[int], way: Way | None = None) -> Launches:
+def traced(queries: Sequence[int], lengths: Sequence[int], way: AttentionKernel | None = None) -> Launches:
     """One layer's store and attention; by `way`, if any, for all that it can be chosen for."""
     with fake_cuda():
         backend, step = Cuda(processors=132), step_of(queries, lengths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.cache.layout import NOBODY, Span, lay_out, send
+from engine.cache.layout import NO_SLOT, Span, lay_out, send
 
 ELSEWHERE = torch.device("meta")
 """A device that computes nothing, on every machine."""
@@ -45,7 +45,7 @@ def test_a_prompt_comes_behind_and_rows_are_filled_up_for_nobody() -> None:
     step = lay_out([*DECODING, PROMPT], page_size=4, device=CPU)
     assert (step.decode_rows, step.rows, step.longest_prompt, step.extent) == (2, 6, 4, 9)
     assert step.input_ids.shape == (1, 16)
-    assert step.pages.tolist() == [2, 3, 9, 9, 8, 8] + [NOBODY] * 10
+    assert step.pages.tolist() == [2, 3, 9, 9, 8, 8] + [NO_SLOT] * 10
     assert step.offsets.tolist()[:6] == [1, 0, 2, 3, 0, 1]
     assert step.query_starts.tolist() == [0, 1, 2, 6]
     assert step.sampled_rows is not None

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.cache.pages import BlockTable, Copy, PagePool
-from engine.cache.prefixes import EVERYONE, Prefixes
+from engine.cache.pages import BlockTable, PageCopy, PagePool
+from engine.cache.prefix_cache import SHARED_SALT, PrefixCache
 
 TOTAL = 12
 
@@ -46,7 +46,7 @@ def test_a_branch_shares_all_pages_and_copies_the_one_it_writes() -> None:
     assert (pool.used, branch.pages) == (3, table.pages)
     assert pool.extend(branch, 10, 11)
     assert branch.pages[:2] == table.pages[:2]
-    assert pool.copies == [Copy(table.pages[2], branch.pages[2])]
+    assert pool.copies == [PageCopy(table.pages[2], branch.pages[2])]
     assert pool.used == 4
     assert pool.extend(table, 10, 11)
     assert len(pool.copies) == 1, "nobody else holds that page any more"
@@ -59,7 +59,7 @@ def test_a_page_that_the_cache_holds_is_copied_before_it_is_written() -> None:
     pool.keep(before)
     table.writable = 0
     assert pool.extend(table, 6, 7)
-    assert pool.copies == [Copy(before, table.pages[1])]
+    assert pool.copies == [PageCopy(before, table.pages[1])]
     assert pool.cached == 1
 
 
@@ -90,7 +90,7 @@ def test_what_is_rolled_back_into_a_page_of_the_cache_is_copied_before_it_is_wri
     assert pool.extend(table, 4, 5)
     pool.cut(table, 3)
     assert pool.extend(table, 3, 4)
-    assert pool.copies == [Copy(kept, table.pages[0])]
+    assert pool.copies == [PageCopy(kept, table.pages[0])]
 
 
 def test_what_was_let_go_first_is_taken_first() -> None:
@@ -177,7 +177,7 @@ class Pages(RuleBasedStateMachine):
     def begin(self, size: int) -> None:
         self.size = size
         self.pool = PagePool(TOTAL, size)
-        self.prefixes = Prefixes(self.pool)
+        self.prefixes = PrefixCache(self.pool)
         self.memory: list[list[Any]] = [[None] * size for _ in range(TOTAL)]
 
     def written(self, table: BlockTable, count: int) -> list[Any]:
@@ -253,7 +253,7 @@ class Pages(RuleBasedStateMachine):
     def share(self, number: int) -> None:
         holder = self.picked(number)
         shared = min(holder.shared, len(holder.tokens))
-        self.prefixes.insert(EVERYONE, holder.tokens[:shared], holder.table.pages, shared=shared)
+        self.prefixes.insert(SHARED_SALT, holder.tokens[:shared], holder.table.pages, shared=shared)
         holder.table.writable = 0
 
     @precondition(lambda self: self.size)

@@ -15,15 +15,15 @@ from engine.execution import executor as executors
 from engine.execution import runner as runners
 from engine.messages import Finished, FinishReason, Output, Params, Started
 from engine.model.loaded_model import LoadedModel
-from engine.scheduling.core import Core
-from engine.text.prepared import Sampling
+from engine.scheduling.core import EngineCore
+from engine.text.prepared_request import SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.execution.shape_of_llama import CONTEXT, PAGE, llama
 from tests.engine.fake_cuda import Launches, fake_cuda
-from tests.engine.tiny_models import asking, prompt
+from tests.engine.tiny_models import prepared_request, prompt
 
 TOKEN = 7
-SAMPLED = Sampling(900, True, 1.0, 0.95, 0, 1.0, None, None)
+SAMPLED = SamplingParams(900, True, 1.0, 0.95, 0, 1.0, None, None)
 MOST_SENT = 8
 """Copies to the device in a step: the input, places of rows, limits and random numbers of new ones."""
 
@@ -60,19 +60,19 @@ class OneFetch:
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
     monkeypatch.setattr(executors, "CudaRecorder", Recorder)
-    monkeypatch.setattr(executors, "Coming", OneFetch)
+    monkeypatch.setattr(executors, "PendingTokens", OneFetch)
     with fake_cuda():
         yield
 
 
-def core(*, replies: int = 8, pages: int = 64) -> Core:
+def core(*, replies: int = 8, pages: int = 64) -> EngineCore:
     module: Any = llama()
     budget = KVBudget(pages, PAGE, min(CONTEXT, pages * PAGE), 1)
     model = LoadedModel("llama", module, small_tokenizer(), Params(), frozenset(), replies, 128_256, budget)
-    return Core(model)
+    return EngineCore(model)
 
 
-def step(running: Core) -> tuple[list[Output], Launches]:
+def step(running: EngineCore) -> tuple[list[Output], Launches]:
     """One step, whose only fetch is that of the tokens."""
     before = OneFetch.made
     with Launches() as launches:
@@ -91,7 +91,7 @@ def ends_of(outputs: list[Output]) -> list[FinishReason]:
 def test_replies_join_and_are_cancelled_without_a_wait() -> None:
     running = core()
     for number in range(4):
-        running.submit(asking(f"r{number}", prompt(20 + 300 * number, number), SAMPLED))
+        running.submit(prepared_request(f"r{number}", prompt(20 + 300 * number, number), SAMPLED))
         step(running)
     _, beside = step(running)
     running.cancel("r2")
@@ -106,7 +106,7 @@ def test_a_step_of_replies_launches_as_much_whatever_their_lengths() -> None:
     def decode(*lengths: int) -> int:
         running = core()
         for number, length in enumerate(lengths):
-            running.submit(asking(f"r{number}", prompt(length, number), SAMPLED))
+            running.submit(prepared_request(f"r{number}", prompt(length, number), SAMPLED))
         while running.statistics().prefill_steps == running.statistics().steps:
             step(running)
         return step(running)[1].total
@@ -117,9 +117,9 @@ def test_a_step_of_replies_launches_as_much_whatever_their_lengths() -> None:
 @pytest.mark.usefixtures("on_cuda")
 def test_a_chunk_of_a_prompt_runs_beside_replies_without_a_wait() -> None:
     running = core()
-    running.submit(asking("reply", prompt(5), SAMPLED))
+    running.submit(prepared_request("reply", prompt(5), SAMPLED))
     step(running)
-    running.submit(asking("prompt", prompt(6000, 1), SAMPLED))
+    running.submit(prepared_request("prompt", prompt(6000, 1), SAMPLED))
     outputs, chunks = [], 0
     while not any(isinstance(output, Started) and output.request_id == "prompt" for output in outputs):
         outputs, _ = step(running)
@@ -133,7 +133,7 @@ def test_a_chunk_of_a_prompt_runs_beside_replies_without_a_wait() -> None:
 def test_who_is_preempted_waits_and_begins_again_without_a_wait_of_the_device() -> None:
     running = core(pages=5)
     for name in ("first", "second"):
-        running.submit(asking(name, prompt(2 * PAGE - 3, len(name)), SAMPLED))
+        running.submit(prepared_request(name, prompt(2 * PAGE - 3, len(name)), SAMPLED))
     while not running.statistics().preemptions:
         step(running)
     running.cancel("first")
@@ -147,12 +147,12 @@ def test_who_is_preempted_waits_and_begins_again_without_a_wait_of_the_device() 
 def test_a_branch_copies_one_page_on_the_device() -> None:
     running = core()
     beginning = prompt(PAGE + 40)
-    running.submit(asking("trunk", beginning, SAMPLED))
+    running.submit(prepared_request("trunk", beginning, SAMPLED))
     while running.statistics().generated_tokens < 3:
         step(running)
     running.cancel("trunk")
     step(running)
-    running.submit(asking("branch", [*beginning[:-5], 1, 2, 3], SAMPLED))
+    running.submit(prepared_request("branch", [*beginning[:-5], 1, 2, 3], SAMPLED))
     outputs, launches = step(running)
     assert [output.cached_tokens for output in outputs if isinstance(output, Started)] == [PAGE + 35]
     assert launches.sent["fetched"] == 0

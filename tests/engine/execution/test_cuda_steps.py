@@ -11,15 +11,15 @@ from engine.attention.cuda.attention import Cuda
 from engine.cache.layout import Span
 from engine.execution import runner as runners
 from engine.execution.runner import Runner
-from engine.sampling.sampler import Chooser, Sampler
-from engine.text.prepared import Sampling
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
 from tests.engine.attention.paged import DEVICE
 from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 from tests.engine.tiny_models import make, prompt, served
 
 MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
-SAMPLED = Sampling(9, True, 1.0, 0.95, 0, 1.0, None, None)
+SAMPLED = SamplingParams(9, True, 1.0, 0.95, 0, 1.0, None, None)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def traced(asked: list[Span]) -> Launches:
         run = Runner(llama(), pages=100, page_size=PAGE, context_tokens=CONTEXT)
         sampler = Sampler(slots=len(asked), vocabulary=128_256, device=CUDA)
         for slot in range(len(asked)):
-            sampler.join(slot, Chooser.of(SAMPLED), [1])
+            sampler.join(slot, SamplerState.of(SAMPLED), [1])
         for _ in range(2):
             with Launches() as launches:
                 tokens = sampler.choose(run.run(asked), range(len(asked)))

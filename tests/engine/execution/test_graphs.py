@@ -56,13 +56,13 @@ def runner(module: FusedDecoder) -> Runner:
 def steps_of(run: Runner, lengths: tuple[int, ...]) -> Tensor:
     """The logits of three decode steps behind prompts of these lengths."""
     texts = [prompt(length + 3, salt) for salt, length in enumerate(lengths)]
-    asked = list(zip(texts, TABLES, strict=False))
-    run.run([Span(n, 0, text[:-3], samples=False, pages=table) for n, (text, table) in enumerate(asked)])
+    requested = list(zip(texts, TABLES, strict=False))
+    run.run([Span(n, 0, text[:-3], samples=False, pages=table) for n, (text, table) in enumerate(requested)])
     rows = []
     for place in (-3, -2, -1):
         spans = [
             Span(n, len(text) + place, [text[place]], samples=True, pages=table)
-            for n, (text, table) in enumerate(asked)
+            for n, (text, table) in enumerate(requested)
         ]
         rows.append(run.run(spans).clone())
     return torch.cat(rows)

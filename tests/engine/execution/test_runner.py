@@ -7,10 +7,10 @@ import torch
 
 from engine.attention import interface as attention
 from engine.attention import reference
-from engine.attention.terms import AttentionNotSupported
+from engine.attention.backend import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.cache.paged_cache import PagedCache
-from engine.cache.pages import Copy
+from engine.cache.pages import PageCopy
 from engine.execution.runner import Runner
 from tests.engine.tiny_models import VOCABULARY, make, prompt, served
 
@@ -81,7 +81,7 @@ def test_a_copied_page_goes_on_by_itself() -> None:
     run, text = runner(), prompt(20)
     run.run([Span(0, 0, text, samples=False, pages=FIRST)])
     branch = [*text[:18], *prompt(3, 4)]
-    run.cache.copy([Copy(FIRST[1], 6)])
+    run.cache.copy([PageCopy(FIRST[1], 6)])
     logits = run.run([Span(1, 18, branch[18:], samples=True, pages=[FIRST[0], 6])])
     assert close(logits[0], by_itself("llama", branch))
     more = [*text, 1]

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from engine.door import EngineState, Stream
+from engine.api import EngineState, OutputStream
 from engine.errors import EngineLost
-from engine.fleet.engines import EngineFleet
+from engine.fleet.engine_fleet import EngineFleet
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.options import EngineOptions, spread
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,7 +49,7 @@ async def fleet(running: EngineFleet) -> EngineFleet:
     return running
 
 
-def asking(conversation: str = "", messages: tuple[Message, ...] = HELLO, tokens: int = 12) -> Request:
+def make_request(conversation: str = "", messages: tuple[Message, ...] = HELLO, tokens: int = 12) -> Request:
     params = Params(max_new_tokens=tokens, do_sample=False)
     return Request(f"r{next(_ids)}", messages, params, cache_salt="ann", conversation=conversation)
 
@@ -58,23 +58,23 @@ def busy(fleet: EngineFleet) -> list[int]:
     return [engine.open_requests for engine in fleet.parts]
 
 
-async def text_of(stream: Stream) -> str:
+async def text_of(stream: OutputStream) -> str:
     return "".join([output.text async for output in stream if isinstance(output, Chunk)])
 
 
-async def until_it_writes(stream: Stream) -> None:
+async def until_it_writes(stream: OutputStream) -> None:
     async for output in stream:
         if isinstance(output, Chunk):
             return
 
 
-async def started(stream: Stream) -> Started:
+async def started(stream: OutputStream) -> Started:
     """Read a reply to its end. Returns how it began."""
     [start] = [output async for output in stream if isinstance(output, Started)]
     return start
 
 
-async def end(stream: Stream) -> FinishReason:
+async def end(stream: OutputStream) -> FinishReason:
     *_, last = [output async for output in stream]
     assert isinstance(last, Finished)
     return last.reason
@@ -82,7 +82,7 @@ async def end(stream: Stream) -> FinishReason:
 
 async def turn(fleet: EngineFleet, conversation: str) -> int:
     """Have a turn answered. Returns which engine did it."""
-    stream = fleet.generate(asking(conversation))
+    stream = fleet.generate(make_request(conversation))
     served = busy(fleet).index(1)
     await text_of(stream)
     return served
@@ -109,17 +109,17 @@ async def test_later_turns_go_where_the_first_one_went(fleet: EngineFleet) -> No
 
 async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet) -> None:
     first = Message("user", "My cat is called Oscar, and my dog is called Bella.")
-    reply = await text_of(fleet.generate(asking("pets", (first,))))
+    reply = await text_of(fleet.generate(make_request("pets", (first,))))
     later = (first, Message("assistant", reply), Message("user", "What is my cat called?"))
-    at_home = fleet.generate(asking("pets", later))
-    elsewhere = fleet.parts[busy(fleet).index(0)].generate(asking(messages=later))
+    at_home = fleet.generate(make_request("pets", later))
+    elsewhere = fleet.parts[busy(fleet).index(0)].generate(make_request(messages=later))
     known = await fleet.count_tokens([first])
     assert (await started(elsewhere)).cached_tokens < known < (await started(at_home)).cached_tokens
 
 
 async def test_under_load_both_engines_write_and_each_writes_the_same(fleet: EngineFleet) -> None:
-    alone = await text_of(fleet.generate(asking()))
-    streams = [fleet.generate(asking(f"burst {number}")) for number in range(2 * PLACES)]
+    alone = await text_of(fleet.generate(make_request()))
+    streams = [fleet.generate(make_request(f"burst {number}")) for number in range(2 * PLACES)]
     assert busy(fleet) == [PLACES, PLACES]
     assert set(await asyncio.gather(*map(text_of, streams))) == {alone}
 
@@ -128,8 +128,8 @@ async def test_a_conversation_leaves_a_home_without_a_place_and_stays_where_it_w
     fleet: EngineFleet,
 ) -> None:
     home = await turn(fleet, "mover")
-    crowd = [fleet.parts[home].generate(asking(messages=LONG, tokens=400)) for _ in range(PLACES)]
-    moved = fleet.generate(asking("mover"))
+    crowd = [fleet.parts[home].generate(make_request(messages=LONG, tokens=400)) for _ in range(PLACES)]
+    moved = fleet.generate(make_request("mover"))
     assert busy(fleet)[1 - home] == 1
     await text_of(moved)
     for stream in crowd:
@@ -143,7 +143,7 @@ async def test_prompts_are_counted_by_any(fleet: EngineFleet) -> None:
 
 
 async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet) -> None:
-    request = asking()
+    request = make_request()
     stream = fleet.generate(request)
     with pytest.raises(ValueError, match="still open"):
         fleet.generate(request)
@@ -154,31 +154,31 @@ async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet)
 async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
     await eventually(lambda: all(engine.statistics().kv_total_bytes for engine in fleet.parts))
     each = [engine.statistics() for engine in fleet.parts]
-    told = fleet.statistics()
-    assert told.steps == sum(one.steps for one in each)
-    assert told.kv_total_bytes == sum(one.kv_total_bytes for one in each)
+    reported = fleet.statistics()
+    assert reported.steps == sum(one.steps for one in each)
+    assert reported.kv_total_bytes == sum(one.kv_total_bytes for one in each)
 
 
 async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:
     victim = await turn(fleet, "survivor")
     dying, living = fleet.parts[victim], fleet.parts[1 - victim]
-    lost = dying.generate(asking(messages=LONG, tokens=600))
-    kept = living.generate(asking(messages=LONG, tokens=60))
+    lost = dying.generate(make_request(messages=LONG, tokens=600))
+    kept = living.generate(make_request(messages=LONG, tokens=60))
     await until_it_writes(lost)
     kill(dying)
     with pytest.raises(EngineLost, match="SIGKILL"):
         await text_of(lost)
     assert (fleet.status.state, fleet.status.restarts) == (EngineState.READY, 1)
     assert dying.status.state is EngineState.RESTARTING
-    assert await turn_beside(fleet, "survivor", kept) == 1 - victim
+    assert await run_concurrent_turn(fleet, "survivor", kept) == 1 - victim
     await dying.ready(timeout_s=100)
     assert await turn(fleet, "newcomer") == victim
 
 
-async def turn_beside(fleet: EngineFleet, conversation: str, other: Stream) -> int:
+async def run_concurrent_turn(fleet: EngineFleet, conversation: str, other: OutputStream) -> int:
     """Have a turn answered while another reply is written. Returns which engine did it."""
     before = busy(fleet)
-    stream = fleet.generate(asking(conversation))
+    stream = fleet.generate(make_request(conversation))
     served = [now - then for now, then in zip(busy(fleet), before, strict=True)].index(1)
     assert await text_of(stream)
     assert await end(other) is FinishReason.LENGTH
@@ -188,7 +188,7 @@ async def turn_beside(fleet: EngineFleet, conversation: str, other: Stream) -> i
 async def test_what_waits_while_no_engine_runs_is_served_by_the_first_that_does(fleet: EngineFleet) -> None:
     for engine in fleet.parts:
         kill(engine)
-    lost = [text_of(engine.generate(asking())) for engine in fleet.parts]
+    lost = [text_of(engine.generate(make_request())) for engine in fleet.parts]
     assert [type(end) for end in await asyncio.gather(*lost, return_exceptions=True)] == [EngineLost] * 2
     assert fleet.status.state is EngineState.RESTARTING
-    assert await asyncio.gather(text_of(fleet.generate(asking())), fleet.count_tokens(HELLO))
+    assert await asyncio.gather(text_of(fleet.generate(make_request())), fleet.count_tokens(HELLO))

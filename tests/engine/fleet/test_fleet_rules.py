@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from engine.door import EngineState, EngineStatus
+from engine.api import EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.fleet.engines import EngineFleet
+from engine.fleet.engine_fleet import EngineFleet
 from engine.fleet.fleet import status_of
 from engine.messages import EngineStatistics, Finished, FinishReason, Message, ModelFacts, Params, Request
 from engine.options import EngineOptions
@@ -53,8 +53,8 @@ def test_a_fleet_is_as_far_as_its_furthest_engine(
 
 
 def test_a_fleet_tells_the_progress_of_the_furthest_and_the_restarts_of_all() -> None:
-    told = status_of([status(EngineState.LOADING, 0.2, 1), status(EngineState.LOADING, 0.7, 2)])
-    assert (told.progress, told.restarts) == (0.7, 3)
+    reported = status_of([status(EngineState.LOADING, 0.2, 1), status(EngineState.LOADING, 0.7, 2)])
+    assert (reported.progress, reported.restarts) == (0.7, 3)
 
 
 async def test_a_fleet_promises_what_both_engines_can_keep(fleet: EngineFleet) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.fleet.routing import PATIENCE, Load, Router, Routes, overloaded
+from engine.fleet.routing import PATIENCE, Load, Router, RouteTable, overloaded
 
 ENGINES = 3
 load = st.builds(Load, open=st.integers(0, 80), places=st.integers(0, 40))
@@ -38,7 +38,7 @@ def test_routes_are_remembered_up_to_their_limit_and_until_the_engine_dies(
     limit: int, story: list[tuple[str | None, int]]
 ) -> None:
     """Without a conversation, the story tells of a death."""
-    routes, reference = Routes(limit), Reference(limit)
+    routes, reference = RouteTable(limit), Reference(limit)
     for name, engine in story:
         if name is None:
             routes.forget(engine)

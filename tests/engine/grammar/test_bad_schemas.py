@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.compiling import Compiler
-from engine.grammar.making import GrammarMaker
-from engine.grammar.source import Source
-from engine.grammar.trial import (
+from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.grammar_maker import GrammarMaker
+from engine.grammar.grammar_trial import (
     COMPILE_S,
     COSTLY,
     MEMORY_BYTES,
     WHOLE_S,
-    SetAside,
-    Trials,
+    GrammarTrials,
+    TrialPostponed,
     judge,
     trial,
 )
+from engine.grammar.source import GrammarSource
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
-from tests.engine.guided import compiler, source_of, vocabulary, writer
+from tests.engine.constrained import compiler, source_of, vocabulary, writer
 
 MIB = 2**20
 
@@ -151,17 +151,17 @@ def spent() -> tuple[float, int]:
 def test_what_is_tried_takes_no_more_than_has_a_bound(case: str) -> None:
     """A fresh maker: nothing is remembered. Seconds of a processor, whatever else the machine does."""
     maker = GrammarMaker(writer(), partial(trial, compiler()))
-    asked = REFUSED[case][0]() if case in REFUSED else HARMLESS[case]()
+    requested = REFUSED[case][0]() if case in REFUSED else HARMLESS[case]()
     own, (children, _) = time.process_time(), spent()
     with suppress(PromptRejected):
-        maker.make(ReplySpec(format=asked))
+        maker.make(ReplySpec(format=requested))
     assert time.process_time() - own < 1.0
     assert spent()[0] - children < 2.0
 
 
 def test_a_try_that_takes_too_much_memory_is_ended() -> None:
-    class Hungry(Compiler):
-        def matcher(self, source: Source) -> Any:
+    class Hungry(GrammarCompiler):
+        def matcher(self, source: GrammarSource) -> Any:
             held = b"x" * (600 * MIB)
             return super().matcher(source) if held else None
 
@@ -171,21 +171,21 @@ def test_a_try_that_takes_too_much_memory_is_ended() -> None:
     assert spent()[1] < max(before, here) + 9 * MEMORY_BYTES
 
 
-class Endless(Compiler):
-    def matcher(self, source: Source) -> Any:
+class Endless(GrammarCompiler):
+    def matcher(self, source: GrammarSource) -> Any:
         while True:
             pass
 
 
 def test_a_try_that_does_not_end_is_ended_by_what_it_takes_of_a_processor() -> None:
     before = spent()[0]
-    assert trial(Endless(vocabulary()), Source("")) == COSTLY
+    assert trial(Endless(vocabulary()), GrammarSource("")) == COSTLY
     assert WHOLE_S / 2 < spent()[0] - before < 4 * WHOLE_S
 
 
 def test_a_try_that_gets_no_processor_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.grammar.trial.TIMEOUT_S", 0.0)
-    assert trial(Endless(vocabulary()), Source("")) == COSTLY
+    monkeypatch.setattr("engine.grammar.grammar_trial.TIMEOUT_S", 0.0)
+    assert trial(Endless(vocabulary()), GrammarSource("")) == COSTLY
 
 
 class Hurrying:
@@ -213,25 +213,25 @@ def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Twenty in a row would take twenty times as long as one may. The try itself takes longer than it is waited for here."""
-    monkeypatch.setattr("engine.grammar.trial.HURRIED_S", 60.0)
+    monkeypatch.setattr("engine.grammar.grammar_trial.HURRIED_S", 60.0)
     with closing(Hurrying()) as said:
-        trials = Trials(Endless(vocabulary()), said)
-        for source in (Source("first"), Source("second")):
-            with pytest.raises(SetAside):
+        trials = GrammarTrials(Endless(vocabulary()), said)
+        for source in (GrammarSource("first"), GrammarSource("second")):
+            with pytest.raises(TrialPostponed):
                 trials(source)
-        assert trials(Source("first")) == COSTLY
+        assert trials(GrammarSource("first")) == COSTLY
 
 
 def test_a_try_that_dies_is_a_refusal() -> None:
-    class Dying(Compiler):
-        def matcher(self, source: Source) -> Any:
+    class Dying(GrammarCompiler):
+        def matcher(self, source: GrammarSource) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert trial(Dying(vocabulary()), Source("")) == COSTLY
+    assert trial(Dying(vocabulary()), GrammarSource("")) == COSTLY
 
 
 def test_what_is_slow_by_the_clock_of_its_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the trial's own judgement, here: the clock is handed to it."""
-    monkeypatch.setattr("engine.grammar.trial.COMPILE_S", 0.0)
+    monkeypatch.setattr("engine.grammar.grammar_trial.COMPILE_S", 0.0)
     assert judge(compiler(), source_of(Regex("abc"))) == COSTLY
     assert COMPILE_S > 0.0

@@ -15,9 +15,9 @@ from engine.parsing.formats import ReplyFormat
 from engine.reply_spec import ReplySpec, Tool
 from engine.text.pieces import Call
 from tests.engine.chat_families import FAMILIES
-from tests.engine.grammar.test_writing import allows
-from tests.engine.guided import CITY, compiler, writer
-from tests.engine.parsing.reading import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
+from tests.engine.constrained import CITY, compiler, writer
+from tests.engine.grammar.test_call_grammars import allows
+from tests.engine.parsing.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
 from tests.schemas.writers import RandomWriter
 
 TOOLS = (Tool("weather", "", CITY), Tool("clock"))

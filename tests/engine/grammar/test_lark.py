@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher
 
 from engine.grammar.lark import any_of, begins_special, controls_in, literal, pattern, symbols
-from tests.engine.guided import ids_of, vocabulary
+from tests.engine.constrained import ids_of, vocabulary
 
 SPECIALS = {"<a>": 3, "<ab>": 4, "[CALL]": 5}
 TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cn", "Co")), min_size=1, max_size=12)

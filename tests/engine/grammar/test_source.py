@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.grammar.source import MAX_BYTES, MAX_DEPTH, Source, check_draft, nesting, read_schema
+from engine.grammar.source import MAX_BYTES, MAX_DEPTH, GrammarSource, check_draft, nesting, read_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -82,4 +82,4 @@ def test_a_draft_whose_keywords_nobody_follows_is_refused(draft: str, *, followe
 
 
 def test_grammars_are_known_by_their_texts() -> None:
-    assert Source("a").digest == Source("a").digest != Source("b").digest
+    assert GrammarSource("a").digest == GrammarSource("a").digest != GrammarSource("b").digest

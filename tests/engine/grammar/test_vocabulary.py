@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from tests.engine.conftest import small_tokenizer
-from tests.engine.guided import BEYOND, tokenizer, vocabulary
+from tests.engine.constrained import BEYOND, tokenizer, vocabulary
 
 
 def test_control_tokens_are_known_by_their_names() -> None:

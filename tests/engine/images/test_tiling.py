@@ -14,7 +14,7 @@ from transformers.models.smolvlm import processing_smolvlm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from engine.images.image import Image
-from engine.images.tiling import AROUND, IMAGE, WHOLE, Shown, Tiling, keyed, plain
+from engine.images.tiling import AROUND, IMAGE, WHOLE, PlacedImage, Tiling, keyed, plain
 
 TOKENS = 3
 SIDES = st.integers(1, 80)
@@ -55,8 +55,8 @@ def test_prompts_of_other_images_differ_from_there_on_and_in_nothing_else() -> N
     seen, other = (Image(digest * 64, "image/png", 9, 9) for digest in "ab")
     prompt = [5, *[9] * TOKENS, 6, *[9] * TOKENS, 7]
     starts = (1, 5)
-    first, second = (keyed(prompt, [Shown(one, starts)], TOKENS) for one in (seen, other))
-    assert first == keyed(prompt, [Shown(msgspec.structs.replace(seen, at=4), starts)], TOKENS)
+    first, second = (keyed(prompt, [PlacedImage(one, starts)], TOKENS) for one in (seen, other))
+    assert first == keyed(prompt, [PlacedImage(msgspec.structs.replace(seen, at=4), starts)], TOKENS)
     places = [place for place in range(len(prompt)) if first[place] != second[place]]
     assert places == [1, 2, 3, 5, 6, 7]
     assert len(set(first)) == len(first), "the same image differs from place to place"

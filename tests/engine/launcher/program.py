@@ -55,7 +55,7 @@ def main() -> None:
     if trouble := mood.read_text(encoding="utf-8"):
         sys.exit(trouble)
     for line in LINES:
-        _say(line)
+        _print_line(line)
     state.children = [_child(alone=False), _child(alone=True)]
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,7 +63,7 @@ def main() -> None:
     uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)).run([listener])
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -98,16 +98,16 @@ async def _chat(request: Request) -> Response:
 
 
 async def _events(asked: str) -> AsyncIterator[str]:
-    told = {"pids": [os.getpid(), *state.children], "environ": dict(os.environ), "argv": sys.argv}
+    reported = {"pids": [os.getpid(), *state.children], "environ": dict(os.environ), "argv": sys.argv}
     if asked == "who are you":
-        yield _event(json.dumps(told))
+        yield _event(json.dumps(reported))
     else:
         yield _event("Hello")
     if asked == "write to the log":
-        _say("(APIServer pid=7) INFO 11-22 18:37:16 [a.py:1] an everyday line")
-        _say("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] a grave line")
-        _say("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] ValueError: words of a client")
-        _say("ValueError: a secret of a client")
+        _print_line("(APIServer pid=7) INFO 11-22 18:37:16 [a.py:1] an everyday line")
+        _print_line("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] a grave line")
+        _print_line("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] ValueError: words of a client")
+        _print_line("ValueError: a secret of a client")
     if asked == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if asked == "stall":

@@ -19,16 +19,16 @@ import httpx
 import msgspec
 import pytest
 
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
-from engine.launcher import launched
-from engine.launcher.launched import LaunchedEngine
+from engine.launcher import launched_engine
+from engine.launcher.launched_engine import LaunchedEngine
 from engine.launcher.options import LaunchOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
-from engine.stream import ReplyStream
-from tests.sessions.chat import eventually
-from tests.traced import traced
+from engine.streamer import Streamer
+from tests.coverage_tracing import coverage_enabled
+from tests.sessions.chat_driver import eventually
 
 ROOT = Path(__file__).parents[3]
 Mood = Callable[[str], object]
@@ -37,7 +37,7 @@ READY_S = 60.0
 GATEWAY = """
 import asyncio, sys
 import msgspec
-from engine.launcher.launched import LaunchedEngine
+from engine.launcher.launched_engine import LaunchedEngine
 from engine.launcher.options import LaunchOptions
 
 async def main():
@@ -50,29 +50,29 @@ asyncio.run(main())
 """
 
 
-def asking(words: str = "hello", request_id: str = "r", **params: Any) -> Request:
+def make_request(words: str = "hello", request_id: str = "r", **params: Any) -> Request:
     return Request(request_id, (Message("user", words),), Params(**params))
 
 
-async def noticed(engine: LaunchedEngine) -> None:
+async def until_exit_noticed(engine: LaunchedEngine) -> None:
     """Wait until the end of its process is known: the loss of a connection may be heard of before."""
     await eventually(lambda: engine.status.state is not EngineState.READY)
 
 
-async def reply_of(stream: ReplyStream) -> tuple[str, Finished]:
+async def reply_of(stream: Streamer) -> tuple[str, Finished]:
     outputs = [output async for output in stream]
     end = outputs[-1]
     assert isinstance(end, Finished)
     return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
 
 
-async def told_by(engine: LaunchedEngine) -> dict[str, Any]:
+async def engine_status(engine: LaunchedEngine) -> dict[str, Any]:
     """What the process that serves now says of itself."""
-    text, _ = await reply_of(engine.generate(asking("who are you", "who")))
+    text, _ = await reply_of(engine.generate(make_request("who are you", "who")))
     return dict(json.loads(text.removesuffix(".")))
 
 
-async def first_text(stream: ReplyStream) -> str:
+async def first_text(stream: Streamer) -> str:
     async for output in stream:
         if isinstance(output, Chunk):
             return output.text
@@ -91,9 +91,9 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 
 
 @contextmanager
-def heard(words: str) -> Iterator[asyncio.Event]:
+def log_event(words: str) -> Iterator[asyncio.Event]:
     """An event that is set once the log has a line with these words."""
-    event, log = asyncio.Event(), logging.getLogger("engine.launcher.launched")
+    event, log = asyncio.Event(), logging.getLogger("engine.launcher.launched_engine")
 
     def look(record: logging.LogRecord) -> bool:
         if words in record.getMessage():
@@ -116,7 +116,7 @@ async def serving(options: LaunchOptions, **more: Any) -> AsyncIterator[Launched
 
 async def test_it_serves_as_an_upstream_does(options: LaunchOptions) -> None:
     async with serving(options) as engine:
-        text, end = await reply_of(engine.generate(asking()))
+        text, end = await reply_of(engine.generate(make_request()))
         assert (text, end.reason) == ("Hello.", FinishReason.STOP)
         assert await engine.count_tokens((Message("user", "hello"),)) == 42
         facts = engine.facts
@@ -128,11 +128,11 @@ async def test_it_serves_as_an_upstream_does(options: LaunchOptions) -> None:
 
 async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptions) -> None:
     async with LaunchedEngine(options).running() as engine:
-        stream, cancelled = engine.generate(asking()), engine.generate(asking(request_id="other"))
-        late = engine.generate(asking(request_id="late", max_time_s=0.01))
+        stream, cancelled = engine.generate(make_request()), engine.generate(make_request(request_id="other"))
+        late = engine.generate(make_request(request_id="late", max_time_s=0.01))
         counting = asyncio.create_task(engine.count_tokens((Message("user", "hello"),)))
         with pytest.raises(ValueError, match="still open"):
-            engine.generate(asking())
+            engine.generate(make_request())
         assert (engine.open_requests, engine.statistics().queued) == (3, 3)
         cancelled.cancel()
         _, end = await reply_of(cancelled)
@@ -147,13 +147,15 @@ async def test_its_progress_is_told_while_it_starts(
     options: LaunchOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[tuple[str, float]] = []
-    loading = launched.Lifecycle.loading
+    loading = launched_engine.Lifecycle.loading
 
-    def noted(life: launched.Lifecycle, stage: str, progress: float, message: str | None = None) -> None:
+    def noted(
+        life: launched_engine.Lifecycle, stage: str, progress: float, message: str | None = None
+    ) -> None:
         told.append((stage, progress))
         loading(life, stage, progress, message)
 
-    monkeypatch.setattr(launched.Lifecycle, "loading", noted)
+    monkeypatch.setattr(launched_engine.Lifecycle, "loading", noted)
     caplog.set_level(logging.INFO, "engine")
     async with serving(options):
         pass
@@ -172,8 +174,8 @@ async def test_while_it_serves_the_log_has_heads_of_errors_alone(
     """What follows the head of an error may be what people wrote."""
     caplog.set_level(logging.DEBUG, "engine")
     async with serving(options) as engine:
-        with heard("secret") as written:
-            await reply_of(engine.generate(asking("write to the log")))
+        with log_event("secret") as written:
+            await reply_of(engine.generate(make_request("write to the log")))
             async with asyncio.timeout(30):
                 await written.wait()
     shown = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
@@ -185,26 +187,26 @@ async def test_one_that_is_killed_in_the_middle_of_a_reply_is_told_and_started_a
     options: LaunchOptions,
 ) -> None:
     async with serving(options) as engine:
-        before = await told_by(engine)
+        before = await engine_status(engine)
         with pytest.raises(
             EngineLost, match=r"vLLM was ended by SIGKILL|connection to the engine vllm was lost"
         ):
-            await reply_of(engine.generate(asking("die")))
-        await noticed(engine)
-        assert (await reply_of(engine.generate(asking("hello", "next"))))[0] == "Hello."
+            await reply_of(engine.generate(make_request("die")))
+        await until_exit_noticed(engine)
+        assert (await reply_of(engine.generate(make_request("hello", "next"))))[0] == "Hello."
         assert engine.status.restarts == 1
         assert engine.status.state is EngineState.READY
-        after = await told_by(engine)
+        after = await engine_status(engine)
         assert after["environ"]["VLLM_API_KEY"] != before["environ"]["VLLM_API_KEY"]
         assert all(has_ended(pid) for pid in before["pids"])
 
 
 async def test_what_it_was_not_told_of_outlives_it(options: LaunchOptions) -> None:
     async with serving(msgspec.structs.replace(options, max_batch=1)) as engine:
-        pid = (await told_by(engine))["pids"][0]
-        running = engine.generate(asking("go on"))
+        pid = (await engine_status(engine))["pids"][0]
+        running = engine.generate(make_request("go on"))
         assert await first_text(running) == "Hello"
-        waiting = engine.generate(asking("hello", "waiting"))
+        waiting = engine.generate(make_request("hello", "waiting"))
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(EngineLost):
             await reply_of(running)
@@ -215,15 +217,15 @@ async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions,
     async with serving(options) as engine:
         mood("ValueError: no luck today")
         with pytest.raises(EngineLost):
-            await reply_of(engine.generate(asking("die")))
-        await noticed(engine)
+            await reply_of(engine.generate(make_request("die")))
+        await until_exit_noticed(engine)
         with pytest.raises(
             EngineUnavailable, match=r"crashed too often\. vLLM ended .* ValueError: no luck today\."
         ):
-            await reply_of(engine.generate(asking("hello", "next")))
+            await reply_of(engine.generate(make_request("hello", "next")))
         assert engine.status.state is EngineState.FAILED
         with pytest.raises(EngineUnavailable):
-            engine.generate(asking("hello", "later"))
+            engine.generate(make_request("hello", "later"))
         with pytest.raises(EngineUnavailable):
             await engine.count_tokens((Message("user", "hello"),))
 
@@ -253,10 +255,10 @@ async def test_a_python_that_is_not_there_is_told(options: LaunchOptions, tmp_pa
 
 async def test_stopping_leaves_nothing_of_it(options: LaunchOptions) -> None:
     """Not even what ignores SIGTERM, or left its group."""
-    with traced():
+    with coverage_enabled():
         async with serving(options) as engine:
-            pids = (await told_by(engine))["pids"]
-            running = engine.generate(asking("go on"))
+            pids = (await engine_status(engine))["pids"]
+            running = engine.generate(make_request("go on"))
             await first_text(running)
     with pytest.raises(EngineLost, match="The engine is stopped"):
         await reply_of(running)
@@ -269,9 +271,11 @@ async def test_a_gateway_that_is_killed_leaves_nothing_of_it(options: LaunchOpti
     gateway = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
     assert gateway.stdout is not None
     url, key = (await gateway.stdout.readline()).decode().strip().split(" ", 1)
-    asked = {"messages": [{"role": "user", "content": "who are you"}]}
+    requested = {"messages": [{"role": "user", "content": "who are you"}]}
     async with httpx.AsyncClient(trust_env=False) as client:
-        told = (await client.post(f"{url}/chat/completions", json=asked, headers={"Authorization": key})).text
+        told = (
+            await client.post(f"{url}/chat/completions", json=requested, headers={"Authorization": key})
+        ).text
     first = json.loads(told.partition("data: ")[2].partition("\n")[0])
     pids = json.loads(first["choices"][0]["delta"]["content"])["pids"]
     gateway.kill()
@@ -281,30 +285,30 @@ async def test_a_gateway_that_is_killed_leaves_nothing_of_it(options: LaunchOpti
 
 async def test_one_whose_keeper_is_killed_leaves_nothing_of_its_group(options: LaunchOptions) -> None:
     async with serving(options) as engine:
-        pid, child, alone = (await told_by(engine))["pids"]
+        pid, child, alone = (await engine_status(engine))["pids"]
         os.kill(os.getpgid(pid), signal.SIGKILL)
         assert await asyncio.to_thread(has_ended, pid)
         assert await asyncio.to_thread(has_ended, child)
         os.kill(alone, signal.SIGKILL)  # it left the group, and nobody is there to whom it falls
-        assert (await reply_of(engine.generate(asking("hello", "next"))))[0] == "Hello."
+        assert (await reply_of(engine.generate(make_request("hello", "next"))))[0] == "Hello."
 
 
 async def test_one_that_answers_nothing_any_more_is_ended(
     options: LaunchOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = msgspec.structs.replace
-    upstream_of = launched.upstream_of
+    upstream_of = launched_engine.upstream_of
 
     def quick(options: LaunchOptions, url: str, window: int) -> Any:
         upstream = upstream_of(options, url, window)
         return impatient(upstream, timeouts=impatient(upstream.timeouts, health_s=0.05, connect_s=0.5))
 
-    monkeypatch.setattr(launched, "upstream_of", quick)
+    monkeypatch.setattr(launched_engine, "upstream_of", quick)
     async with serving(options, stalled_s=0.1) as engine:
-        before = (await told_by(engine))["pids"]
+        before = (await engine_status(engine))["pids"]
         with pytest.raises(EngineLost):
-            await reply_of(engine.generate(asking("stall")))
-        assert (await reply_of(engine.generate(asking("hello", "next"))))[0] == "Hello."
+            await reply_of(engine.generate(make_request("stall")))
+        assert (await reply_of(engine.generate(make_request("hello", "next"))))[0] == "Hello."
         assert engine.status.restarts == 1
         assert all(has_ended(pid) for pid in before[:2])
 
@@ -314,7 +318,7 @@ async def test_it_gets_no_setting_and_nobody_asks_it_without_its_key(
 ) -> None:
     monkeypatch.setenv("MIDSTREAM_JWT_SECRET", "of nobody's business, " * 2)
     async with serving(options) as engine:
-        told = await told_by(engine)
+        told = await engine_status(engine)
         assert not [name for name in told["environ"] if name.startswith("MIDSTREAM_")]
         assert told["environ"]["VLLM_API_KEY"] not in " ".join(told["argv"])
         assert engine._upstream is not None

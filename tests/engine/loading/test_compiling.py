@@ -10,8 +10,8 @@ import torch
 
 from engine.errors import ModelNotUsable
 from engine.loading.compiling import compile_forward
-from engine.scheduling.core import Core
-from tests.engine.tiny_models import VOCABULARY, asking, prompt, run_out, served, tokens_of
+from engine.scheduling.core import EngineCore
+from tests.engine.tiny_models import VOCABULARY, prepared_request, prompt, run_out, served, tokens_of
 
 pytestmark = pytest.mark.skipif(
     " " in torch.__file__, reason="NOT TESTED: torch's compiler does not quote the path of its own headers"
@@ -22,9 +22,9 @@ uncovered = pytest.mark.no_cover
 Graph = Callable[..., list[object]]
 
 
-def replies(core: Core) -> list[list[int]]:
+def replies(core: EngineCore) -> list[list[int]]:
     for n in range(3):
-        core.submit(asking(str(n), prompt(5 + 9 * n, n)))
+        core.submit(prepared_request(str(n), prompt(5 + 9 * n, n)))
     outputs = run_out(core)
     return [tokens_of(outputs, str(n)) for n in range(3)]
 
@@ -69,10 +69,10 @@ def test_a_compiled_model_writes_what_it_wrote_and_nothing_is_left_to_compile_wh
     compiler: Compiler,
 ) -> None:
     model = served("mistral")
-    before = replies(Core(model, step_target_s=1e-9))
+    before = replies(EngineCore(model, step_target_s=1e-9))
     compile_forward(model.module, VOCABULARY, backend=compiler)
     warm = compiler.graphs
-    assert replies(Core(model, step_target_s=1e-9)) == before
+    assert replies(EngineCore(model, step_target_s=1e-9)) == before
     assert 0 < warm == compiler.graphs
 
 

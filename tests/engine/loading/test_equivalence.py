@@ -14,13 +14,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from engine.loading.loader import load
 from engine.loading.probe import probe
 from engine.messages import FinishReason
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from tests.engine.families import FAMILIES, VOCABULARY
 from tests.engine.tiny_models import (
     GREEDY,
-    asking,
     end_of,
     make,
+    prepared_request,
     prompt,
     run_out,
     served,
@@ -66,8 +66,8 @@ def assert_same_up_to_ties(
 @pytest.mark.usefixtures("cpu_operations")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
-    core = Core(served(family))
-    core.submit(asking("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
+    core = EngineCore(served(family))
+    core.submit(prepared_request("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
     got, expected = tokens_of(run_out(core), "a"), written_by(family, 40, 0, 30)
     assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
     assert_same_up_to_ties(reference_of(family), prompt(40), got, expected)
@@ -82,12 +82,12 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
     model = served(family, max_batch=3, page=page, kv_tokens=768)
     as_loaded = replace(model, module=probe(make(family), VOCABULARY).module)
-    core = Core(as_loaded, step_target_s=1e-9)
+    core = EngineCore(as_loaded, step_target_s=1e-9)
     jobs = {f"r{n}": (5 + 17 * n % 70, n, 6 + 5 * n % 17) for n in range(9)}
     outputs = []
     for name, (size, salt, count) in jobs.items():
-        asked = msgspec.structs.replace(GREEDY, max_new_tokens=count)
-        core.submit(asking(name, prompt(size, salt=salt), asked))
+        requested = msgspec.structs.replace(GREEDY, max_new_tokens=count)
+        core.submit(prepared_request(name, prompt(size, salt=salt), requested))
         outputs += core.step() + core.step()
     core.cancel("r4")
     outputs += run_out(core)
@@ -116,9 +116,9 @@ def test_the_demo_model_says_what_generate_says_alone_and_in_a_full_batch() -> N
         )
         for question in questions
     ]
-    core = Core(model)
+    core = EngineCore(model)
     for n, tokens in enumerate(prompts):
-        core.submit(asking(str(n), tokens, msgspec.structs.replace(GREEDY, max_new_tokens=60)))
+        core.submit(prepared_request(str(n), tokens, msgspec.structs.replace(GREEDY, max_new_tokens=60)))
     outputs = run_out(core)
     for n, tokens in enumerate(prompts):
         expected = generated(reference, tokens, 60)

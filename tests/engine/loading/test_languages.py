@@ -12,31 +12,31 @@ from transformers import AutoTokenizer
 from demo_model.values import FIRST_NAMES
 from demo_translator.model import CHECKPOINT
 from engine.errors import PromptRejected
-from engine.loading.languages import Tongues, is_translator
+from engine.loading.languages import TranslationTokenizer, is_translator
 from engine.loading.loader import load
 from tests.engine import translator_folders as folders
 
 TEXT = "My name is Anna."
 
 
-def tongues(folder: Path) -> Tongues:
-    return Tongues.of(str(folder), AutoTokenizer.from_pretrained(folder))
+def language_codes(folder: Path) -> TranslationTokenizer:
+    return TranslationTokenizer.of(str(folder), AutoTokenizer.from_pretrained(folder))
 
 
 def test_a_model_of_one_pair_needs_no_languages(tmp_path: Path) -> None:
-    known = tongues(folders.marian(tmp_path / "marian"))
+    known = language_codes(folders.marian(tmp_path / "marian"))
     assert (known.sources, known.targets) == (("en",), ("zh",))
     assert known.source(TEXT, "", "") == known.source(TEXT, "en", "zh")
     pad = known.beginning("", "")[0]
-    begun, prefix = known.beginning("zh", "我叫 ")
-    assert (begun[:1], prefix) == (pad, len(begun) - 1)
+    started, prefix = known.beginning("zh", "我叫 ")
+    assert (started[:1], prefix) == (pad, len(started) - 1)
     with pytest.raises(PromptRejected, match=r"The model has no target language 'fr'; it has zh\."):
         known.beginning("fr", "")
 
 
 def test_a_model_of_several_targets_is_told_by_a_word_in_front(tmp_path: Path) -> None:
     folder = folders.marian(tmp_path / "several", targets=("deu", "fra"))
-    known, tokenizer = tongues(folder), AutoTokenizer.from_pretrained(folder)
+    known, tokenizer = language_codes(folder), AutoTokenizer.from_pretrained(folder)
     assert known.targets == ("deu", "fra")
     assert known.source(TEXT, "", "fra") == tokenizer(f">>fra<< {TEXT}")["input_ids"]
     with pytest.raises(PromptRejected, match=r"Say the target language: deu, fra\."):
@@ -50,7 +50,7 @@ def test_a_model_of_many_languages_has_a_token_for_each(
     make: Callable[[Path], Path], source: str, target: str, tmp_path: Path
 ) -> None:
     folder = make(tmp_path / "many")
-    known = tongues(folder)
+    known = language_codes(folder)
     reference = AutoTokenizer.from_pretrained(folder, src_lang=source, tgt_lang=target)
     assert len(known.targets) > 90
     assert known.source(TEXT, source, target) == reference(TEXT)["input_ids"]
@@ -62,12 +62,12 @@ def test_a_model_of_many_languages_has_a_token_for_each(
 def test_an_unfinished_source_has_no_end_where_the_model_learned_what_that_means(tmp_path: Path) -> None:
     folder = folders.nllb(tmp_path / "nllb")
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    known = tongues(folder)
+    known = language_codes(folder)
     whole = known.source(TEXT, "eng_Latn", "zho_Hans")
     assert known.source(TEXT, "eng_Latn", "zho_Hans", unfinished=True) == whole
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"unfinished_sources": True}))
-    learned = tongues(folder)
+    learned = language_codes(folder)
     assert learned.source(TEXT, "eng_Latn", "zho_Hans") == whole
     assert learned.source(TEXT, "eng_Latn", "zho_Hans", unfinished=True) == whole[:-1]
     assert whole[-1] == tokenizer.eos_token_id
@@ -89,13 +89,13 @@ def test_t5_is_told_in_words_what_to_do(tmp_path: Path) -> None:
         "summarization": {"prefix": "summarize: "},
     }
     folder = folders.t5(tmp_path / "t5", tasks=tasks)
-    known, tokenizer = tongues(folder), AutoTokenizer.from_pretrained(folder)
+    known, tokenizer = language_codes(folder), AutoTokenizer.from_pretrained(folder)
     assert (known.sources, known.targets) == (("en",), ("zh",))
-    asked = tokenizer(f"translate English to Chinese: {TEXT}")["input_ids"]
-    assert known.source(TEXT, "", "zh") == known.source(TEXT, "en", "zh") == asked
+    requested = tokenizer(f"translate English to Chinese: {TEXT}")["input_ids"]
+    assert known.source(TEXT, "", "zh") == known.source(TEXT, "en", "zh") == requested
     assert known.source(f"summarize: {TEXT}", "", "") == tokenizer(f"summarize: {TEXT}")["input_ids"]
-    begun, prefix = known.beginning("zh", "我叫")
-    assert (begun[0], prefix) == (0, len(begun) - 1)
+    started, prefix = known.beginning("zh", "我叫")
+    assert (started[0], prefix) == (0, len(started) - 1)
     for source, target, why in (
         ("", "fr", r"no target language 'fr'; it has zh\."),
         ("de", "zh", r"translates into 'zh' from en alone\."),
@@ -110,7 +110,7 @@ def test_t5_is_told_in_words_what_to_do(tmp_path: Path) -> None:
 
 
 def test_t5_without_tasks_takes_a_text_as_it_is(tmp_path: Path) -> None:
-    known = tongues(folders.t5(tmp_path / "t5"))
+    known = language_codes(folders.t5(tmp_path / "t5"))
     assert (known.sources, known.targets) == ((), ())
     assert known.source(TEXT, "", "")
     with pytest.raises(PromptRejected, match="say in the text what to do"):
@@ -118,16 +118,16 @@ def test_t5_without_tasks_takes_a_text_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_draft_is_spelled_as_the_whole_is_behind_its_prefix(tmp_path: Path) -> None:
-    known = tongues(folders.nllb(tmp_path / "nllb"))
+    known = language_codes(folders.nllb(tmp_path / "nllb"))
     whole, _ = known.beginning("zho_Hans", "早上好。我叫安娜。")
-    begun, _ = known.beginning("zho_Hans", "早上好。")
-    assert begun + known.draft("早上好。", "我叫安娜。 ") == whole
+    started, _ = known.beginning("zho_Hans", "早上好。")
+    assert started + known.draft("早上好。", "我叫安娜。 ") == whole
     assert known.draft("早上好。", " ") == known.draft("早上好。", "") == []
 
 
 def test_a_draft_that_changes_how_its_prefix_is_spelled_is_none() -> None:
     """What was told is forced as it was spelled."""
-    known = tongues(CHECKPOINT)
+    known = language_codes(CHECKPOINT)
 
     def spelled(text: str) -> list[int]:
         return known.beginning("zho_Hans", text)[0]

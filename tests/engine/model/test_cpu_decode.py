@@ -13,7 +13,7 @@ from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
 from engine.model import cpu_linear
 from engine.model.cpu_decode import CpuDecode
-from engine.model.cpu_model import CpuModel, RefusedStep, is_known
+from engine.model.cpu_model import CpuModel, InvalidStep, is_known
 from engine.model.int8_linear import quantize
 from engine.model.packed_linear import pack
 from tests.engine.families import VOCABULARY
@@ -23,7 +23,7 @@ from tests.engine.tiny_models import prompt
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
 
-def asked(tokens: list[int], positions: list[int], tables: list[list[int]]) -> list[Span]:
+def spans_of(tokens: list[int], positions: list[int], tables: list[list[int]]) -> list[Span]:
     rows = zip(tokens, positions, tables, strict=True)
     return [
         Span(row, place, [token], samples=True, pages=pages) for row, (token, place, pages) in enumerate(rows)
@@ -35,7 +35,7 @@ def read_one_by_one(
 ) -> Tensor:
     """The logits behind the last token of each text, all of equal length."""
     for place in range(len(texts[0])):
-        logits = decode.run(asked([text[place] for text in texts], [place] * len(texts), tables), held)
+        logits = decode.run(spans_of([text[place] for text in texts], [place] * len(texts), tables), held)
     return logits
 
 
@@ -123,8 +123,8 @@ def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
 ) -> None:
     fused = decoder()
     held = made_pages(fused, 6, 4)
-    with pytest.raises(RefusedStep, match=why):
-        CpuDecode(CpuModel(fused)).run(asked(tokens, positions, table), held)
+    with pytest.raises(InvalidStep, match=why):
+        CpuDecode(CpuModel(fused)).run(spans_of(tokens, positions, table), held)
     assert all(store.isnan().all() for layer in held for store in layer)
 
 
@@ -133,7 +133,7 @@ def test_pages_at_their_limits_are_served_and_those_behind_are_not_read() -> Non
     fused = decoder()
     decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 6, 4)
     for place, token in enumerate(prompt(8)):
-        logits = decode.run(asked([token], [place], [[5, 0 if place > 3 else 2**31 - 1]]), held)
+        logits = decode.run(spans_of([token], [place], [[5, 0 if place > 3 else 2**31 - 1]]), held)
     torch.testing.assert_close(logits[0], by_itself("llama", prompt(8)), atol=1e-4, rtol=1e-4)
     assert all(store[1:5].isnan().all() for layer in held for store in layer)
 
@@ -143,8 +143,8 @@ def test_keys_and_values_of_other_shapes_are_refused() -> None:
     decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 2, 4)
 
     def refused(spoiled: list[LayerPages]) -> None:
-        with pytest.raises(RefusedStep, match="keys and values"):
-            decode.run(asked([1], [0], [[0]]), spoiled)
+        with pytest.raises(InvalidStep, match="keys and values"):
+            decode.run(spans_of([1], [0], [[0]]), spoiled)
 
     refused(held[:-1])
     first, rest = held[0], held[1:]
@@ -153,7 +153,7 @@ def test_keys_and_values_of_other_shapes_are_refused() -> None:
     refused([LayerPages(*(store.bfloat16() for store in first)), *rest])
     refused([LayerPages(*(store.contiguous() for store in first)), *rest])
     refused([LayerPages(*(store[..., : SIZE // 2] for store in first)), *rest])
-    assert decode.run(asked([1], [0], [[0]]), held).isfinite().all()
+    assert decode.run(spans_of([1], [0], [[0]]), held).isfinite().all()
 
 
 def test_other_pages_are_found() -> None:
@@ -167,7 +167,7 @@ def test_other_pages_are_found() -> None:
 def test_what_is_no_number_stays_with_its_own_row() -> None:
     fused = decoder()
     decode, held = CpuDecode(CpuModel(fused)), made_pages(fused, 3, 4)
-    decode.run(asked([1, 2, 3], [0, 0, 0], [[0], [1], [2]]), held)
+    decode.run(spans_of([1, 2, 3], [0, 0, 0], [[0], [1], [2]]), held)
     held[0].keys[1] = torch.nan
-    logits = decode.run(asked([1, 2, 3], [1, 1, 1], [[0], [1], [2]]), held)
+    logits = decode.run(spans_of([1, 2, 3], [1, 1, 1], [[0], [1], [2]]), held)
     assert logits.isnan().any(dim=1).tolist() == [False, True, False]

@@ -16,7 +16,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.execution.runner import Runner
 from engine.model import cpu_linear, cpu_prefill
 from engine.model.cpu_decode import CpuDecode
-from engine.model.cpu_model import CpuModel, RefusedStep
+from engine.model.cpu_model import CpuModel, InvalidStep
 from engine.model.cpu_prefill import CpuPrefill, prefills
 from engine.model.int8_linear import quantize
 from tests.engine.families import VOCABULARY
@@ -156,10 +156,10 @@ def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
     fused = decoder()
     held = made_pages(fused, 6, 4)
     spans = [Span(0, 0, [1, 2], samples=True, pages=[2]), Span(1, start, tokens, samples=True, pages=pages)]
-    with pytest.raises(RefusedStep, match=why):
+    with pytest.raises(InvalidStep, match=why):
         CpuPrefill(CpuModel(fused)).run(spans, held)
     assert all(store.isnan().all() for layer in held for store in layer)
-    with pytest.raises(RefusedStep, match="no rows"):
+    with pytest.raises(InvalidStep, match="no rows"):
         CpuPrefill(CpuModel(fused)).run([], held)
 
 
@@ -187,7 +187,7 @@ def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch, v
     coded = decoder()
     quantize(coded)
     assert not prefills(coded)
-    with pytest.raises(RefusedStep, match="weights"):
+    with pytest.raises(InvalidStep, match="weights"):
         CpuPrefill(CpuModel(coded)).run([span(prompt(3), [0])], made_pages(coded, 1, PAGE))
 
 

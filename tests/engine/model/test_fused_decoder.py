@@ -35,7 +35,7 @@ MADE = {
 }
 
 
-def made(family: str) -> PreTrainedModel:
+def model_of(family: str) -> PreTrainedModel:
     torch.manual_seed(2)
     return MADE[family]().eval()
 
@@ -47,7 +47,7 @@ def by_itself(module: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", MADE)
 def test_prompts_in_chunks_and_replies_side_by_side_are_what_the_module_says(family: str) -> None:
-    module = made(family)
+    module = model_of(family)
     texts = prompt(40), prompt(23, 1)
     expected = [by_itself(module, text) for text in texts]
     fused = fused_decoder(module)
@@ -65,7 +65,7 @@ def test_prompts_in_chunks_and_replies_side_by_side_are_what_the_module_says(fam
 
 
 def test_the_module_stays_usable_and_shares_its_weights() -> None:
-    module = made("llama")
+    module = model_of("llama")
     before = by_itself(module, prompt(9))
     fused = fused_decoder(module)
     assert fused is not None

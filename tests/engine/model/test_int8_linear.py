@@ -12,9 +12,9 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from engine.errors import ModelNotUsable
 from engine.model.int8_linear import FEW_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from tests.engine.families import SIZES
-from tests.engine.tiny_models import asking, make, prompt, run_out, served, tokens_of
+from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of
 
 
 def apart(got: Tensor, expected: Tensor) -> float:
@@ -65,11 +65,11 @@ def test_a_quantized_model_says_nearly_the_same(family: str) -> None:
 def test_a_quantized_model_is_served_alike_alone_and_in_a_batch() -> None:
     model = served("llama")
     quantize(model.module)
-    core = Core(model)
-    core.submit(asking("alone", prompt(9)))
+    core = EngineCore(model)
+    core.submit(prepared_request("alone", prompt(9)))
     alone = tokens_of(run_out(core), "alone")
     for n in range(4):
-        core.submit(asking(f"r{n}", prompt(9 if n == 2 else 20 + n)))
+        core.submit(prepared_request(f"r{n}", prompt(9 if n == 2 else 20 + n)))
     assert tokens_of(run_out(core), "r2") == alone
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsing.json_scanner import DEEPEST, LONGEST_ATOM, JsonScanner
-from tests.engine.parsing.reading import cut
+from tests.engine.parsing.parse import cut
 
 leaves = (
     st.none()

@@ -12,9 +12,9 @@ from engine.messages import ChosenToken
 from engine.parsing.formats import ReplyFormat
 from engine.parsing.parsed_reply import ParsedReply
 from engine.text.pieces import Call, Piece, Thought
-from engine.text.reply_logprobs import ReplyLogprobs, Scored
-from engine.text.reply_memory import ReplyMemory
-from tests.engine.parsing.reading import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
+from engine.text.reply_logprobs import ReplyLogprobs, ScoredToken
+from engine.text.reply_memory import ReplyCache
+from tests.engine.parsing.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
 from tests.engine.parsing.test_parser import hermes, replies
 from tests.engine.text.test_reply_logprobs import Letters
 from tests.engine.text.test_reply_text import Cut
@@ -27,7 +27,7 @@ def reply_of(format_: ReplyFormat, stops: Sequence[str] = (), *, one_call: bool 
     return ParsedReply(Letters(), parser_of(format_), stops, one_call=one_call)
 
 
-def said(reply: ParsedReply, text: str) -> list[tuple[Piece, ...]]:
+def feed_letters(reply: ParsedReply, text: str) -> list[tuple[Piece, ...]]:
     """What each letter gives, and the reply's end."""
     steps = []
     for letter in text:
@@ -41,7 +41,7 @@ def said(reply: ParsedReply, text: str) -> list[tuple[Piece, ...]]:
 def pieces(reply: ParsedReply, text: str) -> list[Piece]:
     """All pieces, neighbours of one kind as one."""
     made: list[Piece] = []
-    for piece in (piece for step in said(reply, text) for piece in step):
+    for piece in (piece for step in feed_letters(reply, text) for piece in step):
         match (made[-1] if made else None), piece:
             case str() as last, str():
                 made[-1] = last + piece
@@ -53,13 +53,13 @@ def pieces(reply: ParsedReply, text: str) -> list[Piece]:
 
 
 def test_a_call_comes_with_its_last_letter_and_nothing_of_it_before() -> None:
-    steps = said(reply_of(HERMES_THINKS), f"a {CALL}")
+    steps = feed_letters(reply_of(HERMES_THINKS), f"a {CALL}")
     assert [step for step in steps if step] == [("a",), (ADD,)]
     assert steps[-2] == (ADD,)
 
 
 def test_text_and_reasoning_come_in_whole_characters() -> None:
-    steps = said(
+    steps = feed_letters(
         reply_of(THINKS), "<think>\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a</think>👍b👍"
     )
     assert [step for step in steps if step] == [
@@ -70,9 +70,9 @@ def test_text_and_reasoning_come_in_whole_characters() -> None:
 
 
 def test_what_waits_of_a_character_comes_before_the_call_behind_it() -> None:
-    steps = said(reply_of(HERMES_THINKS), f"👍{CALL}")
+    steps = feed_letters(reply_of(HERMES_THINKS), f"👍{CALL}")
     assert [step for step in steps if step] == [("👍", ADD)]
-    steps = said(reply_of(THINKS), "<think>👍</think>")
+    steps = feed_letters(reply_of(THINKS), "<think>👍</think>")
     assert [step for step in steps if step] == [(Thought("👍"),)]
 
 
@@ -100,7 +100,10 @@ def test_a_reply_that_ends_within_a_call_has_it_as_text_and_a_cancelled_one_has_
 
 def test_a_cut_character_at_the_end_is_told_where_it_stands() -> None:
     reply = ParsedReply(Cut(), parser_of(THINKS))
-    assert [piece for step in said(reply, "<think>a") for piece in step] == [Thought("a"), Thought("\ufffd")]
+    assert [piece for step in feed_letters(reply, "<think>a") for piece in step] == [
+        Thought("a"),
+        Thought("\ufffd"),
+    ]
 
 
 def test_a_reply_of_text_alone_is_all_that_was_written() -> None:
@@ -140,12 +143,12 @@ def test_until_it_ends_it_is_written_as_far_as_it_was_told(
 def test_a_reply_that_goes_on_tells_the_rest_and_is_written_whole(
     format_: ReplyFormat, text: str, letters: int
 ) -> None:
-    memory, cut = ReplyMemory(), min(letters, len(text))
+    memory, cut = ReplyCache(), min(letters, len(text))
     reply = ParsedReply(Letters(), parser_of(format_), (), memory.notes(""))
     reply.resume([ord(letter) for letter in text[:cut]])
-    told = pieces(reply, text[cut:])
+    reported = pieces(reply, text[cut:])
     assert reply.written in {text, ""}
-    assert sum(len(piece) for piece in told if isinstance(piece, str)) <= len(text) - cut
+    assert sum(len(piece) for piece in reported if isinstance(piece, str)) <= len(text) - cut
     own = memory.of("")
     kept = own.recall(text) if own and text else None
     assert (kept.token_ids.tolist() if kept else []) == [ord(letter) for letter in text]
@@ -163,7 +166,7 @@ def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[Chos
     logprobs = ReplyLogprobs(Letters().spell)
     reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, None, logprobs), []
     for place, letter in enumerate(text):
-        logprobs.score(Scored(ord(letter), -float(place), []))
+        logprobs.score(ScoredToken(ord(letter), -float(place), []))
         step = reply.push(ord(letter))
         left += [(one, logprobs.leave(one) if isinstance(one, str) else ()) for one in step.pieces]
         if step.stopped:
@@ -188,8 +191,8 @@ def test_the_tokens_told_are_those_of_the_text_and_count_its_characters(text: st
 
 def test_tokens_of_reasoning_and_of_calls_are_not_told() -> None:
     left = scored(f"<think>ab</think>cd {CALL} ef")
-    told = [(one.chosen.token, one.end) for _, tokens in left for one in tokens]
-    assert told == [("c", 1), ("d", 2), ("e", 3), ("f", 4)]
+    reported = [(one.chosen.token, one.end) for _, tokens in left for one in tokens]
+    assert reported == [("c", 1), ("d", 2), ("e", 3), ("f", 4)]
     assert [piece for piece, _ in left if isinstance(piece, Call)] == [ADD]
 
 
@@ -203,18 +206,18 @@ def test_a_token_that_reaches_into_a_delimiter_is_not_told(word: str) -> None:
 
     logprobs = ReplyLogprobs(Letters().spell)
     reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), None, logprobs)
-    text, told = f"a b {CALL} c d", []
+    text, reported = f"a b {CALL} c d", []
     for token_id in tokens_of(text, word):
-        logprobs.score(Scored(token_id, -1.0, []))
-        told += [
+        logprobs.score(ScoredToken(token_id, -1.0, []))
+        reported += [
             one
             for piece in reply.push(token_id).pieces
             if isinstance(piece, str)
             for one in logprobs.leave(piece)
         ]
-    told += [one for piece in reply.flush() if isinstance(piece, str) for one in logprobs.leave(piece)]
-    assert word not in [one.chosen.token for one in told]
-    assert told[-1].end == len("a b") + len("c d")
+    reported += [one for piece in reply.flush() if isinstance(piece, str) for one in logprobs.leave(piece)]
+    assert word not in [one.chosen.token for one in reported]
+    assert reported[-1].end == len("a b") + len("c d")
 
 
 def tokens_of(text: str, word: str) -> list[int]:

@@ -9,15 +9,15 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.messages import Message, Params, Request
-from engine.parsing.known import format_of
+from engine.parsing.format_detection import detect_format
 from engine.parsing.parsed_reply import ParsedReply
-from engine.parsing.replies import Beginning, Replies
+from engine.parsing.reply_factory import ReplyFactory, ReplyPrefix
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.pieces import Piece, Thought
-from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_memory import ReplyCache
 from engine.text.reply_text import ReplyText
 from tests.engine.chat_families import FAMILIES
-from tests.engine.parsing.reading import TOOLS, add, in_json
+from tests.engine.parsing.parse import TOOLS, add, in_json
 from tests.engine.parsing.test_parser import hermes
 
 ASKS = ReplySpec(tools=TOOLS)
@@ -34,17 +34,17 @@ def written(
     text: str,
     spec: ReplySpec = PLAIN,
     *,
-    begins: Beginning = Beginning(),  # noqa: B008 - a value
+    begins: ReplyPrefix = ReplyPrefix(),  # noqa: B008 - a value
     params: Params = Params(),  # noqa: B008 - a value
 ) -> tuple[ReplyText | ParsedReply, list[Piece]]:
     """A reply that a model of a family writes, by its tokens, and what is told of it."""
-    replies = Replies(tokenizer(name), format_of(tokenizer(name)))
+    replies = ReplyFactory(tokenizer(name), detect_format(tokenizer(name)))
     request = Request("r", (Message("user", "hi"),), params, spec=spec)
-    reply, _ = replies.begin(request, begins, ReplyMemory().notes(""))
-    told: list[Piece] = []
+    reply, _ = replies.begin(request, begins, ReplyCache().notes(""))
+    reported: list[Piece] = []
     for token_id in tokenizer(name).encode(text, add_special_tokens=False):
-        told += reply.push(token_id).pieces
-    return reply, joined([*told, *reply.flush()])
+        reported += reply.push(token_id).pieces
+    return reply, joined([*reported, *reply.flush()])
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
@@ -68,8 +68,8 @@ CALLS = {
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_the_tokens_of_a_family_make_its_calls(name: str) -> None:
-    reply, told = written(name, CALLS[name], ASKS)
-    assert told[-1] == ADD
+    reply, reported = written(name, CALLS[name], ASKS)
+    assert reported[-1] == ADD
     assert reply.written == CALLS[name]
 
 
@@ -91,8 +91,8 @@ def test_special_tokens_are_shown_only_where_that_is_asked() -> None:
 
 
 def test_a_call_that_is_none_is_told_without_its_special_tokens() -> None:
-    reply, told = written("mistral", "[TOOL_CALLS]add[ARGS]1", ASKS)
-    assert told == ["add1"]
+    reply, reported = written("mistral", "[TOOL_CALLS]add[ARGS]1", ASKS)
+    assert reported == ["add1"]
     assert reply.written == "[TOOL_CALLS]add[ARGS]1"
     assert written("qwen", "<tool_call>none</tool_call>", ASKS)[1] == ["<tool_call>none</tool_call>"]
 
@@ -110,23 +110,23 @@ def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
 
 
 def test_reasoning_that_the_prompt_opened_goes_on() -> None:
-    begins = Beginning(opened="<think>\n")
-    reply, told = written("r1", "a\n</think>\n\nb", begins=begins)
-    assert told == [Thought("a"), "b"]
+    begins = ReplyPrefix(opened="<think>\n")
+    reply, reported = written("r1", "a\n</think>\n\nb", begins=begins)
+    assert reported == [Thought("a"), "b"]
     assert reply.written == "a\n</think>\n\nb"
 
 
 def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
     before = tokenizer("r1").encode("a b</think>c", add_special_tokens=False)
-    begins = Beginning("<think>\n", before)
-    reply, told = written("r1", " d", begins=begins)
-    assert told == [" d"]
+    begins = ReplyPrefix("<think>\n", before)
+    reply, reported = written("r1", " d", begins=begins)
+    assert reported == [" d"]
     assert reply.written == "a b</think>c d"
 
 
 def test_scores_are_kept_where_they_are_asked_for() -> None:
-    replies = Replies(tokenizer("qwen"), format_of(tokenizer("qwen")))
-    notes = ReplyMemory().notes("")
-    asked = Request("r", (), Params(top_logprobs=0))
-    assert replies.begin(asked, Beginning(), notes).logprobs is not None
-    assert replies.begin(Request("r", ()), Beginning(), notes).logprobs is None
+    replies = ReplyFactory(tokenizer("qwen"), detect_format(tokenizer("qwen")))
+    notes = ReplyCache().notes("")
+    requested = Request("r", (), Params(top_logprobs=0))
+    assert replies.begin(requested, ReplyPrefix(), notes).logprobs is not None
+    assert replies.begin(Request("r", ()), ReplyPrefix(), notes).logprobs is None

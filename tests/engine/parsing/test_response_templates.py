@@ -15,7 +15,7 @@ from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.response_templates import response_format
 from engine.reply_spec import Tool
 from engine.text.pieces import Call, Piece, Thought
-from tests.engine.parsing.reading import TOOLS, add, cut, in_json, joined, parser_of, read, segments
+from tests.engine.parsing.parse import TOOLS, add, cut, in_json, joined, parser_of, read, segments
 
 FUNCTION = {"type": "function", "function": "{content}"}
 NAMED = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}

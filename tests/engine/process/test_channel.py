@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import Cancel, Count, Message, Params, Ping, Pong, Request, ToEngine
+from engine.messages import Cancel, CountRequest, Message, Params, Ping, Pong, Request, ToEngine
 from engine.process.channel import BlockingChannel, Unpacker, pack
 
 messages = st.one_of(
     st.builds(Cancel, st.text()),
     st.builds(Ping, st.integers(0, 1 << 60)),
-    st.builds(Count, st.integers(0, 9), st.tuples(st.builds(Message, st.just("user"), st.text()))),
+    st.builds(CountRequest, st.integers(0, 9), st.tuples(st.builds(Message, st.just("user"), st.text()))),
 )
 decode = msgspec.msgpack.Decoder(ToEngine).decode
 

@@ -8,7 +8,7 @@ import sys
 
 import uvloop
 
-from engine.process.child import Child, _Line
+from engine.process.child import ChildProcess, _MessageReader
 
 
 def test_what_is_sent_to_a_process_that_is_gone_is_nothing() -> None:
@@ -17,8 +17,8 @@ def test_what_is_sent_to_a_process_that_is_gone_is_nothing() -> None:
     async def send() -> None:
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        transport, line = await loop.create_unix_connection(lambda: _Line(lambda _: None), sock=ours)
-        child = Child(await asyncio.create_subprocess_exec(sys.executable, "-c", ""), transport, line)
+        transport, line = await loop.create_unix_connection(lambda: _MessageReader(lambda _: None), sock=ours)
+        child = ChildProcess(await asyncio.create_subprocess_exec(sys.executable, "-c", ""), transport, line)
         theirs.close()
         for _ in range(3):
             child.send(b"packed")

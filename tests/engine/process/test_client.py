@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
 from engine.messages import Finished, Message, Params, Request
 from engine.options import EngineOptions

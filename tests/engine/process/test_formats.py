@@ -15,17 +15,17 @@ import pytest_asyncio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.door import Stream, spec_not_served
+from engine.api import OutputStream, spec_not_served
 from engine.errors import PromptRejected
 from engine.loading.loader import load
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.reply_spec import Format, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from tests.coverage_tracing import coverage_enabled
 from tests.engine.conftest import TEMPLATE
-from tests.engine.guided import CITIES, CITY
+from tests.engine.constrained import CITIES, CITY
 from tests.engine.process.test_process import HELLO
-from tests.traced import traced
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,40 +33,40 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tiny_llama: Path) -> AsyncIterator[EngineClient]:
     client = EngineClient(EngineOptions(model=str(tiny_llama), device="cpu", dtype="float32", max_batch=9))
-    with traced():
+    with coverage_enabled():
         async with client.running():
             await client.ready(timeout_s=100)
             yield client
 
 
-def asking(request_id: str, spec: ReplySpec, *, tokens: int = 120, seed: int = 1) -> Request:
+def make_request(request_id: str, spec: ReplySpec, *, tokens: int = 120, seed: int = 1) -> Request:
     how = Params(max_new_tokens=tokens, do_sample=True, temperature=1.0, seed=seed)
     return Request(request_id, HELLO, how, client=request_id, spec=spec)
 
 
-async def read(stream: Stream) -> tuple[str, Finished]:
+async def read(stream: OutputStream) -> tuple[str, Finished]:
     outputs = [output async for output in stream]
     end = outputs[-1]
     assert isinstance(end, Finished)
     return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
 
 
-def held_to(asked: Format) -> ReplySpec:
+def format_spec(asked: Format) -> ReplySpec:
     return ReplySpec(format=asked)
 
 
 async def test_the_model_says_that_it_can_follow_formats(engine: EngineClient) -> None:
     assert engine.facts is not None
     assert "format" in engine.facts.features
-    assert spec_not_served(held_to(JsonObject()), engine.facts) is None
+    assert spec_not_served(format_spec(JsonObject()), engine.facts) is None
 
 
 async def test_a_reply_follows_its_format(engine: EngineClient) -> None:
-    asked = [asking(f"r{n}", held_to(CITIES), seed=n) for n in range(6)]
+    asked = [make_request(f"r{n}", format_spec(CITIES), seed=n) for n in range(6)]
     for text, end in await asyncio.gather(*(read(engine.generate(request)) for request in asked)):
         assert end.reason is FinishReason.STOP
         jsonschema.validate(json.loads(text), json.loads(CITY))
-    text, end = await read(engine.generate(asking("regex", held_to(Regex("[0-9]{4}-[0-9]{2}")))))
+    text, end = await read(engine.generate(make_request("regex", format_spec(Regex("[0-9]{4}-[0-9]{2}")))))
     assert (end.reason, len(text)) == (FinishReason.STOP, 7)
 
 
@@ -98,20 +98,20 @@ async def test_a_format_that_cannot_be_followed_is_refused_with_its_count(
 ) -> None:
     asked, why = BAD[case]
     with pytest.raises(PromptRejected, match=why) as refused:
-        await engine.count_tokens(HELLO, spec=held_to(asked))
+        await engine.count_tokens(HELLO, spec=format_spec(asked))
     assert refused.value.field == "format"
-    _, end = await read(engine.generate(asking("bad", held_to(asked))))
+    _, end = await read(engine.generate(make_request("bad", format_spec(asked))))
     assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
     assert why in (end.error or "")
 
 
 async def test_a_prompt_has_as_many_tokens_whatever_its_reply_is_held_to(engine: EngineClient) -> None:
-    assert await engine.count_tokens(HELLO, spec=held_to(CITIES)) == await engine.count_tokens(HELLO)
+    assert await engine.count_tokens(HELLO, spec=format_spec(CITIES)) == await engine.count_tokens(HELLO)
 
 
 async def test_tools_that_are_not_to_be_called_are_no_reason(engine: EngineClient) -> None:
     text, end = await read(
-        engine.generate(asking("free", ReplySpec(tools=(Tool("t"),), tool_choice="none"), tokens=20))
+        engine.generate(make_request("free", ReplySpec(tools=(Tool("t"),), tool_choice="none"), tokens=20))
     )
     assert end.reason is FinishReason.LENGTH
     assert text
@@ -122,12 +122,12 @@ async def test_tools_that_are_not_to_be_called_are_no_reason(engine: EngineClien
 
 async def test_nobody_notices_bad_formats_nor_good_ones(engine: EngineClient) -> None:
     async def bystanders(*others: Request) -> list[tuple[str, Finished]]:
-        plain = [asking(f"bystander {n}", ReplySpec(), tokens=60, seed=n) for n in range(4)]
+        plain = [make_request(f"bystander {n}", ReplySpec(), tokens=60, seed=n) for n in range(4)]
         return await asyncio.gather(*(read(engine.generate(one)) for one in (*plain, *others)))
 
     quiet = await bystanders()
-    bad = [asking(f"bad {n}", held_to(asked)) for n, (asked, _) in enumerate(BAD.values())]
-    good = [asking(f"good {n}", held_to(CITIES), seed=n) for n in range(3)]
+    bad = [make_request(f"bad {n}", format_spec(asked)) for n, (asked, _) in enumerate(BAD.values())]
+    good = [make_request(f"good {n}", format_spec(CITIES), seed=n) for n in range(3)]
     disturbed = await bystanders(*bad, *good)
     assert [text for text, _ in disturbed[:4]] == [text for text, _ in quiet]
     assert all(end.reason is FinishReason.ERROR for _, end in disturbed[4 : 4 + len(bad)])
@@ -136,7 +136,7 @@ async def test_nobody_notices_bad_formats_nor_good_ones(engine: EngineClient) ->
 
 
 async def test_a_guided_reply_is_cancelled_as_any_other(engine: EngineClient) -> None:
-    stream = engine.generate(asking("long", held_to(Regex("[a-z]{3000}")), tokens=3000))
+    stream = engine.generate(make_request("long", format_spec(Regex("[a-z]{3000}")), tokens=3000))
     async for output in stream:
         if isinstance(output, Chunk):
             stream.cancel()
@@ -173,6 +173,6 @@ async def test_what_a_tokenizer_without_bytes_is_asked_all_the_same_is_refused(w
     async with EngineClient(options).running() as engine:
         await engine.ready(timeout_s=100)
         with pytest.raises(PromptRejected, match="can't be held to a format") as refused:
-            await engine.count_tokens((Message("user", "hello"),), spec=held_to(JsonObject()))
+            await engine.count_tokens((Message("user", "hello"),), spec=format_spec(JsonObject()))
         assert refused.value.field == "format"
         assert await engine.count_tokens((Message("user", "hello"),)) > 0

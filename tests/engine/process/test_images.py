@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from connections.images.reading import MAX_POINTS, MAX_SIDE, from_bytes
-from engine.door import Stream
+from connections.images.validation import MAX_POINTS, MAX_SIDE, image_from_bytes
+from engine.api import OutputStream
 from engine.images.image import NOT_SEEN, Image
 from engine.messages import (
     Chunk,
@@ -27,8 +27,8 @@ from engine.messages import (
 )
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from tests.engine.seeing import TILE, _alone, folder_of, generated, image, inputs_of
-from tests.pictures import png
+from tests.engine.vision_models import TILE, _alone, folder_of, generated, image, inputs_of
+from tests.sample_images import png
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,17 +51,17 @@ async def engine(folder: Path) -> AsyncIterator[EngineClient]:
     await asyncio.wait([supervision])
 
 
-def asking(request_id: str, *messages: Message, **how: Any) -> Request:
+def make_request(request_id: str, *messages: Message, **how: Any) -> Request:
     return Request(
         request_id, messages, Params(max_new_tokens=TOKENS, ignore_eos=True), cache_salt="s", **how
     )
 
 
-def asked(text: str, *images: Image) -> Message:
+def image_message(text: str, *images: Image) -> Message:
     return Message("user", text, images=images)
 
 
-async def outputs_of(stream: Stream) -> list[Output]:
+async def outputs_of(stream: OutputStream) -> list[Output]:
     return [output async for output in stream]
 
 
@@ -75,7 +75,7 @@ def end_of(outputs: list[Output]) -> Finished:
     return end
 
 
-def said(folder: Path, *messages: Message) -> str:
+def reference_reply(folder: Path, *messages: Message) -> str:
     tokenizer = _alone(folder)[1]
     made: str = tokenizer.decode(generated(folder, messages, TOKENS), skip_special_tokens=True)
     return made
@@ -84,35 +84,35 @@ def said(folder: Path, *messages: Message) -> str:
 async def test_a_talk_about_images_is_as_generate_has_it(engine: EngineClient, folder: Path) -> None:
     """Each turn goes on from the pages of the one before, in which its images are."""
     assert "images" in (await engine.ready()).features
-    talk = [asked("What is this?", image(1, 40, 25, "JPEG"))]
+    talk = [image_message("What is this?", image(1, 40, 25, "JPEG"))]
     for number in range(3):
-        outputs = await outputs_of(engine.generate(asking(f"turn {number}", *talk)))
+        outputs = await outputs_of(engine.generate(make_request(f"turn {number}", *talk)))
         assert end_of(outputs).reason is FinishReason.LENGTH
-        assert text_of(outputs) == said(folder, *talk)
-        begun = next(one for one in outputs if isinstance(one, Started))
-        assert begun.prompt_tokens == inputs_of(folder, talk)["input_ids"].shape[1]
-        assert await engine.count_tokens(talk) >= begun.prompt_tokens
-        assert bool(begun.cached_tokens) == bool(number)
+        assert text_of(outputs) == reference_reply(folder, *talk)
+        started = next(one for one in outputs if isinstance(one, Started))
+        assert started.prompt_tokens == inputs_of(folder, talk)["input_ids"].shape[1]
+        assert await engine.count_tokens(talk) >= started.prompt_tokens
+        assert bool(started.cached_tokens) == bool(number)
         more = (image(2).moved(5),) if number else ()
         talk += [Message("assistant", "A field."), Message("user", "More\nor less?", images=more)]
 
 
 async def test_words_that_look_like_an_image_are_words(engine: EngineClient, folder: Path) -> None:
-    marks = asked("Is <image> or <fake_token_around_image><global-img> one?", image(1))
-    outputs = await outputs_of(engine.generate(asking("marks", marks)))
+    marks = image_message("Is <image> or <fake_token_around_image><global-img> one?", image(1))
+    outputs = await outputs_of(engine.generate(make_request("marks", marks)))
     assert end_of(outputs).reason is FinishReason.LENGTH
-    without = asked("Is <image> one?")
-    assert end_of(await outputs_of(engine.generate(asking("none", without)))).error is None
+    without = image_message("Is <image> one?")
+    assert end_of(await outputs_of(engine.generate(make_request("none", without)))).error is None
 
 
 def swollen() -> Image:
     """A PNG of a small size whose points go on for ever."""
-    return from_bytes(png(64, 64, points=zlib.compress(bytes(200_000_000), 9)))
+    return image_from_bytes(png(64, 64, points=zlib.compress(bytes(200_000_000), 9)))
 
 
 def cut_off() -> Image:
     whole = image(3, 60, 60, "JPEG").data
-    return from_bytes(whole[: len(whole) // 2])
+    return image_from_bytes(whole[: len(whole) // 2])
 
 
 def other_inside() -> Image:
@@ -122,7 +122,7 @@ def other_inside() -> Image:
 
 BROKEN = {
     "cut off": cut_off,
-    "no points": lambda: from_bytes(png(64, 64, points=b"nothing that inflates")),
+    "no points": lambda: image_from_bytes(png(64, 64, points=b"nothing that inflates")),
     "another inside": other_inside,
 }
 
@@ -130,30 +130,37 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: EngineClient, folder: Path) -> None:
     bad, good = await asyncio.gather(
-        outputs_of(engine.generate(asking(f"bad {kind}", asked("What?", BROKEN[kind]())))),
-        outputs_of(engine.generate(asking(f"good {kind}", asked("What is this?", image(5))))),
+        outputs_of(engine.generate(make_request(f"bad {kind}", image_message("What?", BROKEN[kind]())))),
+        outputs_of(engine.generate(make_request(f"good {kind}", image_message("What is this?", image(5))))),
     )
     end = end_of(bad)
     assert end.reason is FinishReason.ERROR
     assert (end.error or "").startswith("The image can't be decoded: "), end
-    assert text_of(good) == said(folder, asked("What is this?", image(5)))
-    later = (asked("What?", BROKEN[kind]()), Message("assistant", "A field."), asked("And this?", image(5)))
-    unseen = (asked(f"{NOT_SEEN}\nWhat?"), *later[1:])
-    told = await outputs_of(engine.generate(asking(f"later {kind}", *later)))
-    assert text_of(told) == said(folder, *unseen), "later turns go on without it"
-    joined = asked("What?\nAnd this?", BROKEN[kind](), image(5).moved(15))
-    without = asked(f"{NOT_SEEN}\nWhat?\nAnd this?", image(5).moved(15 + len(f"{NOT_SEEN}\n")))
+    assert text_of(good) == reference_reply(folder, image_message("What is this?", image(5)))
+    later = (
+        image_message("What?", BROKEN[kind]()),
+        Message("assistant", "A field."),
+        image_message("And this?", image(5)),
+    )
+    unseen = (image_message(f"{NOT_SEEN}\nWhat?"), *later[1:])
+    reported = await outputs_of(engine.generate(make_request(f"later {kind}", *later)))
+    assert text_of(reported) == reference_reply(folder, *unseen), "later turns go on without it"
+    joined = image_message("What?\nAnd this?", BROKEN[kind](), image(5).moved(15))
+    without = image_message(f"{NOT_SEEN}\nWhat?\nAnd this?", image(5).moved(15 + len(f"{NOT_SEEN}\n")))
     assert await engine.count_tokens([joined]) == await engine.count_tokens([without])
 
 
 async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> None:
     """What inflates beyond its sizes is left where it is; the largest that may be sent is decoded."""
     ends = [
-        end_of(await outputs_of(engine.generate(asking("swollen", asked("What?", swollen()))))),
+        end_of(await outputs_of(engine.generate(make_request("swollen", image_message("What?", swollen()))))),
         end_of(
             await outputs_of(
                 engine.generate(
-                    asking("large", asked("What?", from_bytes(png(MAX_SIDE, MAX_POINTS // MAX_SIDE))))
+                    make_request(
+                        "large",
+                        image_message("What?", image_from_bytes(png(MAX_SIDE, MAX_POINTS // MAX_SIDE))),
+                    )
                 )
             )
         ),
@@ -164,16 +171,18 @@ async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> No
 async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine: EngineClient) -> None:
     """Its bytes are never looked at: it has none here."""
     many = [msgspec.structs.replace(image(n, 8, 9), data=b"") for n in range(20)]
-    assert await engine.count_tokens([asked("What?", *many)]) > 20 * 7 * TILE > WINDOW
+    assert await engine.count_tokens([image_message("What?", *many)]) > 20 * 7 * TILE > WINDOW
     bytes_too = [image(n, 8, 9) for n in range(20)]
-    end = end_of(await outputs_of(engine.generate(asking("many", asked("What?", *bytes_too)))))
+    end = end_of(await outputs_of(engine.generate(make_request("many", image_message("What?", *bytes_too)))))
     assert (end.reason, end.prompt_tokens) == (FinishReason.ERROR, 0)
     assert "must fit into" in (end.error or "")
 
 
 async def test_a_cancel_while_an_image_is_looked_at_ends_the_reply(engine: EngineClient) -> None:
     for number in range(4):
-        stream = engine.generate(asking(f"cancelled {number}", asked("What?", image(60 + number, 200, 200))))
+        stream = engine.generate(
+            make_request(f"cancelled {number}", image_message("What?", image(60 + number, 200, 200)))
+        )
         stream.cancel()
         end = end_of(await outputs_of(stream))
         assert end.reason is FinishReason.CANCELLED
@@ -181,5 +190,5 @@ async def test_a_cancel_while_an_image_is_looked_at_ends_the_reply(engine: Engin
 
 
 async def test_an_image_alone_is_a_message(engine: EngineClient, folder: Path) -> None:
-    outputs = await outputs_of(engine.generate(asking("alone", asked("", image(9)))))
-    assert text_of(outputs) == said(folder, asked("", image(9)))
+    outputs = await outputs_of(engine.generate(make_request("alone", image_message("", image(9)))))
+    assert text_of(outputs) == reference_reply(folder, image_message("", image(9)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from engine.messages import Finished, FinishReason, Message, Params, Request
-from engine.process.inbox import Lanes, Work
-from engine.text.prepared import PreparedRequest, resolve_sampling
+from engine.process.inbox import Inbox, Work
+from engine.text.prepared_request import PreparedRequest, resolve_sampling
 from engine.text.reply_text import ReplyText
 
 REQUEST = Request("r", (Message("user", "hi"),))
@@ -26,44 +26,44 @@ PREPARED = PreparedRequest("r", [1, 2], resolve_sampling(Params(), Params()), Re
 
 
 def test_a_prepared_request_is_handed_over_once() -> None:
-    lanes = Lanes()
-    lanes.arrive(REQUEST)
-    lanes.deliver(REQUEST, PREPARED)
-    assert lanes.take(0) == Work([PREPARED], [], [])
-    assert lanes.take(0) == NOTHING
+    inbox = Inbox()
+    inbox.register(REQUEST)
+    inbox.deliver(REQUEST, PREPARED)
+    assert inbox.take(0) == Work([PREPARED], [], [])
+    assert inbox.take(0) == NOTHING
 
 
 def test_a_cancel_during_preparation_ends_the_request_at_once() -> None:
-    lanes = Lanes()
-    lanes.arrive(REQUEST)
-    assert lanes.wants(REQUEST)
-    assert lanes.arriving == 1
-    lanes.cancel("r")
-    assert not lanes.wants(REQUEST)
-    lanes.deliver(REQUEST, PREPARED)
-    assert lanes.take(0) == Work([], [], [CANCELLED])
-    assert lanes.cancelled_early == 1
+    inbox = Inbox()
+    inbox.register(REQUEST)
+    assert inbox.is_wanted(REQUEST)
+    assert inbox.arriving == 1
+    inbox.cancel("r")
+    assert not inbox.is_wanted(REQUEST)
+    inbox.deliver(REQUEST, PREPARED)
+    assert inbox.take(0) == Work([], [], [CANCELLED])
+    assert inbox.cancelled_early == 1
 
 
 def test_a_cancel_of_a_prepared_request_is_left_to_the_core() -> None:
-    lanes = Lanes()
-    lanes.arrive(REQUEST)
-    lanes.deliver(REQUEST, PREPARED)
-    lanes.cancel("r")
-    assert lanes.take(0) == Work([PREPARED], ["r"], [])
+    inbox = Inbox()
+    inbox.register(REQUEST)
+    inbox.deliver(REQUEST, PREPARED)
+    inbox.cancel("r")
+    assert inbox.take(0) == Work([PREPARED], ["r"], [])
 
 
 def test_a_refusal_is_an_end() -> None:
-    lanes = Lanes()
+    inbox = Inbox()
     refused = Finished("r", FinishReason.ERROR, 0, 0, 0, error="no")
-    lanes.arrive(REQUEST)
-    lanes.deliver(REQUEST, refused)
-    assert lanes.take(0).ends == [refused]
+    inbox.register(REQUEST)
+    inbox.deliver(REQUEST, refused)
+    assert inbox.take(0).ends == [refused]
 
 
 def test_work_wakes_the_loop_that_waits() -> None:
-    lanes = Lanes()
-    canceller = threading.Thread(target=lanes.cancel, args=("r",))
+    inbox = Inbox()
+    canceller = threading.Thread(target=inbox.cancel, args=("r",))
     canceller.start()
-    assert lanes.take(None).cancels == ["r"]
+    assert inbox.take(None).cancels == ["r"]
     canceller.join()

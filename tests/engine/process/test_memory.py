@@ -34,8 +34,8 @@ def prompt(number: int) -> tuple[Message, ...]:
 
 
 async def read(engine: EngineClient, number: int) -> None:
-    asked = Request(f"r{number}", prompt(number), Params(max_new_tokens=4))
-    *_, end = [output async for output in engine.generate(asked)]
+    requested = Request(f"r{number}", prompt(number), Params(max_new_tokens=4))
+    *_, end = [output async for output in engine.generate(requested)]
     assert isinstance(end, Finished)
     assert end.error is None
 

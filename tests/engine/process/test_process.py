@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from engine.door import EngineState, Stream
+from engine.api import EngineState, OutputStream
 from engine.errors import EngineLost, PromptRejected
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
-from tests.traced import traced
+from tests.coverage_tracing import coverage_enabled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,7 +31,7 @@ async def running(tiny_llama: Path) -> AsyncIterator[EngineClient]:
         EngineOptions(model=str(tiny_llama), device="cpu", max_batch=4),
         restarts=RestartPolicy(first_delay_s=0.01, deaths=100),
     )
-    with traced():
+    with coverage_enabled():
         supervision = asyncio.create_task(client.run())
         yield client
         supervision.cancel()
@@ -44,28 +44,28 @@ async def engine(running: EngineClient) -> EngineClient:
     return running
 
 
-def asking(request_id: str, tokens: int = 20, messages: tuple[Message, ...] = HELLO) -> Request:
+def make_request(request_id: str, tokens: int = 20, messages: tuple[Message, ...] = HELLO) -> Request:
     return Request(request_id, messages, Params(max_new_tokens=tokens, do_sample=False))
 
 
-async def outputs_of(stream: Stream) -> list[Output]:
+async def outputs_of(stream: OutputStream) -> list[Output]:
     return [output async for output in stream]
 
 
-async def end_of(stream: Stream) -> Finished:
+async def end_of(stream: OutputStream) -> Finished:
     *_, end = await outputs_of(stream)
     assert isinstance(end, Finished)
     return end
 
 
-async def until_it_writes(stream: Stream) -> None:
+async def until_it_writes(stream: OutputStream) -> None:
     async for output in stream:
         if isinstance(output, Chunk):
             return
 
 
 async def test_a_reply_starts_is_written_and_ends(engine: EngineClient) -> None:
-    first, *chunks, end = await outputs_of(engine.generate(asking("r", 20)))
+    first, *chunks, end = await outputs_of(engine.generate(make_request("r", 20)))
     assert isinstance(first, Started)
     assert isinstance(end, Finished)
     assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 20)
@@ -77,13 +77,13 @@ async def test_a_batch_of_replies_reads_as_each_alone(engine: EngineClient) -> N
     def text(outputs: list[Output]) -> str:
         return "".join(output.text for output in outputs if isinstance(output, Chunk))
 
-    alone = text(await outputs_of(engine.generate(asking("alone"))))
-    together = await asyncio.gather(*(outputs_of(engine.generate(asking(f"r{n}"))) for n in range(9)))
+    alone = text(await outputs_of(engine.generate(make_request("alone"))))
+    together = await asyncio.gather(*(outputs_of(engine.generate(make_request(f"r{n}"))) for n in range(9)))
     assert {text(outputs) for outputs in together} == {alone}
 
 
 async def test_a_cancel_ends_a_reply_without_a_further_step(engine: EngineClient) -> None:
-    stream = engine.generate(asking("r", ENDLESS))
+    stream = engine.generate(make_request("r", ENDLESS))
     await until_it_writes(stream)
     stream.cancel()
     end = await end_of(stream)
@@ -94,14 +94,14 @@ async def test_a_cancel_ends_a_reply_without_a_further_step(engine: EngineClient
 
 async def test_a_cancel_at_once_ends_a_request_that_never_ran(engine: EngineClient) -> None:
     long_prompt = (Message("user", "word " * 300_000),)
-    stream = engine.generate(asking("r", messages=long_prompt))
+    stream = engine.generate(make_request("r", messages=long_prompt))
     stream.cancel()
     end = await end_of(stream)
     assert (end.reason, end.steps_after, end.generated_tokens) == (FinishReason.CANCELLED, 0, 0)
 
 
 async def test_prompts_are_counted_while_a_reply_is_written(engine: EngineClient) -> None:
-    stream = engine.generate(asking("r", ENDLESS))
+    stream = engine.generate(make_request("r", ENDLESS))
     await until_it_writes(stream)
     assert await engine.count_tokens(HELLO) > 2
     stream.cancel()
@@ -109,8 +109,8 @@ async def test_prompts_are_counted_while_a_reply_is_written(engine: EngineClient
 
 
 async def test_a_refused_prompt_is_an_error_of_its_own_request(engine: EngineClient) -> None:
-    bystander = engine.generate(asking("bystander"))
-    refused = await end_of(engine.generate(asking("r", messages=(Message("user", "unspeakable"),))))
+    bystander = engine.generate(make_request("bystander"))
+    refused = await end_of(engine.generate(make_request("r", messages=(Message("user", "unspeakable"),))))
     assert refused.reason is FinishReason.ERROR
     assert "unspeakable" in (refused.error or "")
     assert (await end_of(bystander)).reason is FinishReason.LENGTH
@@ -119,7 +119,7 @@ async def test_a_refused_prompt_is_an_error_of_its_own_request(engine: EngineCli
 
 
 async def test_a_prompt_beyond_the_window_is_an_error_of_its_own_request(engine: EngineClient) -> None:
-    end = await end_of(engine.generate(asking("r", messages=(Message("user", "word " * 5000),))))
+    end = await end_of(engine.generate(make_request("r", messages=(Message("user", "word " * 5000),))))
     assert end.reason is FinishReason.ERROR
 
 
@@ -159,7 +159,7 @@ async def test_nothing_else_leaks_between_clients(engine: EngineClient) -> None:
 
 
 async def test_ctrl_c_is_left_to_the_gateway(engine: EngineClient) -> None:
-    stream = engine.generate(asking("r", 200))
+    stream = engine.generate(make_request("r", 200))
     await until_it_writes(stream)
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGINT)
@@ -177,7 +177,7 @@ async def test_a_signal_for_the_gateways_whole_group_leaves_running_replies_alon
 async def test_statistics_come_by_themselves(engine: EngineClient) -> None:
     """They come a second late at most: those of earlier replies may still be under way."""
     before = engine.statistics().generated_tokens
-    await end_of(engine.generate(asking("r", 20)))
+    await end_of(engine.generate(make_request("r", 20)))
     async with asyncio.timeout(30):
         while (now := engine.statistics()).running or now.generated_tokens < before + 20:  # noqa: ASYNC110 - it is told, but to no one
             await asyncio.sleep(0.01)
@@ -187,7 +187,7 @@ async def test_statistics_come_by_themselves(engine: EngineClient) -> None:
 
 async def test_a_killed_process_loses_its_replies_and_the_next_one_serves(engine: EngineClient) -> None:
     facts, restarts = engine.facts, engine.status.restarts
-    lost = engine.generate(asking("lost", ENDLESS))
+    lost = engine.generate(make_request("lost", ENDLESS))
     await until_it_writes(lost)
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGKILL)
@@ -195,8 +195,8 @@ async def test_a_killed_process_loses_its_replies_and_the_next_one_serves(engine
         await end_of(lost)
     assert engine.status.state is EngineState.RESTARTING
     assert engine.facts == facts
-    waiting, counted = engine.generate(asking("waiting")), engine.count_tokens(HELLO)
-    cancelled = engine.generate(asking("cancelled"))
+    waiting, counted = engine.generate(make_request("waiting")), engine.count_tokens(HELLO)
+    cancelled = engine.generate(make_request("cancelled"))
     cancelled.cancel()
     assert (await end_of(cancelled)).steps_after == 0
     assert (await end_of(waiting)).reason is FinishReason.LENGTH

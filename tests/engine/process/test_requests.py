@@ -10,25 +10,25 @@ import pytest
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Cancel,
+    CancelCount,
     Chunk,
-    Count,
-    Counted,
+    CountRequest,
+    CountResult,
     Finished,
     FinishReason,
     Message,
     Request,
     Started,
     ToEngine,
-    Uncount,
 )
 from engine.process.channel import Unpacker
-from engine.process.requests import Switchboard
+from engine.process.pending_requests import PendingRequests
 
 HELLO = (Message("user", "hello"),)
 END = Finished("r", FinishReason.STOP, 1, 0, 1)
 
 
-class Wire:
+class RecordingChannel:
     """Notes what was sent."""
 
     def __init__(self) -> None:
@@ -41,16 +41,16 @@ class Wire:
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
+def wire() -> RecordingChannel:
+    return RecordingChannel()
 
 
 @pytest.fixture
-def board() -> Switchboard:
-    return Switchboard()
+def board() -> PendingRequests:
+    return PendingRequests()
 
 
-def test_a_request_waits_until_a_process_is_ready(board: Switchboard, wire: Wire) -> None:
+def test_a_request_waits_until_a_process_is_ready(board: PendingRequests, wire: RecordingChannel) -> None:
     request = Request("r", HELLO)
     board.request(request)
     assert board.waiting == 1
@@ -58,7 +58,7 @@ def test_a_request_waits_until_a_process_is_ready(board: Switchboard, wire: Wire
     assert (board.waiting, wire.sent) == (0, [request])
 
 
-def test_outputs_reach_their_stream_and_no_other(board: Switchboard, wire: Wire) -> None:
+def test_outputs_reach_their_stream_and_no_other(board: PendingRequests, wire: RecordingChannel) -> None:
     board.connect(wire)
     stream, other = board.request(Request("r", HELLO)), board.request(Request("s", HELLO))
     board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
@@ -66,7 +66,7 @@ def test_outputs_reach_their_stream_and_no_other(board: Switchboard, wire: Wire)
     assert other.get_nowait() is None
 
 
-def test_an_id_may_be_used_again_after_its_end_only(board: Switchboard, wire: Wire) -> None:
+def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire: RecordingChannel) -> None:
     board.connect(wire)
     board.request(Request("r", HELLO))
     with pytest.raises(ValueError, match="still open"):
@@ -75,7 +75,7 @@ def test_an_id_may_be_used_again_after_its_end_only(board: Switchboard, wire: Wi
     board.request(Request("r", HELLO))
 
 
-def test_a_cancel_is_sent_once(board: Switchboard, wire: Wire) -> None:
+def test_a_cancel_is_sent_once(board: PendingRequests, wire: RecordingChannel) -> None:
     board.connect(wire)
     stream = board.request(Request("r", HELLO))
     stream.cancel()
@@ -83,7 +83,7 @@ def test_a_cancel_is_sent_once(board: Switchboard, wire: Wire) -> None:
     assert wire.sent[1:] == [Cancel("r")]
 
 
-def test_a_cancel_while_waiting_ends_the_request_here(board: Switchboard, wire: Wire) -> None:
+def test_a_cancel_while_waiting_ends_the_request_here(board: PendingRequests, wire: RecordingChannel) -> None:
     stream = board.request(Request("r", HELLO))
     stream.cancel()
     assert stream.get_nowait() == Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
@@ -91,7 +91,9 @@ def test_a_cancel_while_waiting_ends_the_request_here(board: Switchboard, wire: 
     assert wire.sent == []
 
 
-def test_a_death_loses_what_was_sent_and_keeps_what_waits(board: Switchboard, wire: Wire) -> None:
+def test_a_death_loses_what_was_sent_and_keeps_what_waits(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
     board.connect(wire)
     lost = board.request(Request("r", HELLO))
     board.disconnect("it died")
@@ -103,50 +105,54 @@ def test_a_death_loses_what_was_sent_and_keeps_what_waits(board: Switchboard, wi
     assert board.waiting == 1
 
 
-async def test_a_count_is_asked_again_of_the_next_process(board: Switchboard, wire: Wire) -> None:
-    asked = asyncio.ensure_future(board.count(HELLO))
+async def test_a_count_is_asked_again_of_the_next_process(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    requested = asyncio.ensure_future(board.count(HELLO))
     await asyncio.sleep(0)
     board.connect(wire)
     board.disconnect("it died")
     board.connect(wire)
-    assert wire.sent == [Count(0, HELLO)] * 2
-    board.counted(Counted(0, 5))
-    board.counted(Counted(0, 6))
-    assert await asked == 5
+    assert wire.sent == [CountRequest(0, HELLO)] * 2
+    board.counted(CountResult(0, 5))
+    board.counted(CountResult(0, 6))
+    assert await requested == 5
 
 
-async def test_a_count_that_nobody_waits_for_is_given_up(board: Switchboard, wire: Wire) -> None:
+async def test_a_count_that_nobody_waits_for_is_given_up(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
     board.connect(wire)
-    asked = asyncio.ensure_future(board.count(HELLO, "client"))
+    requested = asyncio.ensure_future(board.count(HELLO, "client"))
     await asyncio.sleep(0)
-    asked.cancel()
+    requested.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
-    assert wire.sent == [Count(0, HELLO, "client"), Uncount(0)]
+        await requested
+    assert wire.sent == [CountRequest(0, HELLO, "client"), CancelCount(0)]
 
 
-async def test_a_refused_count_raises(board: Switchboard, wire: Wire) -> None:
+async def test_a_refused_count_raises(board: PendingRequests, wire: RecordingChannel) -> None:
     board.connect(wire)
-    asked = asyncio.ensure_future(board.count(HELLO))
+    requested = asyncio.ensure_future(board.count(HELLO))
     await asyncio.sleep(0)
-    board.counted(Counted(0, 0, "no such role"))
+    board.counted(CountResult(0, 0, "no such role"))
     with pytest.raises(PromptRejected, match="no such role"):
-        await asked
+        await requested
 
 
-async def test_closing_ends_what_is_open(board: Switchboard, wire: Wire) -> None:
+async def test_closing_ends_what_is_open(board: PendingRequests, wire: RecordingChannel) -> None:
     stream = board.request(Request("r", HELLO))
-    asked, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
+    requested, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
     board.close("the end")
     with pytest.raises(EngineLost):
         stream.get_nowait()
     with pytest.raises(EngineUnavailable):
-        await asked
+        await requested
 
 
-async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: Switchboard) -> None:
+async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: PendingRequests) -> None:
     broken = (Message("user", "\ud800"),)
     end = board.request(Request("r", broken)).get_nowait()
     assert isinstance(end, Finished)
@@ -155,41 +161,47 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
         await board.count(broken)
 
 
-def test_what_waits_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
-    other, request = Switchboard(), Request("r", HELLO)
+def test_what_waits_may_be_asked_of_another_process(board: PendingRequests, wire: RecordingChannel) -> None:
+    other, request = PendingRequests(), Request("r", HELLO)
     stream = board.request(request)
     other.connect(wire)
-    board.hand_over(other)
+    board.move_waiting_to(other)
     assert (board.open, other.open, wire.sent) == (0, 1, [request])
     other.put([END])
     assert (stream.closed, other.open) == (True, 0)
 
 
-def test_the_cancel_of_a_request_that_was_handed_over_follows_it(board: Switchboard, wire: Wire) -> None:
-    other = Switchboard()
+def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    other = PendingRequests()
     stream = board.request(Request("r", HELLO))
-    board.hand_over(other)
+    board.move_waiting_to(other)
     other.connect(wire)
     stream.cancel()
     assert wire.sent[-1] == Cancel("r")
 
 
-def test_what_a_process_was_told_of_is_not_handed_over(board: Switchboard, wire: Wire) -> None:
-    other = Switchboard()
+def test_what_a_process_was_told_of_is_not_handed_over(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    other = PendingRequests()
     board.connect(wire)
     board.request(Request("r", HELLO))
-    board.hand_over(other)
+    board.move_waiting_to(other)
     assert ("r" in board, "r" in other) == (True, False)
 
 
-async def test_a_count_may_be_asked_of_another_process(board: Switchboard, wire: Wire) -> None:
-    other = Switchboard()
+async def test_a_count_may_be_asked_of_another_process(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    other = PendingRequests()
     counting = asyncio.create_task(board.count(HELLO))
     await asyncio.sleep(0)
     other.connect(wire)
-    board.hand_over(other)
-    [asked] = wire.sent
-    assert isinstance(asked, Count)
-    other.counted(Counted(asked.count_id, 7))
+    board.move_waiting_to(other)
+    [requested] = wire.sent
+    assert isinstance(requested, CountRequest)
+    other.counted(CountResult(requested.count_id, 7))
     assert await counting == 7
     assert not other._counts

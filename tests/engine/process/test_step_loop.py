@@ -13,9 +13,9 @@ from engine.messages import (
     Started,
     StepOutputs,
 )
-from engine.process.inbox import Lanes
+from engine.process.inbox import Inbox
 from engine.process.step_loop import StepLoop
-from engine.text.prepared import DuplicateRequest, PreparedRequest, resolve_sampling
+from engine.text.prepared_request import DuplicateRequest, PreparedRequest, resolve_sampling
 from engine.text.reply_text import ReplyText
 
 REQUEST = Request("r", (Message("user", "hi"),))
@@ -79,59 +79,59 @@ class Bench:
     def __init__(self) -> None:
         self.now = 0.0
         self.core = OneStepCore()
-        self.lanes = Lanes()
+        self.inbox = Inbox()
         self.sent: list[StepOutputs | EngineStatistics] = []
-        self.loop = StepLoop(self.core, self.lanes, self.sent.append, clock=lambda: self.now)
+        self.loop = StepLoop(self.core, self.inbox, self.sent.append, clock=lambda: self.now)
 
-    def arrive(self, *outcomes: PreparedRequest | Finished) -> None:
+    def register(self, *outcomes: PreparedRequest | Finished) -> None:
         for outcome in outcomes:
             request = Request(outcome.request_id, REQUEST.messages)
-            self.lanes.arrive(request)
-            self.lanes.deliver(request, outcome)
+            self.inbox.register(request)
+            self.inbox.deliver(request, outcome)
 
 
 def test_a_step_sends_one_message_for_all() -> None:
     bench = Bench()
     refused = Finished("s", FinishReason.ERROR, 0, 0, 0, error="no")
-    bench.arrive(prepared("r"), refused, prepared("t"))
-    bench.loop.turn()
+    bench.register(prepared("r"), refused, prepared("t"))
+    bench.loop.run_once()
     assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)), made_at=1.0)]
 
 
 def test_a_request_is_known_to_the_core_before_its_cancel() -> None:
     bench = Bench()
-    bench.arrive(prepared())
-    bench.lanes.cancel("r")
-    bench.loop.turn()
+    bench.register(prepared())
+    bench.inbox.cancel("r")
+    bench.loop.run_once()
     assert bench.core.cancelled == ["r"]
 
 
 def test_a_second_request_of_an_id_does_not_touch_the_first() -> None:
     bench = Bench()
-    bench.arrive(prepared())
-    bench.arrive(prepared())
-    bench.loop.turn()
+    bench.register(prepared())
+    bench.register(prepared())
+    bench.loop.run_once()
     assert bench.sent == [StepOutputs((Started("r", 1),), made_at=1.0)]
 
 
 def test_statistics_follow_once_a_second_while_something_changes() -> None:
     bench = Bench()
     bench.now = 1.0
-    bench.arrive(prepared())
-    bench.loop.turn()
+    bench.register(prepared())
+    bench.loop.run_once()
     assert bench.sent[1:] == [EngineStatistics(steps=1)]
-    bench.arrive(prepared())
-    bench.loop.turn()
+    bench.register(prepared())
+    bench.loop.run_once()
     assert len(bench.sent) == 3
     bench.now = 2.0
-    bench.loop.turn()
+    bench.loop.run_once()
     assert bench.sent[3:] == [EngineStatistics(steps=2)]
 
 
 def test_an_early_cancel_is_counted() -> None:
     bench = Bench()
     bench.now = 1.0
-    bench.lanes.arrive(REQUEST)
-    bench.lanes.cancel("r")
-    bench.loop.turn()
+    bench.inbox.register(REQUEST)
+    bench.inbox.cancel("r")
+    bench.loop.run_once()
     assert bench.sent[-1] == EngineStatistics(cancels=1)

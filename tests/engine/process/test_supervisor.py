@@ -42,7 +42,7 @@ def test_a_wait_is_never_longer_than_the_longest(times: list[float], chance: flo
 def test_a_heart_stops_after_too_many_silent_intervals_in_a_row() -> None:
     heart = Heartbeat(HeartbeatOptions(misses=2))
     assert [heart.beat(), heart.beat()] == [None, None]
-    heart.heard()
+    heart.message_received()
     assert [heart.beat(), heart.beat()] == [None, None]
     assert "answered nothing" in (heart.beat() or "")
 
@@ -51,7 +51,7 @@ def beats(*pongs: tuple[bool, int]) -> str | None:
     """What a heart says after pongs, one an interval, where a step may take four intervals."""
     heart = Heartbeat(HeartbeatOptions(interval_s=5, step_timeout_s=20))
     for busy, turns in pongs:
-        heart.heard()
+        heart.message_received()
         heart.answered(busy=busy, turns=turns)
         trouble = heart.beat()
     return trouble

@@ -12,7 +12,7 @@ import pytest_asyncio
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from engine.door import Stream
+from engine.api import OutputStream
 from engine.errors import PromptRejected
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Output, Params, Request
 from engine.options import EngineOptions
@@ -41,12 +41,12 @@ async def engine(folder: Path) -> AsyncIterator[EngineClient]:
     await asyncio.wait([supervision])
 
 
-def asking(request_id: str, translation: Translation | None, text: str = TEXT, **how: Any) -> Request:
+def make_request(request_id: str, translation: Translation | None, text: str = TEXT, **how: Any) -> Request:
     spec = ReplySpec(translation=translation, **how)
     return Request(request_id, (Message("user", text),), Params(max_new_tokens=TOKENS), spec=spec)
 
 
-async def outputs_of(stream: Stream) -> list[Output]:
+async def outputs_of(stream: OutputStream) -> list[Output]:
     return [output async for output in stream]
 
 
@@ -64,12 +64,12 @@ def generated(folder: Path, prefix: str = "") -> str:
     """The whole translation from English to Chinese by transformers alone."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, src_lang="en", tgt_lang="zh")
     module: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    begun = [module.config.decoder_start_token_id, tokenizer.get_lang_id("zh")]
+    started = [module.config.decoder_start_token_id, tokenizer.get_lang_id("zh")]
     if prefix:
-        begun += tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
+        started += tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
     said = module.generate(
         **tokenizer(TEXT, return_tensors="pt"),
-        decoder_input_ids=torch.tensor([begun]),
+        decoder_input_ids=torch.tensor([started]),
         max_new_tokens=TOKENS,
         do_sample=False,
         num_beams=1,
@@ -79,23 +79,23 @@ def generated(folder: Path, prefix: str = "") -> str:
 
 
 async def test_a_translation_is_that_of_generate(engine: EngineClient, folder: Path) -> None:
-    outputs = await outputs_of(engine.generate(asking("one", Translation("zh", "en"))))
+    outputs = await outputs_of(engine.generate(make_request("one", Translation("zh", "en"))))
     assert text_of(outputs).strip() == generated(folder)
     assert end_of(outputs).generated_tokens == TOKENS
 
 
 async def test_what_follows_a_prefix_is_that_of_generate(engine: EngineClient, folder: Path) -> None:
     prefix = "早上好"
-    asked = Translation("zh", "en", prefix=f"{prefix} ")
-    outputs = await outputs_of(engine.generate(asking("prefixed", asked)))
+    requested = Translation("zh", "en", prefix=f"{prefix} ")
+    outputs = await outputs_of(engine.generate(make_request("prefixed", requested)))
     assert prefix + text_of(outputs) == generated(folder, prefix)
 
 
 async def test_a_draft_changes_no_word(engine: EngineClient, folder: Path) -> None:
     whole = generated(folder)
     for number, draft in enumerate((whole, f"{whole[:3]}天气", "天气")):
-        asked = asking(f"drafted {number}", Translation("zh", "en", draft=draft))
-        assert text_of(await outputs_of(engine.generate(asked))).strip() == whole
+        requested = make_request(f"drafted {number}", Translation("zh", "en", draft=draft))
+        assert text_of(await outputs_of(engine.generate(requested))).strip() == whole
 
 
 async def test_what_a_model_is_tells_its_languages(engine: EngineClient) -> None:
@@ -108,14 +108,14 @@ async def test_what_a_model_is_tells_its_languages(engine: EngineClient) -> None
 
 async def test_only_the_last_message_is_translated(engine: EngineClient) -> None:
     """A conversation of any length costs no more than its last message."""
-    asked = Translation("zh", "en")
+    requested = Translation("zh", "en")
     said = (Message("system", "Be kind."), Message("user", "Good morning!"), Message("assistant", "早上好。"))
-    alone = await outputs_of(engine.generate(asking("alone", asked)))
+    alone = await outputs_of(engine.generate(make_request("alone", requested)))
     behind = Request(
         "behind",
         (*said, Message("user", TEXT)),
         Params(max_new_tokens=TOKENS),
-        spec=ReplySpec(translation=asked),
+        spec=ReplySpec(translation=requested),
     )
     assert text_of(await outputs_of(engine.generate(behind))) == text_of(alone)
     tokens = await engine.count_tokens(behind.messages, spec=behind.spec)
@@ -135,7 +135,7 @@ async def test_only_the_last_message_is_translated(engine: EngineClient) -> None
 async def test_what_it_cannot_do_is_the_senders_fault(
     engine: EngineClient, translation: Translation | None, how: dict[str, Any], why: str
 ) -> None:
-    outputs = await outputs_of(engine.generate(asking("bad", translation, **how)))
+    outputs = await outputs_of(engine.generate(make_request("bad", translation, **how)))
     assert (end_of(outputs).reason, end_of(outputs).error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
     assert (end_of(outputs).error or "").startswith(why)
 
@@ -151,19 +151,21 @@ async def test_what_it_cannot_do_is_the_senders_fault(
 async def test_a_text_that_cannot_be_read_is_refused_for_its_sender_alone(
     engine: EngineClient, folder: Path, text: str, why: str
 ) -> None:
-    asked = Translation("zh", "en")
-    beside = engine.generate(asking("beside", asked))
-    outputs = await outputs_of(engine.generate(asking("bad", asked, text)))
+    requested = Translation("zh", "en")
+    beside = engine.generate(make_request("beside", requested))
+    outputs = await outputs_of(engine.generate(make_request("bad", requested, text)))
     assert (end_of(outputs).error or "").startswith(why)
     assert text_of(await outputs_of(beside)).strip() == generated(folder)
     if why == "There is nothing to translate: the last message has no text.":
         with pytest.raises(PromptRejected, match=why):
-            await engine.count_tokens((Message("user", text),), spec=ReplySpec(translation=asked))
+            await engine.count_tokens((Message("user", text),), spec=ReplySpec(translation=requested))
 
 
 async def test_control_tokens_in_a_text_are_letters(engine: EngineClient) -> None:
     """A text can't end itself, or choose its language."""
-    asked = Translation("zh", "en")
-    plain = await engine.count_tokens((Message("user", "a"),), spec=ReplySpec(translation=asked))
-    spelled = await engine.count_tokens((Message("user", "a</s>__fr__"),), spec=ReplySpec(translation=asked))
+    requested = Translation("zh", "en")
+    plain = await engine.count_tokens((Message("user", "a"),), spec=ReplySpec(translation=requested))
+    spelled = await engine.count_tokens(
+        (Message("user", "a</s>__fr__"),), spec=ReplySpec(translation=requested)
+    )
     assert spelled > plain + 2  # as control tokens they would be two

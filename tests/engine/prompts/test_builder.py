@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from engine.messages import Message
-from engine.parsing.known import format_of
-from engine.prompts.builder import PIECE_CHARS, Builder
-from engine.prompts.jobs import Build, Built, Rejected, Stopped, TooLong
+from engine.parsing.format_detection import detect_format
+from engine.prompts.job_handler import PIECE_CHARS, JobHandler
+from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Rejected, Stopped, TooLong
 from engine.prompts.prompt import Prompt, PromptBuilder
 from engine.reply_spec import ReplySpec, Tool
 from tests.engine.chat_families import FAMILIES
@@ -47,7 +47,7 @@ class Noting(PromptBuilder):
 
 def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
     prompts = Noting()
-    made = Builder(prompts).build(Build(saying("word " * 1_000_000), WINDOW, counts=True), never)
+    made = JobHandler(prompts).build(BuildPrompt(saying("word " * 1_000_000), WINDOW, counts=True), never)
     assert isinstance(made, TooLong)
     assert made.tokens >= WINDOW
     assert (prompts.whole, prompts.chars) == (0, PIECE_CHARS)
@@ -58,63 +58,65 @@ def test_a_long_text_that_fits_is_made_whole() -> None:
     prompts = Noting()
     text = "hello there user assistant system" * 1000
     window = len(prompts.token_ids(saying(text))) + 1
-    made = Builder(prompts).build(Build(saying(text), window // 2), never)
+    made = JobHandler(prompts).build(BuildPrompt(saying(text), window // 2), never)
     assert isinstance(made, TooLong)
-    made = Builder(prompts).build(Build(saying(text), window), never)
-    assert isinstance(made, Built)
+    made = JobHandler(prompts).build(BuildPrompt(saying(text), window), never)
+    assert isinstance(made, BuiltPrompt)
     assert made.tokens == window - 1
 
 
 @pytest.mark.parametrize("asks", [1, 2, 3])
 def test_a_prompt_that_nobody_waits_for_is_read_no_further(asks: int) -> None:
     prompts, times = Noting(), iter(range(9))
-    job = Build(saying(" " * 10_000_000), WINDOW, counts=True)
-    made = Builder(prompts).build(job, lambda: next(times) == asks - 1)
+    job = BuildPrompt(saying(" " * 10_000_000), WINDOW, counts=True)
+    made = JobHandler(prompts).build(job, lambda: next(times) == asks - 1)
     assert isinstance(made, Stopped | TooLong)
     assert prompts.chars <= (asks - 1) * PIECE_CHARS
     assert prompts.whole == 0
 
 
 def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
-    builder = Builder(PromptBuilder(small_tokenizer()))
-    whole = builder.build(Build(saying("hello there"), WINDOW, counts=True), never)
-    assert isinstance(whole, Built)
-    assert builder.build(Build(saying("hello there"), whole.tokens), never) == TooLong(whole.tokens)
-    made = builder.build(Build(saying("hello there"), whole.tokens + 1), never)
-    assert isinstance(made, Built)
+    builder = JobHandler(PromptBuilder(small_tokenizer()))
+    whole = builder.build(BuildPrompt(saying("hello there"), WINDOW, counts=True), never)
+    assert isinstance(whole, BuiltPrompt)
+    assert builder.build(BuildPrompt(saying("hello there"), whole.tokens), never) == TooLong(whole.tokens)
+    made = builder.build(BuildPrompt(saying("hello there"), whole.tokens + 1), never)
+    assert isinstance(made, BuiltPrompt)
     assert len(made.token_ids) == 4 * whole.tokens
 
 
 def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() -> None:
     tokenizer = FAMILIES["qwen"]()
-    builder = Builder(PromptBuilder(tokenizer, format_of(tokenizer)))
+    builder = JobHandler(PromptBuilder(tokenizer, detect_format(tokenizer)))
     spec = ReplySpec(tools=(Tool("add"),), continues=True)
     talk = (*saying("hello"), Message("assistant", "So, "))
-    made = builder.build(Build(talk, WINDOW, spec), never)
-    assert isinstance(made, Built)
+    made = builder.build(BuildPrompt(talk, WINDOW, spec), never)
+    assert isinstance(made, BuiltPrompt)
     token_ids = array("i", made.token_ids).tolist()
     assert tokenizer.decode(token_ids[-made.continued :]) == "So, "
     assert "add" in tokenizer.decode(token_ids)
-    counted = builder.build(Build(talk, WINDOW, spec, counts=True), never)
-    assert counted == Built(made.tokens)
+    counted = builder.build(BuildPrompt(talk, WINDOW, spec, counts=True), never)
+    assert counted == BuiltPrompt(made.tokens)
     opens = FAMILIES["r1"]()
-    made = Builder(PromptBuilder(opens, format_of(opens))).build(Build(saying("hello"), WINDOW), never)
-    assert isinstance(made, Built)
+    made = JobHandler(PromptBuilder(opens, detect_format(opens))).build(
+        BuildPrompt(saying("hello"), WINDOW), never
+    )
+    assert isinstance(made, BuiltPrompt)
     assert (made.opened, made.continued) == ("<think>\n", 0)
 
 
 def test_a_spec_that_is_refused_is_told_with_its_field() -> None:
-    builder = Builder(PromptBuilder(small_tokenizer()))
-    refused = builder.build(Build(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
+    builder = JobHandler(PromptBuilder(small_tokenizer()))
+    refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
     assert isinstance(refused, Rejected)
     assert refused.field == "tools"
 
 
 def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:
     tokenizer = FAMILIES["qwen"]()
-    builder = Builder(PromptBuilder(tokenizer, format_of(tokenizer)))
+    builder = JobHandler(PromptBuilder(tokenizer, detect_format(tokenizer)))
     spec = ReplySpec(tools=(Tool("add", "word " * 100_000),))
-    made = builder.build(Build(saying("hello"), WINDOW, spec), never)
+    made = builder.build(BuildPrompt(saying("hello"), WINDOW, spec), never)
     assert isinstance(made, TooLong)
     assert WINDOW <= made.tokens < 3 * PIECE_CHARS
 
@@ -124,11 +126,11 @@ def test_refusals_and_defects_are_told_and_end_nothing(caplog: pytest.LogCapture
         def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
             raise RuntimeError("a defect")
 
-    builder = Builder(PromptBuilder(small_tokenizer()))
-    refused = builder.build(Build(saying("unspeakable"), WINDOW), never)
+    builder = JobHandler(PromptBuilder(small_tokenizer()))
+    refused = builder.build(BuildPrompt(saying("unspeakable"), WINDOW), never)
     assert isinstance(refused, Rejected)
     assert "unspeakable" in refused.why
-    assert Builder(Broken(small_tokenizer())).build(Build(saying("a"), WINDOW), never) == Rejected(
+    assert JobHandler(Broken(small_tokenizer())).build(BuildPrompt(saying("a"), WINDOW), never) == Rejected(
         "The prompt could not be prepared."
     )
     assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -10,8 +10,8 @@ from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.prompts.prompt import Prompt
 from engine.reply_spec import ReplySpec
-from engine.text.reply_memory import ReplyMemory
-from tests.engine.prompts.talks import (
+from engine.text.reply_memory import ReplyCache
+from tests.engine.prompts.conversations import (
     ADD,
     HELLO,
     TOOLS,
@@ -31,7 +31,7 @@ FAMILIES = ("qwen", "llama", "mistral", "plain")
 
 
 def continued(
-    name: str, *messages: Message, spec: ReplySpec = GOES_ON, memory: ReplyMemory | None = None
+    name: str, *messages: Message, spec: ReplySpec = GOES_ON, memory: ReplyCache | None = None
 ) -> Prompt:
     own = memory.of("") if memory is not None else None
     return builder(name).prompt(messages, spec, own, most=100_000)
@@ -42,14 +42,14 @@ def continued(
 def test_a_reply_goes_on_where_it_ended(name: str, said: str) -> None:
     made = continued(name, HELLO, Message("assistant", said))
     assert tokenizer(name).decode(made.token_ids) == text(name, HELLO) + said
-    begun = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer(name).decode(begun) == said
+    started = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer(name).decode(started) == said
     assert made.token_ids[: len(made.token_ids) - made.continued] == prompt(name, HELLO)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
-    memory, spelling = ReplyMemory(), oddly(name, "hello there, hello there")
+    memory, spelling = ReplyCache(), oddly(name, "hello there, hello there")
     said = write(name, spelling, memory, ReplySpec())
     made = continued(name, HELLO, Message("assistant", said), memory=memory)
     assert made.token_ids == prompt(name, HELLO) + spelling
@@ -58,12 +58,12 @@ def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
 
 @given(st.integers(0, 30))
 def test_a_cut_reply_goes_on_from_the_kept_tokens_that_were_seen(letters: int) -> None:
-    memory, spelling = ReplyMemory(), oddly("qwen", "hello 👍 there, 👍 hello there")
+    memory, spelling = ReplyCache(), oddly("qwen", "hello 👍 there, 👍 hello there")
     said = write("qwen", spelling, memory, ReplySpec())[:letters]
     made = continued("qwen", HELLO, Message("assistant", said), memory=memory)
-    begun = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer("qwen").decode(begun) == said
-    assert begun == spelling[: len(begun)]
+    started = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer("qwen").decode(started) == said
+    assert started == spelling[: len(started)]
 
 
 def test_a_reply_with_reasoning_and_calls_goes_on_as_it_was_written() -> None:
@@ -100,14 +100,14 @@ def test_words_behind_reasoning_go_on_behind_it() -> None:
 
 
 def test_a_cut_reply_with_reasoning_goes_on_from_the_kept_tokens() -> None:
-    memory, spelling = ReplyMemory(), oddly("qwen", "<think>\nhello there\n</think>\n\nhello there")
+    memory, spelling = ReplyCache(), oddly("qwen", "<think>\nhello there\n</think>\n\nhello there")
     write("qwen", spelling, memory, ReplySpec())
     cut = Message("assistant", "hello th", reasoning="hello there")
     made = continued("qwen", HELLO, cut, memory=memory)
-    begun = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer("qwen").decode(begun) == "<think>\nhello there\n</think>\n\nhello th"
-    known = sum(1 for own, told in zip(begun, spelling, strict=False) if own == told)
-    assert known >= len(begun) - 2
+    started = made.token_ids[len(made.token_ids) - made.continued :]
+    assert tokenizer("qwen").decode(started) == "<think>\nhello there\n</think>\n\nhello th"
+    known = sum(1 for own, reported in zip(started, spelling, strict=False) if own == reported)
+    assert known >= len(started) - 2
 
 
 def test_reasoning_alone_that_the_template_has_no_place_for_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import IN_GROUP
+from engine.messages import GROUP_SEPARATOR
 from engine.prompts.fair_queue import FairQueue
 
 
@@ -54,8 +54,8 @@ def test_a_long_piece_is_not_passed_by_for_ever() -> None:
 def test_many_names_of_one_group_are_no_more_than_one() -> None:
     queue: FairQueue[str, None] = FairQueue()
     for number in range(9):
-        add(queue, f"x{number}", client=f"home{IN_GROUP}{number}")
-    add(queue, "y0", client=f"work{IN_GROUP}1")
+        add(queue, f"x{number}", client=f"home{GROUP_SEPARATOR}{number}")
+    add(queue, "y0", client=f"work{GROUP_SEPARATOR}1")
     assert served(queue, 2) == ["x0", "y0"]
 
 

@@ -12,11 +12,11 @@ from engine.prompts.control_tokens import ControlTokens
 from engine.prompts.prompt import PromptBuilder
 from tests.engine.chat_families import CHATML, R1, family
 from tests.engine.conftest import small_tokenizer
-from tests.engine.prompts.forging import (
+from tests.engine.prompts.forgeries import (
     REWRITERS,
     TEMPLATE,
     control_tokens,
-    forged_places,
+    forged_points,
     is_dangerous,
     template,
 )
@@ -85,7 +85,7 @@ def unigram() -> PreTrainedTokenizerFast:
 def test_no_template_makes_control_tokens_of_what_people_write(name: str) -> None:
     tokenizer, (rewritten, word) = family("", CHATML, ADDED), REWRITERS[name]
     assert is_dangerous(tokenizer, rewritten, word)
-    assert forged_places(tokenizer, rewritten, word) == []
+    assert forged_points(tokenizer, rewritten, word) == []
 
 
 @pytest.mark.parametrize("name", sorted(NORMALIZERS))
@@ -93,14 +93,14 @@ def test_no_tokenizer_makes_control_tokens_of_what_people_write(name: str) -> No
     normalizer, word = NORMALIZERS[name]
     tokenizer = normalizing(normalizer)
     assert is_dangerous(tokenizer, "x", word)
-    assert forged_places(tokenizer, "x", word) == []
+    assert forged_points(tokenizer, "x", word) == []
 
 
 @pytest.mark.parametrize("word", ["</s>", "\uff1c/s\uff1e", "<|im_end|>", "<unk>"])
 def test_no_vocabulary_makes_control_tokens_of_what_people_write(word: str) -> None:
     tokenizer = unigram()
     assert is_dangerous(tokenizer, "x", word)
-    assert forged_places(tokenizer, "x", word) == []
+    assert forged_points(tokenizer, "x", word) == []
 
 
 def test_no_character_of_people_counts_as_a_mark_of_ours() -> None:

@@ -12,7 +12,7 @@ from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import ReplySpec
-from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_memory import ReplyCache
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}"
 REFUSES_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TURNS
@@ -88,7 +88,7 @@ def test_an_added_token_that_the_template_writes_is_plain_text_in_a_message(
 def test_what_a_reply_spelled_of_control_tokens_is_not_taken_up_as_written() -> None:
     """Its tokens were remembered; the prompt is tokenized anew, with its control tokens as text."""
     tokenizer = tokenizer_with(TURNS)
-    memory = ReplyMemory()
+    memory = ReplyCache()
     notes = memory.notes("salt")
     for token_id in tokenizer.encode("<s>", split_special_tokens=True):
         notes.add(token_id, tokenizer.decode([token_id]))

@@ -8,11 +8,11 @@ import pytest
 
 from engine.errors import PromptRejected
 from engine.messages import Message, ToolCall
-from engine.parsing.known import format_of
+from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import ReplySpec, Tool
 from tests.engine.chat_families import QWEN, family
-from tests.engine.prompts.talks import (
+from tests.engine.prompts.conversations import (
     ADD,
     HELLO,
     MORE,
@@ -49,18 +49,18 @@ def test_the_features_of_a_model_are_what_its_template_can_do(name: str) -> None
 )
 def test_a_template_that_leaves_out_tools_calls_or_results_has_none(template: str) -> None:
     tokenizer = family(template, ("<|im_start|>", "<|im_end|>"))
-    assert "tools" not in PromptBuilder(tokenizer, format_of(tokenizer)).features
+    assert "tools" not in PromptBuilder(tokenizer, detect_format(tokenizer)).features
 
 
 def test_a_template_may_show_of_tools_their_names_alone() -> None:
     template = QWEN.replace("{{ tool | tojson }}", "{{ tool.function.name }}")
     tokenizer = family(template, ("<|im_start|>", "<|im_end|>"))
-    assert "tools" in PromptBuilder(tokenizer, format_of(tokenizer)).features
+    assert "tools" in PromptBuilder(tokenizer, detect_format(tokenizer)).features
 
 
 def test_a_template_with_tools_whose_calls_nobody_can_read_has_none() -> None:
     tokenizer = family(QWEN.replace("tool_call>", "invoke>"), ("<|im_start|>", "<|im_end|>"))
-    assert "tools" not in PromptBuilder(tokenizer, format_of(tokenizer)).features
+    assert "tools" not in PromptBuilder(tokenizer, detect_format(tokenizer)).features
 
 
 def test_tools_calls_and_results_stand_where_the_template_puts_them() -> None:
@@ -137,8 +137,8 @@ def test_reasoning_is_switched_by_the_variables_that_the_template_has() -> None:
     assert text("qwen", HELLO, spec=ReplySpec(reasoning="off")).endswith("<think>\n\n</think>\n\n")
     assert text("qwen", HELLO).endswith("<|im_start|>assistant\n")
     effort = family("{{ messages[0].content }}: {{ reasoning_effort }} {{ thinking }}", ())
-    told = PromptBuilder(effort).token_ids([HELLO], ReplySpec(reasoning="low"))
-    assert effort.decode(told) == "hello there: low True"
+    reported = PromptBuilder(effort).token_ids([HELLO], ReplySpec(reasoning="low"))
+    assert effort.decode(reported) == "hello there: low True"
 
 
 @pytest.mark.parametrize("name", ["qwen", "plain"])
@@ -206,7 +206,7 @@ def test_nobody_but_the_template_writes_control_tokens() -> None:
         made = tokenizer("qwen")
         made.chat_template = template
         try:
-            return PromptBuilder(made, format_of(made)).token_ids(talk, spec)
+            return PromptBuilder(made, detect_format(made)).token_ids(talk, spec)
         finally:
             made.chat_template = QWEN
 

@@ -15,17 +15,17 @@ import pytest
 
 import engine
 from engine.messages import Message
-from engine.prompts.jobs import Answer, Build, Built, Look, Rejected, Stopped, TooLong
+from engine.prompts.jobs import Answer, BuildPrompt, BuiltPrompt, DecodeImage, Rejected, Stopped, TooLong
 from engine.prompts.prompt import PromptBuilder
 from engine.prompts.worker import LOST, PromptProcess, PromptsUnavailable
 from engine.reply_spec import JsonSchema, ReplySpec
 from engine.text.reply_memory import WrittenReply
+from tests.coverage_tracing import coverage_enabled
 from tests.engine.conftest import small_tokenizer
-from tests.pictures import PNG
-from tests.traced import traced
+from tests.sample_images import PNG
 
 HELLO = (Message("user", "hello there"),)
-JOB = Build(HELLO, 4096)
+JOB = BuildPrompt(HELLO, 4096)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(engine.__file__).parents[1])}
 Make = Callable[..., PromptProcess]
 
@@ -35,7 +35,7 @@ def process(tiny_llama: Path) -> Iterator[Make]:
     made: list[PromptProcess] = []
 
     def make(model: Path = tiny_llama, **how: float) -> PromptProcess:
-        with traced():
+        with coverage_enabled():
             made.append(PromptProcess(str(model), environment=ENVIRONMENT, **how))
         return made[-1]
 
@@ -51,17 +51,17 @@ def pid_of(process: PromptProcess) -> int:
 
 def test_prompts_are_what_the_template_makes_of_them(process: Make) -> None:
     prompts = process()
-    made = prompts.ask(JOB)
-    assert isinstance(made, Built)
+    made = prompts.run_job(JOB)
+    assert isinstance(made, BuiltPrompt)
     assert array("i", made.token_ids).tolist() == PromptBuilder(small_tokenizer()).token_ids(HELLO)
-    assert prompts.ask(Build(HELLO, 4096, counts=True)) == Built(made.tokens)
-    assert isinstance(prompts.ask(Build((Message("user", "word " * 100_000),), 4096)), TooLong)
-    assert isinstance(prompts.ask(Build((Message("user", "unspeakable"),), 4096)), Rejected)
+    assert prompts.run_job(BuildPrompt(HELLO, 4096, counts=True)) == BuiltPrompt(made.tokens)
+    assert isinstance(prompts.run_job(BuildPrompt((Message("user", "word " * 100_000),), 4096)), TooLong)
+    assert isinstance(prompts.run_job(BuildPrompt((Message("user", "unspeakable"),), 4096)), Rejected)
 
 
 def test_it_has_no_torch_and_little_memory(process: Make) -> None:
     prompts = process()
-    prompts.ask(JOB)
+    prompts.run_job(JOB)
     mapped = Path(f"/proc/{pid_of(prompts)}/maps")
     if not mapped.exists():
         pytest.skip("no /proc here")
@@ -74,9 +74,11 @@ def test_how_a_reply_was_written_is_known_to_the_next_prompt(process: Make) -> N
     ends = array("i", range(1, len(odd) + 1))
     prompts.remember("salt", WrittenReply("hello", array("i", odd), ends))
     talk = (*HELLO, Message("assistant", "hello"), *HELLO)
-    own, others = (prompts.ask(Build(talk, 4096, salt=salt, most=4000)) for salt in ("salt", "another"))
-    assert isinstance(own, Built)
-    assert isinstance(others, Built)
+    own, others = (
+        prompts.run_job(BuildPrompt(talk, 4096, salt=salt, most=4000)) for salt in ("salt", "another")
+    )
+    assert isinstance(own, BuiltPrompt)
+    assert isinstance(others, BuiltPrompt)
     assert own.tokens == others.tokens + len(odd) - len(tokenizer.encode("hello"))
 
 
@@ -84,20 +86,20 @@ def test_one_that_died_is_started_again_and_what_was_asked_is_answered(
     process: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     prompts = process()
-    first, died = prompts.ask(JOB), pid_of(prompts)
+    first, died = prompts.run_job(JOB), pid_of(prompts)
     os.kill(died, signal.SIGKILL)
-    assert prompts.ask(JOB) == first
+    assert prompts.run_job(JOB) == first
     assert pid_of(prompts) != died
-    assert "started again" in caplog.text
+    assert "restarted" in caplog.text
 
 
 def test_one_that_hangs_is_started_again_and_what_was_asked_is_answered(
     process: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     prompts = process(job_timeout_s=5.0)
-    first, hangs = prompts.ask(JOB), pid_of(prompts)
+    first, hangs = prompts.run_job(JOB), pid_of(prompts)
     os.kill(hangs, signal.SIGSTOP)
-    assert prompts.ask(JOB) == first
+    assert prompts.run_job(JOB) == first
     assert pid_of(prompts) != hangs
     assert "no answer within 5 s" in caplog.text
 
@@ -105,10 +107,10 @@ def test_one_that_hangs_is_started_again_and_what_was_asked_is_answered(
 def test_an_image_with_which_it_hangs_is_asked_once(process: Make) -> None:
     """The next one would hang with it, too, and all prompts wait meanwhile."""
     prompts = process(job_timeout_s=3.0)
-    prompts.ask(JOB)
+    prompts.run_job(JOB)
     os.kill(pid_of(prompts), signal.SIGSTOP)
-    assert prompts.ask(Look("r", 0, PNG.image)) == Rejected(LOST)
-    assert isinstance(prompts.ask(JOB), Built)
+    assert prompts.run_job(DecodeImage("r", 0, PNG.image)) == Rejected(LOST)
+    assert isinstance(prompts.run_job(JOB), BuiltPrompt)
 
 
 def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
@@ -116,10 +118,10 @@ def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
 ) -> None:
     """It may be the step loop that says it, and what is asked meanwhile may be megabytes of images."""
     prompts = process(job_timeout_s=3.0)
-    prompts.ask(JOB)
-    stands, told, waited = pid_of(prompts), list[Answer](), list[float]()
+    prompts.run_job(JOB)
+    stands, reported, waited = pid_of(prompts), list[Answer](), list[float]()
     os.kill(stands, signal.SIGSTOP)
-    large = Build((Message("user", "\u00e9" * 3_000_000),), 4096)
+    large = BuildPrompt((Message("user", "\u00e9" * 3_000_000),), 4096)
 
     def say() -> None:
         while prompts.pid == stands:
@@ -127,7 +129,7 @@ def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
             prompts.stop()
             waited.append(time.monotonic() - began)
 
-    asks = threading.Thread(target=lambda: told.append(prompts.ask(large)), daemon=True)
+    asks = threading.Thread(target=lambda: reported.append(prompts.run_job(large)), daemon=True)
     says = threading.Thread(target=say, daemon=True)
     for thread in (asks, says):
         thread.start()
@@ -135,43 +137,43 @@ def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
         thread.join(60)
         assert not thread.is_alive()
     assert max(waited) < 1.0
-    assert isinstance(told[0], TooLong), "it is asked of the next one"
+    assert isinstance(reported[0], TooLong), "it is asked of the next one"
     assert "did not read within 3 s" in caplog.text
 
 
 def test_a_prompt_with_which_it_dies_twice_is_refused_and_the_next_one_is_made(process: Make) -> None:
     """A job that takes no time at all to be given up on stands for one that kills."""
     prompts = process(job_timeout_s=0.0)
-    huge = Build((Message("user", "\u00e9" * 3_000_000),), 10_000_000)
-    assert prompts.ask(huge) == Rejected("The prompt could not be prepared.")
+    huge = BuildPrompt((Message("user", "\u00e9" * 3_000_000),), 10_000_000)
+    assert prompts.run_job(huge) == Rejected("The prompt could not be prepared.")
 
 
 def test_a_stop_reaches_the_job_alone_that_is_being_done(process: Make) -> None:
     prompts = process()
-    first = prompts.ask(JOB)
+    first = prompts.run_job(JOB)
     prompts.stop()
-    assert prompts.ask(JOB) == first
+    assert prompts.run_job(JOB) == first
 
 
 def test_a_tokenizer_that_cannot_be_read_ends_it(process: Make, tmp_path: Path) -> None:
     with pytest.raises(PromptsUnavailable):
-        process(tmp_path / "nowhere").ask(JOB)
+        process(tmp_path / "nowhere").run_job(JOB)
 
 
 def test_others_are_served_while_a_grammar_is_tried(process: Make) -> None:
     """What was tried meanwhile is known when it is asked for again, and so is what a hurry came between."""
     prompts = process()
-    plain = prompts.ask(JOB)
+    plain = prompts.run_job(JOB)
     costly = [
         msgspec.structs.replace(JOB, spec=ReplySpec(format=JsonSchema(f'{{"multipleOf": {n}}}')))
         for n in (99_991, 99_989, 99_971)
     ]
     late = costly.pop()
     prompts.hurry()  # nothing is asked: somebody came after it was looked for what is next
-    assert prompts.ask(late) == Stopped()
+    assert prompts.run_job(late) == Stopped()
     for job in costly:
-        assert prompts.ask(msgspec.structs.replace(job, hurried=True)) == Stopped()
-        assert prompts.ask(JOB) == plain
+        assert prompts.run_job(msgspec.structs.replace(job, hurried=True)) == Stopped()
+        assert prompts.run_job(JOB) == plain
     answered = threading.Event()
 
     def hurry() -> None:
@@ -180,8 +182,8 @@ def test_others_are_served_while_a_grammar_is_tried(process: Make) -> None:
 
     hurries = threading.Thread(target=hurry)
     hurries.start()
-    assert prompts.ask(costly[1]) == Stopped()
+    assert prompts.run_job(costly[1]) == Stopped()
     answered.set()
     hurries.join()
-    told = [prompts.ask(job) for job in costly]
-    assert [one.field for one in told if isinstance(one, Rejected)] == ["format", "format"]
+    reported = [prompts.run_job(job) for job in costly]
+    assert [one.field for one in reported if isinstance(one, Rejected)] == ["format", "format"]

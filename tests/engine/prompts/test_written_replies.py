@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Message, ToolCall
-from engine.parsing.known import format_of
+from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
 from engine.text.pieces import Call, Thought
-from engine.text.reply_memory import ReplyMemory
+from engine.text.reply_memory import ReplyCache
 from tests.engine.chat_families import QWEN, family
-from tests.engine.parsing.reading import read
-from tests.engine.prompts.talks import (
+from tests.engine.parsing.parse import read
+from tests.engine.prompts.conversations import (
     HELLO,
     MORE,
     TOOLS,
@@ -47,7 +47,7 @@ CASES = [(name, written) for name, all_written in WRITTEN.items() for written in
 
 def reply(written: str, *, format_name: str = "qwen") -> Message:
     """A message as the engine's client has it: what was parsed, and what was written."""
-    found = format_of(tokenizer(format_name))
+    found = detect_format(tokenizer(format_name))
     assert found is not None
     pieces = read(found, written, tools=TOOLS.tools)
     calls = [piece for piece in pieces if isinstance(piece, Call)]
@@ -86,7 +86,7 @@ def test_what_stands_around_it_is_as_the_template_has_it(name: str, written: str
 @pytest.mark.parametrize(("name", "written"), CASES)
 def test_kept_tokens_are_those_that_the_next_prompt_begins_with(name: str, written: str) -> None:
     """However oddly the model spelled its words."""
-    memory, spelling = ReplyMemory(), oddly(name, written)
+    memory, spelling = ReplyCache(), oddly(name, written)
     assert write(name, spelling, memory) == written
     message = reply(written, format_name=name)
     after = prompt(name, HELLO, message, *results(message), spec=TOOLS, memory=memory)
@@ -107,7 +107,7 @@ def oddly(name: str, written: str) -> list[int]:
 
 
 def test_a_count_is_that_of_the_prompt_as_the_tokenizer_spells_it() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     written = write("qwen", oddly("qwen", HERMES_CALL), memory)
     talk = (HELLO, reply(written), *results(reply(written)))
     assert builder("qwen").token_ids(talk, TOOLS) == prompt("qwen", *talk, spec=TOOLS)
@@ -129,7 +129,7 @@ def test_what_the_prompt_opened_is_not_there_twice() -> None:
         "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n",
     )
     tokenizer = family(opens, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>"))
-    prompts = PromptBuilder(tokenizer, format_of(tokenizer))
+    prompts = PromptBuilder(tokenizer, detect_format(tokenizer))
     asked = prompts.prompt([HELLO], TOOLS)
     assert asked.opened == "<think>\n"
     written = f"Sums  are easy.</think>{HERMES_CALL}"
@@ -156,7 +156,7 @@ def test_what_the_prompt_opened_is_not_there_twice() -> None:
 )
 def test_where_its_place_is_not_found_the_template_writes_it(changed: str) -> None:
     tokenizer = family(changed, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
-    prompts = PromptBuilder(tokenizer, format_of(tokenizer))
+    prompts = PromptBuilder(tokenizer, detect_format(tokenizer))
     message = reply(HERMES_CALL)
     plain = Message("assistant", "", calls=message.calls)
     with_written, without = (
@@ -173,7 +173,7 @@ def test_where_the_words_around_a_reply_depend_on_it_the_template_writes_it() ->
     assert counts != QWEN
     tokenizer = family(counts, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
     talk = [HELLO, reply(HERMES_CALL), result(call_id="call_0")]
-    shown = tokenizer.decode(PromptBuilder(tokenizer, format_of(tokenizer)).token_ids(talk, TOOLS))
+    shown = tokenizer.decode(PromptBuilder(tokenizer, detect_format(tokenizer)).token_ids(talk, TOOLS))
     assert '{"name": "add", "arguments": {"a": "hello there"}}\n</tool_call><|im_end|>\n1 of them' in shown
 
 
@@ -184,7 +184,7 @@ def test_a_template_that_refuses_other_words_writes_the_reply_itself() -> None:
     )
     tokenizer = family(picky, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
     talk = [HELLO, reply(HERMES_CALL), result(call_id="call_0")]
-    shown = tokenizer.decode(PromptBuilder(tokenizer, format_of(tokenizer)).token_ids(talk, TOOLS))
+    shown = tokenizer.decode(PromptBuilder(tokenizer, detect_format(tokenizer)).token_ids(talk, TOOLS))
     assert '{"name": "add", "arguments": {"a": "hello there"}}' in shown
 
 
@@ -196,7 +196,7 @@ def test_a_message_without_a_place_leaves_the_others_theirs() -> None:
     )
     tokenizer = family(shouts, ("<|im_start|>", "<|im_end|>"), ("<tool_call>", "</tool_call>"))
     shown = tokenizer.decode(
-        PromptBuilder(tokenizer, format_of(tokenizer)).token_ids(
+        PromptBuilder(tokenizer, detect_format(tokenizer)).token_ids(
             [HELLO, odd, result(call_id="call_0"), placed, result(call_id="call_0")], TOOLS
         )
     )

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from engine.reply_spec import JsonObject
-from engine.sampling import allowed
-from engine.sampling.allowed import WIDTHS, Allowed, width_of
-from engine.sampling.guide import FEW, Guide, Masks, _few, mask_of
-from engine.sampling.sampler import Chooser, Sampler
-from engine.text.prepared import Sampling
-from tests.engine.guided import compiler, source_of
+from engine.sampling import allowed_tokens
+from engine.sampling.allowed_tokens import WIDTHS, AllowedTokens, width_of
+from engine.sampling.guide import FEW, Guide, TokenMasks, _few, mask_of
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
+from tests.engine.constrained import compiler, source_of
 from tests.engine.tiny_models import GREEDY
 
 VOCABULARY = 16 * FEW
@@ -27,26 +27,26 @@ ids = st.integers(0, VOCABULARY - 1)
 def guide(tokens: Sequence[int]) -> Guide:
     """A guide that allows these tokens."""
     mask = mask_of(tokens, VOCABULARY)
-    made = Guide(compiler(), source_of(JsonObject()), Masks(mask, mask))
+    made = Guide(compiler(), source_of(JsonObject()), TokenMasks(mask, mask))
     made.mask, made.few = mask, _few(mask)
     return made
 
 
-def sampler(samplings: Sequence[Sampling], guides: Sequence[Guide]) -> Sampler:
+def sampler(samplings: Sequence[SamplingParams], guides: Sequence[Guide]) -> Sampler:
     made = Sampler(slots=len(guides), vocabulary=VOCABULARY, device=torch.device("cpu"))
     for slot, (sampling, one) in enumerate(zip(samplings, guides, strict=True)):
-        made.join(slot, Chooser.of(sampling, one), [])
+        made.join(slot, SamplerState.of(sampling, one), [])
     return made
 
 
 def draws(
-    scores: Tensor, samplings: Sequence[Sampling], guides: Sequence[Guide], times: int = 5
+    scores: Tensor, samplings: Sequence[SamplingParams], guides: Sequence[Guide], times: int = 5
 ) -> list[list[int | None]]:
     made = sampler(samplings, guides)
     return [made.sample(scores, range(len(guides))) for _ in range(times)]
 
 
-def ways(seed: int) -> list[Sampling]:
+def sampling_variants(seed: int) -> list[SamplingParams]:
     return [
         GREEDY,
         replace(GREEDY, do_sample=True, seed=seed),
@@ -70,10 +70,10 @@ def test_what_is_drawn_of_few_tokens_is_what_would_be_drawn_of_the_whole_vocabul
     scores = torch.randn(5, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 4
     guides = [guide(sorted(some)) for some in tokens]
     assert all(width_of(one, VOCABULARY) for one in guides)
-    few = draws(scores, ways(seed), guides)
+    few = draws(scores, sampling_variants(seed), guides)
     for one in guides:
         one.few = None
-    assert draws(scores, ways(seed), guides) == few
+    assert draws(scores, sampling_variants(seed), guides) == few
 
 
 def test_a_seed_gives_the_same_alone_and_beside_rows_of_other_widths() -> None:
@@ -94,8 +94,8 @@ def test_a_row_that_also_changes_its_logits_is_looked_at_whole() -> None:
 
 def test_scores_that_are_not_numbers_give_no_token() -> None:
     scores = torch.full((1, VOCABULARY), torch.nan)
-    assert draws(scores, [ways(0)[0]], [guide([3])], times=1) == [[None]]
-    assert draws(scores, [ways(0)[1]], [guide([3])], times=1) == [[None]]
+    assert draws(scores, [sampling_variants(0)[0]], [guide([3])], times=1) == [[None]]
+    assert draws(scores, [sampling_variants(0)[1]], [guide([3])], times=1) == [[None]]
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(1, 16), (16, 16), (17, 128), (129, FEW), (FEW + 1, 0)])
@@ -104,11 +104,11 @@ def test_a_row_is_as_wide_as_its_own_tokens_need(tokens: int, width: int) -> Non
 
 
 def test_a_small_vocabulary_is_looked_at_whole() -> None:
-    assert width_of(guide(range(100)), 128 * allowed.WORTH_IT - 1) == 0
+    assert width_of(guide(range(100)), 128 * allowed_tokens.WORTH_IT - 1) == 0
     assert WIDTHS[-1] == FEW
 
 
 def test_rows_are_filled_with_what_is_never_drawn() -> None:
-    of = Allowed.by([guide([5, 9])], 16)
+    of = AllowedTokens.by([guide([5, 9])], 16)
     assert of.of(torch.zeros(2, VOCABULARY), [1]).isfinite().sum() == 2
     assert [of.token(0, place) for place in (0, 1, None)] == [5, 9, None]

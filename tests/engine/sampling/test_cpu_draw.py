@@ -13,14 +13,14 @@ from torch import Tensor
 from engine.attention import cpu_kernels
 from engine.sampling import cpu_draw
 from engine.sampling.guide import Guide, mask_of, masked
-from engine.sampling.sampler import Chooser, Sampler
-from engine.text.prepared import Sampling
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason="no kernels were compiled")
 
 SIZES = (1, 31, 32, 33, 4096, 4097, 8192, 9001)
 """Tokens of a vocabulary: about the lengths that the kernel works on at a time."""
-PLAIN = Sampling(
+PLAIN = SamplingParams(
     max_new_tokens=9,
     do_sample=True,
     temperature=0.8,
@@ -50,9 +50,11 @@ def without(scores: Tensor, left_out: list[Tensor | None]) -> Tensor:
     return torch.cat([row if mask is None else masked(row, mask.unsqueeze(0)) for row, mask in pairs])
 
 
-def drawn(scores: Tensor, how: Sampling, given: list[Tensor | None], *, seed: int = 7) -> list[int | None]:
+def drawn(
+    scores: Tensor, how: SamplingParams, given: list[Tensor | None], *, seed: int = 7
+) -> list[int | None]:
     rows = len(scores)
-    drawing, temperature = cpu_draw.Drawing(), torch.full((rows, 1), how.temperature)
+    drawing, temperature = cpu_draw.CpuDrawer(), torch.full((rows, 1), how.temperature)
     if not how.do_sample:
         return drawing.likeliest(scores, range(rows), given)
     randoms = [Random(seed + row) for row in range(rows)]
@@ -66,7 +68,7 @@ def drawn(scores: Tensor, how: Sampling, given: list[Tensor | None], *, seed: in
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("how", [PLAIN, GREEDY], ids=["drawn", "likeliest"])
 def test_it_takes_what_torch_takes(
-    how: Sampling, dtype: torch.dtype, size: int, monkeypatch: pytest.MonkeyPatch
+    how: SamplingParams, dtype: torch.dtype, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums are rounded otherwise, so one draw of a thousand may be the neighbour."""
     rows = 40
@@ -80,7 +82,7 @@ def test_it_takes_what_torch_takes(
         scores = without(logits(rows, size, seed=seed, dtype=dtype), given)
         sampler = Sampler(slots=rows, vocabulary=size, device=torch.device("cpu"))
         for row in range(rows):
-            sampler.join(row, Chooser(how, Random(1000 * seed + row)), ())
+            sampler.join(row, SamplerState(how, Random(1000 * seed + row)), ())
         expected = sampler.sample(scores, range(rows))
         others += sum(token != other for token, other in zip(tokens, expected, strict=True))
     assert others <= (1 if how.do_sample else 0)
@@ -90,7 +92,7 @@ def test_it_takes_what_torch_takes(
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 4095, 4100, 8999])
 def test_a_row_that_holds_no_number_gives_none_and_spoils_no_neighbour(
-    how: Sampling, bad: float, place: int
+    how: SamplingParams, bad: float, place: int
 ) -> None:
     scores, given = logits(3, 9000), masks(3, 9000)
     whole = drawn(scores, how, given)
@@ -105,7 +107,7 @@ def test_a_number_that_is_none_spoils_its_row_even_where_a_mask_leaves_it_out() 
 
 
 @pytest.mark.parametrize("how", [PLAIN, GREEDY], ids=["drawn", "likeliest"])
-def test_a_row_of_which_a_mask_leaves_nothing_gives_none(how: Sampling) -> None:
+def test_a_row_of_which_a_mask_leaves_nothing_gives_none(how: SamplingParams) -> None:
     assert drawn(logits(1, 64), how, [mask_of([], 64)]) == [None]
 
 
@@ -127,7 +129,7 @@ def test_the_outermost_levels_never_give_a_token_without_weight(level: float) ->
 
     scores = torch.full((1, 9000), -torch.inf)
     scores[0, [100, 5000]] = 0.0
-    tokens = cpu_draw.Drawing().draw(
+    tokens = cpu_draw.CpuDrawer().draw(
         scores, [0], temperature=torch.ones(1, 1), top_p=None, masks=[None], randoms=[Stub()]
     )
     assert tokens == [100 if level == 0 else 5000]
@@ -144,13 +146,13 @@ class Masked:
 
 
 @pytest.mark.parametrize("how", [PLAIN, GREEDY], ids=["drawn", "likeliest"])
-def test_each_row_has_its_own_mask(how: Sampling) -> None:
+def test_each_row_has_its_own_mask(how: SamplingParams) -> None:
     size, rows = 9000, 6
     sampler = Sampler(slots=rows, vocabulary=size, device=torch.device("cpu"))
     own = [set(range(row, size, rows)) for row in range(rows)]
     for row in range(rows):
         guide = cast("Guide", Masked(mask_of(own[row], size)))
-        sampler.join(row, Chooser(how, Random(row), guide), ())
+        sampler.join(row, SamplerState(how, Random(row), guide), ())
     for seed in range(5):
         tokens = sampler.sample(logits(rows, size, seed=seed, dtype=torch.bfloat16), range(rows))
         assert [token in own[row] for row, token in enumerate(tokens)] == [True] * rows
@@ -158,10 +160,14 @@ def test_each_row_has_its_own_mask(how: Sampling) -> None:
 
 def test_a_row_is_drawn_by_the_kernel_whatever_its_neighbours_ask_for() -> None:
     """Torch's sums are rounded otherwise, so its text would be another in a batch than alone."""
-    asked = [PLAIN, msgspec.structs.replace(PLAIN, min_p=0.05), msgspec.structs.replace(PLAIN, top_k=2000)]
+    requested = [
+        PLAIN,
+        msgspec.structs.replace(PLAIN, min_p=0.05),
+        msgspec.structs.replace(PLAIN, top_k=2000),
+    ]
     sampler = Sampler(slots=3, vocabulary=9000, device=torch.device("cpu"))
-    for slot, how in enumerate(asked):
-        sampler.join(slot, Chooser(how, Random(slot)), ())
+    for slot, how in enumerate(requested):
+        sampler.join(slot, SamplerState(how, Random(slot)), ())
     groups = sampler._rows_of((0, 1, 2)).groups
     assert [(group.slots, group.has_kernel) for group in groups] == [([0], True), ([1, 2], False)]
 
@@ -169,7 +175,7 @@ def test_a_row_is_drawn_by_the_kernel_whatever_its_neighbours_ask_for() -> None:
 def test_a_row_that_is_not_there_is_refused() -> None:
     for rows in ([3], [-1, 0]):
         with pytest.raises(ValueError, match="of 3"):
-            cpu_draw.Drawing().likeliest(logits(3, 64), rows, [None] * len(rows))
+            cpu_draw.CpuDrawer().likeliest(logits(3, 64), rows, [None] * len(rows))
 
 
 def test_a_mask_that_does_not_cover_the_vocabulary_is_refused() -> None:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from engine.sampling.guide import mask_of
-from engine.sampling.sampler import Chooser, Sampler
-from engine.text.prepared import Sampling
+from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 
 VOCABULARY = 1000
-GREEDY = Sampling(9, False, 1.0, 1.0, 0, 1.0, None, None)
+GREEDY = SamplingParams(9, False, 1.0, 1.0, 0, 1.0, None, None)
 WAYS = {
     "greedy": GREEDY,
     "shortlist": replace(GREEDY, do_sample=True, top_k=20, top_p=0.9, temperature=0.7),
@@ -30,10 +30,10 @@ WAYS = {
 }
 
 
-def chosen(*ways: Sampling, again: int = 1) -> tuple[Tensor, Launches]:
+def chosen(*ways: SamplingParams, again: int = 1) -> tuple[Tensor, Launches]:
     sampler = Sampler(slots=512, vocabulary=VOCABULARY, device=CUDA, ends=(2, 5))
     for slot, way in enumerate(ways):
-        sampler.join(slot, Chooser.of(way), [1, 2, 3])
+        sampler.join(slot, SamplerState.of(way), [1, 2, 3])
     logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
     for _ in range(again):
         with Launches() as launches:
@@ -43,7 +43,7 @@ def chosen(*ways: Sampling, again: int = 1) -> tuple[Tensor, Launches]:
 
 @pytest.mark.parametrize("rows", [1, 8, 64, 256])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_tokens_are_chosen_without_waiting(way: Sampling, rows: int) -> None:
+def test_tokens_are_chosen_without_waiting(way: SamplingParams, rows: int) -> None:
     with fake_cuda():
         tokens, launches = chosen(*[way] * rows, again=2)
     assert (tokens.shape, tokens.device) == ((rows,), CUDA)
@@ -65,7 +65,7 @@ def guided(rows: int) -> Launches:
         sampler = Sampler(slots=256, vocabulary=VOCABULARY, device=CUDA)
         for slot, mask in enumerate(masks):
             guide = SimpleNamespace(mask=mask) if slot % 2 else None
-            sampler.join(slot, Chooser.of(WAYS["whole"], guide), [1, 2, 3])  # type: ignore[arg-type]
+            sampler.join(slot, SamplerState.of(WAYS["whole"], guide), [1, 2, 3])  # type: ignore[arg-type]
         logits = torch.empty(rows, VOCABULARY, dtype=torch.bfloat16, device=CUDA)
         for _ in range(2):
             with Launches() as launches:

@@ -14,31 +14,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.grammar.source import Source
+from engine.grammar.source import GrammarSource
 from engine.messages import ErrorCode
 from engine.reply_spec import Format, Grammar, Regex
-from engine.sampling.guide import Guide, Masks, State, mask_of, masked
-from engine.sampling.guides import Guides, _Hands
-from tests.engine.guided import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
+from engine.sampling.guide import Guide, GuideState, TokenMasks, mask_of, masked
+from engine.sampling.mask_workers import MaskWorkers, _MatcherWorker
+from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
 
 SIZE = vocabulary().size
 LONG = 60.0
 
 
 @pytest.fixture
-def guides() -> Guides:
-    return Guides(compiler())
+def guides() -> MaskWorkers:
+    return MaskWorkers(compiler())
 
 
-def begun(guides: Guides, asked: Format | Source, *, min_tokens: int = 0) -> Guide:
-    source = asked if isinstance(asked, Source) else source_of(asked)
+def started_guide(guides: MaskWorkers, asked: Format | GrammarSource, *, min_tokens: int = 0) -> Guide:
+    source = asked if isinstance(asked, GrammarSource) else source_of(asked)
     guide = guides.guide(source, min_tokens=min_tokens)
     guides.begin(guide)
     guides.wait([guide], LONG)
     return guide
 
 
-def told(guides: Guides, guide: Guide, text: str) -> Guide:
+def advanced(guides: MaskWorkers, guide: Guide, text: str) -> Guide:
     for token in ids_of(text):
         guides.advance(guide, token)
         guides.look_ahead()
@@ -79,58 +79,60 @@ def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
     assert torch.equal(scores, before)
 
 
-def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: Guides) -> None:
-    guide = begun(guides, CITIES)
+def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: MaskWorkers) -> None:
+    guide = started_guide(guides, CITIES)
     assert tokens_in(guide.mask) == {*ids_of("{")}
-    told(guides, guide, '{"city": "')
+    advanced(guides, guide, '{"city": "')
     assert tokens_in(guide.mask) == {*ids_of("P"), *ids_of("R")}
-    told(guides, guide, 'Rome", "days": 1')
+    advanced(guides, guide, 'Rome", "days": 1')
     assert tokens_in(guide.mask) >= {*ids_of("}"), *ids_of("4")}
-    assert told(guides, guide, "}").state is State.COMPLETE
+    assert advanced(guides, guide, "}").state is GuideState.COMPLETE
 
 
-def test_an_end_comes_where_the_grammar_may_end(guides: Guides) -> None:
+def test_an_end_comes_where_the_grammar_may_end(guides: MaskWorkers) -> None:
     (end,) = vocabulary().ends
-    guide = begun(guides, Regex("ab?"))
+    guide = started_guide(guides, Regex("ab?"))
     assert end not in tokens_in(guide.mask)
-    assert tokens_in(told(guides, guide, "a").mask) == {end, *ids_of("b")}
+    assert tokens_in(advanced(guides, guide, "a").mask) == {end, *ids_of("b")}
 
 
-def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_come(guides: Guides) -> None:
+def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_come(
+    guides: MaskWorkers,
+) -> None:
     (end,) = vocabulary().ends
-    guide = begun(guides, Regex("a*"), min_tokens=2)
+    guide = started_guide(guides, Regex("a*"), min_tokens=2)
     for _ in range(2):
         assert end not in tokens_in(guide.mask)
-        told(guides, guide, "a")
+        advanced(guides, guide, "a")
     assert end in tokens_in(guide.mask)
-    short = begun(guides, Regex("a(b|cd)?"), min_tokens=9)
-    assert told(guides, short, "ab").state is State.COMPLETE
+    short = started_guide(guides, Regex("a(b|cd)?"), min_tokens=9)
+    assert advanced(guides, short, "ab").state is GuideState.COMPLETE
 
 
-def test_no_control_token_comes_that_the_models_own_form_does_not_name(guides: Guides) -> None:
+def test_no_control_token_comes_that_the_models_own_form_does_not_name(guides: MaskWorkers) -> None:
     """A user's grammar may name it: then nothing can come, and the reply ends with that reason."""
     call = tokenizer().convert_tokens_to_ids("<|call|>")
-    either = begun(guides, Grammar('start: "a" | <|call|>'))
+    either = started_guide(guides, Grammar('start: "a" | <|call|>'))
     assert tokens_in(either.mask) == {*ids_of("a")}
-    alone = begun(guides, Grammar("start: <|call|>"))
-    assert alone.state is State.FAILED
+    alone = started_guide(guides, Grammar("start: <|call|>"))
+    assert alone.state is GuideState.FAILED
     assert alone.fault is not None
     assert "control tokens" in alone.fault.message
     assert alone.fault.code is ErrorCode.BAD_PARAMS
-    own = Source(source_of(Grammar("start: <|call|>")).text, (call,))
-    assert tokens_in(begun(guides, own).mask) == {call}
+    own = GrammarSource(source_of(Grammar("start: <|call|>")).text, (call,))
+    assert tokens_in(started_guide(guides, own).mask) == {call}
 
 
-def test_a_token_that_may_not_come_ends_the_reply_with_a_reason(guides: Guides) -> None:
-    guide = told(guides, begun(guides, CITIES), "x")
-    assert guide.state is State.FAILED
+def test_a_token_that_may_not_come_ends_the_reply_with_a_reason(guides: MaskWorkers) -> None:
+    guide = advanced(guides, started_guide(guides, CITIES), "x")
+    assert guide.state is GuideState.FAILED
     assert guide.fault is not None
     assert "can't be followed any further" in guide.fault.message
 
 
-def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: Guides) -> None:
+def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: MaskWorkers) -> None:
     texts = [f'{{"city": "Paris", "days": {days}' for days in range(1, 10)]
-    together = [begun(guides, CITIES) for _ in texts]
+    together = [started_guide(guides, CITIES) for _ in texts]
     rows = [ids_of(text) for text in texts]
     for place in range(len(rows[0])):
         for guide, row in zip(together, rows, strict=True):
@@ -138,7 +140,7 @@ def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: G
         guides.look_ahead()
         guides.wait(together, LONG)
     for guide, text in zip(together, texts, strict=True):
-        alone = told(guides, begun(guides, CITIES), text)
+        alone = advanced(guides, started_guide(guides, CITIES), text)
         assert tokens_in(guide.mask) == tokens_in(alone.mask)
 
 
@@ -152,11 +154,11 @@ class Slow(Guide):
         super().begin()
 
 
-EVERYTHING = Masks(mask_of(range(SIZE), SIZE), mask_of(range(SIZE), SIZE))
+EVERYTHING = TokenMasks(mask_of(range(SIZE), SIZE), mask_of(range(SIZE), SIZE))
 
 
 @pytest.fixture
-def slow(guides: Guides) -> Iterator[Guide]:
+def slow(guides: MaskWorkers) -> Iterator[Guide]:
     Slow.goes_on.clear()
     guide = Slow(compiler(), source_of(CITIES), EVERYTHING)
     guides.begin(guide)
@@ -165,40 +167,40 @@ def slow(guides: Guides) -> Iterator[Guide]:
     guides.wait([guide], LONG)
 
 
-def test_a_late_mask_is_waited_for_no_longer_than_is_told(guides: Guides, slow: Guide) -> None:
+def test_a_late_mask_is_waited_for_no_longer_than_is_told(guides: MaskWorkers, slow: Guide) -> None:
     guides.wait([slow], 0.0)
-    assert slow.state is State.WAITING
+    assert slow.state is GuideState.WAITING
 
 
-def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, guides: Guides) -> None:
-    other = begun(Guides(compiler()), CITIES)
+def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, guides: MaskWorkers) -> None:
+    other = started_guide(MaskWorkers(compiler()), CITIES)
     guides.advance(other, ids_of("{")[0])
     guides.look_ahead()
     guides.wait([slow, other], 0.0, first_s=LONG)
-    assert (slow.state, other.state) == (State.WAITING, State.READY)
+    assert (slow.state, other.state) == (GuideState.WAITING, GuideState.READY)
 
 
-def test_a_guide_holds_nothing_before_it_begins(guides: Guides) -> None:
+def test_a_guide_holds_nothing_before_it_begins(guides: MaskWorkers) -> None:
     """Its reply may wait for long, beside many others."""
     guide = guides.guide(source_of(CITIES))
-    assert guide.state is State.NEW
+    assert guide.state is GuideState.NEW
     assert guide.mask is guide._matcher is None
     guides.begin(guide)
     guides.begin(guide)
     guides.wait([guide], LONG)
-    assert guide.state is State.READY
+    assert guide.state is GuideState.READY
 
 
-def test_a_grammar_that_cannot_be_compiled_says_so(guides: Guides) -> None:
-    guide = begun(guides, Source("{"))
-    assert guide.state is State.FAILED
+def test_a_grammar_that_cannot_be_compiled_says_so(guides: MaskWorkers) -> None:
+    guide = started_guide(guides, GrammarSource("{"))
+    assert guide.state is GuideState.FAILED
     assert guide.fault is not None
     assert guide.fault.code is ErrorCode.BAD_PARAMS
 
 
-def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: Guides) -> None:
+def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: MaskWorkers) -> None:
     source = source_of(Regex("[a-z]{5} the matcher serves again"))
-    guide = told(guides, begun(guides, source), "abc")
+    guide = advanced(guides, started_guide(guides, source), "abc")
     matcher = guide._matcher
     guide.close()
     guide.close()
@@ -206,9 +208,9 @@ def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: Guides) -
     assert compiler().matcher(source) is not matcher
 
 
-def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: Guides) -> None:
+def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: MaskWorkers) -> None:
     source = source_of(Regex("[a-z]{6} nobody else has it"))
-    guide = begun(guides, source)
+    guide = started_guide(guides, source)
     matcher = guide._matcher
     guides.advance(guide, ids_of("a")[0])
     guide.close()
@@ -222,7 +224,7 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("defect", [RuntimeError, PanicException])
 def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
-    defect: type[BaseException], guides: Guides, caplog: pytest.LogCaptureFixture
+    defect: type[BaseException], guides: MaskWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Defective(Guide):
         def begin(self) -> None:
@@ -231,9 +233,9 @@ def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
     broken = Defective(compiler(), source_of(CITIES), EVERYTHING)
     with caplog.at_level(logging.CRITICAL):
         guides.begin(broken)
-        other = begun(guides, CITIES)
+        other = started_guide(guides, CITIES)
         guides.wait([broken], LONG)
-    assert other.state is State.READY
+    assert other.state is GuideState.READY
     assert broken.fault is not None
     assert broken.fault.code is ErrorCode.INTERNAL
 
@@ -253,13 +255,15 @@ def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
     rules = [f'r{n}: "{n:05}"' for n in range(4000)]
     choice = "|".join(f"r{n}" for n in range(4000))
     source = source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules])))
-    assert max(turns_beside(source) for _ in range(5)) > 10  # the machine may be busy at one time or another
+    assert (
+        max(thread_switches(source) for _ in range(5)) > 10
+    )  # the machine may be busy at one time or another
 
 
-def turns_beside(source: Source) -> int:
+def thread_switches(source: GrammarSource) -> int:
     """How often Python came to its turn while a token was taken."""
     matcher = compiler().matcher(source)
-    hands, (token,), turns = _Hands(vocabulary()), ids_of("x"), 0
+    hands, (token,), turns = _MatcherWorker(vocabulary()), ids_of("x"), 0
     taking: list[bool] = []
     taken: list[bool] = []
 

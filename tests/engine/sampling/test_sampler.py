@@ -18,15 +18,15 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engine.sampling.sampler import LONGEST_SHORTLIST, Chooser, Sampler
-from engine.text.prepared import Sampling
+from engine.sampling.sampler import LONGEST_SHORTLIST, Sampler, SamplerState
+from engine.text.prepared_request import SamplingParams
 from tests.engine.tiny_models import GREEDY
 
 VOCABULARY = 3000
 CPU = torch.device("cpu")
 
 
-def sampling(**values: float | None) -> Sampling:
+def sampling(**values: float | None) -> SamplingParams:
     return msgspec.structs.replace(GREEDY, **{"do_sample": True, "seed": 5, **values})
 
 
@@ -34,7 +34,7 @@ def logits(rows: int, *, seed: int = 0, spread: float = 3.0) -> Tensor:
     return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * spread
 
 
-def processors(chosen: Sampling) -> LogitsProcessorList:
+def processors(chosen: SamplingParams) -> LogitsProcessorList:
     steps = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(chosen.repetition_penalty)])
     steps.append(TemperatureLogitsWarper(chosen.temperature))
     if chosen.top_k:
@@ -46,15 +46,15 @@ def processors(chosen: Sampling) -> LogitsProcessorList:
     return steps
 
 
-def probabilities(scores: Tensor, chosen: Sampling, seen: list[int]) -> Tensor:
+def probabilities(scores: Tensor, chosen: SamplingParams, seen: list[int]) -> Tensor:
     """What transformers would draw from, (vocabulary,)."""
     return processors(chosen)(torch.tensor([seen]), scores.unsqueeze(0)).double().softmax(-1)[0]
 
 
-def sampler_for(*ways: Sampling, seen: list[int] | None = None) -> Sampler:
+def sampler_for(*ways: SamplingParams, seen: list[int] | None = None) -> Sampler:
     sampler = Sampler(slots=len(ways), vocabulary=VOCABULARY, device=CPU)
     for slot, way in enumerate(ways):
-        sampler.join(slot, Chooser.of(way), seen or [1])
+        sampler.join(slot, SamplerState.of(way), seen or [1])
     return sampler
 
 
@@ -71,7 +71,7 @@ WAYS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(WAYS, min_size=1, max_size=4), st.integers(0, 5), st.sampled_from([0.5, 3.0]))
 def test_each_row_is_drawn_from_what_transformers_leaves_of_it(
-    ways: list[Sampling], seed: int, spread: float
+    ways: list[SamplingParams], seed: int, spread: float
 ) -> None:
     seen, scores = [3, 4, 99], logits(len(ways), seed=seed, spread=spread)
     tokens = sampler_for(*ways, seen=seen).sample(scores, range(len(ways)))
@@ -95,14 +95,14 @@ def test_each_row_is_drawn_from_what_transformers_leaves_of_it(
     ],
 )
 def test_tokens_have_the_frequencies_that_transformers_gives_them(
-    way: Sampling, monkeypatch: pytest.MonkeyPatch
+    way: SamplingParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pearson's test over 4,000 replies with seeds that are fixed: others would fail once in 1,000 times."""
     monkeypatch.setattr("engine.sampling.sampler.LONGEST_SHORTLIST", 5)
     scores, replies = logits(1, spread=1.5)[0, :12], 4000
     sampler = Sampler(slots=replies, vocabulary=12, device=CPU)
     for slot in range(replies):
-        sampler.join(slot, Chooser.of(msgspec.structs.replace(way, seed=slot)), [1])
+        sampler.join(slot, SamplerState.of(msgspec.structs.replace(way, seed=slot)), [1])
     drawn = torch.tensor(sampler.sample(scores.repeat(replies, 1), range(replies)))
     counted, expected = drawn.bincount(minlength=12), probabilities(scores, way, [1]) * replies
     possible = expected > 0
@@ -114,7 +114,7 @@ def test_tokens_have_the_frequencies_that_transformers_gives_them(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(WAYS, min_size=2, max_size=4), st.integers(0, 5))
-def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(ways: list[Sampling], seed: int) -> None:
+def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(ways: list[SamplingParams], seed: int) -> None:
     steps = [logits(len(ways), seed=10 * seed + step) for step in range(3)]
     together = sampler_for(*ways)
     batched = [together.sample(scores, range(len(ways))) for scores in steps]
@@ -135,7 +135,7 @@ def test_logits_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     "way", [GREEDY, sampling(temperature=0.0), sampling(temperature=1e-9), sampling(top_k=1)]
 )
-def test_greedy_takes_the_likeliest(way: Sampling) -> None:
+def test_greedy_takes_the_likeliest(way: SamplingParams) -> None:
     scores = logits(2)
     assert sampler_for(way, sampling()).sample(scores, [0, 1])[0] == scores[0].argmax()
     assert sampler_for(way).sample(scores[:1], [0]) == [scores[0].argmax()]
@@ -155,12 +155,12 @@ def test_a_new_reply_in_a_slot_does_not_inherit_its_penalties() -> None:
     scores = torch.zeros(1, VOCABULARY)
     scores[0, :2] = torch.tensor([9.0, 3.0])
     assert sampler.sample(scores, [0]) == [1]
-    sampler.join(0, Chooser.of(way), [1])
+    sampler.join(0, SamplerState.of(way), [1])
     assert sampler.sample(scores, [0]) == [0]
 
 
 @pytest.mark.parametrize("way", [GREEDY, sampling(), sampling(top_k=20)])
-def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: Sampling) -> None:
+def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: SamplingParams) -> None:
     scores = logits(3)
     scores[1, 7] = torch.nan
     tokens = sampler_for(way, way, way).sample(scores, [0, 1, 2])
@@ -171,7 +171,7 @@ def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: Samp
 def test_a_seed_repeats_and_none_does_not() -> None:
     scores = logits(1, spread=0.1)
 
-    def twenty(way: Sampling) -> list[int | None]:
+    def twenty(way: SamplingParams) -> list[int | None]:
         sampler = sampler_for(way)
         return [sampler.sample(scores, [0])[0] for _ in range(20)]
 
@@ -235,7 +235,7 @@ def test_min_p_leaves_what_transformers_leaves(
     ],
 )
 def test_tokens_above_min_p_have_the_frequencies_that_transformers_gives_them(
-    way: Sampling, monkeypatch: pytest.MonkeyPatch
+    way: SamplingParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test_tokens_have_the_frequencies_that_transformers_gives_them(way, monkeypatch)
 
@@ -248,7 +248,7 @@ def test_min_tokens_keep_ends_away_as_in_transformers(least: int, tokens: int, s
     scores[0, list(ENDS)] = 50.0
     way = msgspec.structs.replace(GREEDY, min_tokens=least)
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
-    sampler.join(0, Chooser.of(way), [1, 2, 3])
+    sampler.join(0, SamplerState.of(way), [1, 2, 3])
     written: list[int] = []
     for token in reply_of(sampler, scores, tokens):
         processed = MinLengthLogitsProcessor(least, [*ENDS])(
@@ -273,7 +273,7 @@ def test_penalties_of_presence_and_frequency_are_those_of_openai(
     scores = torch.full((1, VOCABULARY), -50.0)
     scores[0, :5] = torch.randn(5, generator=torch.Generator().manual_seed(seed))
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU)
-    sampler.join(0, Chooser.of(way), [0, 0, 1, *before], made=len(before))
+    sampler.join(0, SamplerState.of(way), [0, 0, 1, *before], generated=len(before))
     counts = torch.tensor(before, dtype=torch.int64).bincount(minlength=VOCABULARY)
     for _ in range(4):
         (token,) = sampler.sample(scores, [0])
@@ -318,7 +318,7 @@ def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: s
     odd = sampling(top_k=top_k, top_p=0.9, seed=9, **CHANGES[change])  # type: ignore[arg-type]
     beside, alone = Sampler(slots=4, vocabulary=VOCABULARY, device=CPU, ends=ENDS), sampler_for(*plain)
     for slot, way in enumerate([plain[0], odd, *plain[1:]]):
-        beside.join(slot, Chooser.of(way), [1])
+        beside.join(slot, SamplerState.of(way), [1])
     for step in range(4):
         scores = logits(4, seed=step)
         tokens = beside.sample(scores, range(4))
@@ -334,7 +334,7 @@ def test_plain_rows_are_not_copied_and_pay_for_no_table() -> None:
 
 def test_a_reply_that_is_long_enough_changes_its_logits_no_more() -> None:
     sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
-    sampler.join(0, Chooser.of(msgspec.structs.replace(GREEDY, min_tokens=2)), [1])
+    sampler.join(0, SamplerState.of(msgspec.structs.replace(GREEDY, min_tokens=2)), [1])
     scores = logits(1)
     assert sampler._rows_of((0,)).groups[0].changes is not None
     reply_of(sampler, scores, 2)
@@ -346,8 +346,8 @@ def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
     scores = torch.full((1, VOCABULARY), -50.0)
     scores[0, [1, 2, *ENDS]] = torch.tensor([3.5, 3.0, 20.0, 19.0])
     sampler = Sampler(slots=2, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
-    sampler.join(0, Chooser.of(way), [1, 1])
+    sampler.join(0, SamplerState.of(way), [1, 1])
     first = reply_of(sampler, scores, 2)
     assert first == [1, 2]
-    sampler.join(1, Chooser.of(way), [1, 1, 1, 2], made=2)
+    sampler.join(1, SamplerState.of(way), [1, 1, 1, 2], generated=2)
     assert [sampler.sample(scores, [1])[0] for _ in range(2)] == [1, ENDS[0]]

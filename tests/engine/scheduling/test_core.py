@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from engine.cache.paged_cache import PagedCache
-from engine.cache.prefixes import Prefixes
+from engine.cache.prefix_cache import PrefixCache
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
-from engine.scheduling.core import GIVEN_BACK_AT_ONCE, Core
-from engine.text.prepared import DuplicateRequest
+from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
+from engine.text.prepared_request import DuplicateRequest
+from tests.engine.faulty_requests import POISON, Broken, Unended, hungry, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
@@ -24,28 +25,27 @@ from tests.engine.tiny_models import (
     Clock,
     Numbers,
     alone,
-    asking,
     end_of,
+    prepared_request,
     prompt,
     run_out,
     served,
     tokens_of,
 )
-from tests.engine.trouble import POISON, Broken, Unended, hungry, poisoned
 
 
 @pytest.fixture
-def core() -> Core:
-    return Core(served("llama", max_batch=2))
+def core() -> EngineCore:
+    return EngineCore(served("llama", max_batch=2))
 
 
-def test_an_idle_core_does_nothing(core: Core) -> None:
+def test_an_idle_core_does_nothing(core: EngineCore) -> None:
     assert not core.busy
     assert core.step() == []
 
 
-def test_a_reply_starts_writes_and_ends_once(core: Core) -> None:
-    core.submit(asking("a", prompt(5)))
+def test_a_reply_starts_writes_and_ends_once(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5)))
     outputs = run_out(core)
     assert outputs[0] == Started("a", prompt_tokens=5)
     assert [type(o) for o in outputs[1:-1]] == [Chunk] * 8
@@ -55,9 +55,9 @@ def test_a_reply_starts_writes_and_ends_once(core: Core) -> None:
     assert not core.busy
 
 
-def test_the_third_request_waits_for_a_slot(core: Core) -> None:
+def test_the_third_request_waits_for_a_slot(core: EngineCore) -> None:
     for name in "abc":
-        core.submit(asking(name, prompt(5)))
+        core.submit(prepared_request(name, prompt(5)))
     assert [o.request_id for o in core.step() if isinstance(o, Started)] == ["a", "b"]
     assert (core.statistics().running, core.statistics().queued) == (2, 1)
     assert end_of(run_out(core), "c").reason is FinishReason.LENGTH
@@ -65,37 +65,37 @@ def test_the_third_request_waits_for_a_slot(core: Core) -> None:
 
 def test_an_end_token_stops_and_counts_but_is_not_text() -> None:
     third = alone(prompt(5), 3)[2]
-    core = Core(served("llama", eos_ids=frozenset({third})))
-    core.submit(asking("a", prompt(5)))
+    core = EngineCore(served("llama", eos_ids=frozenset({third})))
+    core.submit(prepared_request("a", prompt(5)))
     outputs = run_out(core)
     end = end_of(outputs, "a")
     assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
 
 
-def test_a_stop_string_ends_the_reply(core: Core) -> None:
+def test_a_stop_string_ends_the_reply(core: EngineCore) -> None:
     third = alone(prompt(5), 3)[2]
-    core.submit(asking("a", prompt(5), reply=Numbers(stop=third)))
+    core.submit(prepared_request("a", prompt(5), reply=Numbers(stop=third)))
     outputs = run_out(core)
     end = end_of(outputs, "a")
     assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
 
 
-def test_text_that_was_held_back_comes_at_a_natural_end_with_its_tokens(core: Core) -> None:
-    core.submit(asking("a", prompt(5), reply=Numbers(holds=True)))
+def test_text_that_was_held_back_comes_at_a_natural_end_with_its_tokens(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5), reply=Numbers(holds=True)))
     outputs = run_out(core)
     assert len(tokens_of(outputs, "a")) == 8
     assert sum(o.tokens for o in outputs if isinstance(o, Chunk)) == 8
 
 
-def test_a_full_window_ends_with_length(core: Core) -> None:
-    core.submit(asking("a", prompt(WINDOW - 6), LONG))
+def test_a_full_window_ends_with_length(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(WINDOW - 6), LONG))
     end = end_of(run_out(core), "a")
     assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 6)
 
 
-def test_cancelled_while_queued(core: Core) -> None:
+def test_cancelled_while_queued(core: EngineCore) -> None:
     for name in "abc":
-        core.submit(asking(name, prompt(5), LONG))
+        core.submit(prepared_request(name, prompt(5), LONG))
     core.step()
     core.cancel("c")
     end = end_of(core.step(), "c")
@@ -103,10 +103,10 @@ def test_cancelled_while_queued(core: Core) -> None:
 
 
 def test_cancelled_between_the_chunks_of_its_prefill() -> None:
-    core = Core(served("llama"), step_target_s=1e-9)
-    core.submit(asking("warm", prompt(100)))
+    core = EngineCore(served("llama"), step_target_s=1e-9)
+    core.submit(prepared_request("warm", prompt(100)))
     run_out(core)
-    core.submit(asking("a", prompt(100, salt=1)))
+    core.submit(prepared_request("a", prompt(100, salt=1)))
     assert core.step() == [Started("a", 100), Prefilling("a", 0.16)]
     core.cancel("a")
     end = end_of(core.step(), "a")
@@ -114,8 +114,8 @@ def test_cancelled_between_the_chunks_of_its_prefill() -> None:
     assert not core.busy
 
 
-def test_cancelled_between_tokens_without_what_was_held_back(core: Core) -> None:
-    core.submit(asking("a", prompt(5), LONG, Numbers(holds=True)))
+def test_cancelled_between_tokens_without_what_was_held_back(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5), LONG, Numbers(holds=True)))
     outputs = core.step() + core.step() + core.step()
     core.cancel("a")
     outputs += core.step()
@@ -123,18 +123,18 @@ def test_cancelled_between_tokens_without_what_was_held_back(core: Core) -> None
     assert (end_of(outputs, "a").generated_tokens, end_of(outputs, "a").steps_after) == (3, 0)
 
 
-def test_a_cancel_is_told_before_anything_else_runs(core: Core) -> None:
-    core.submit(asking("a", prompt(5), LONG))
-    core.submit(asking("b", prompt(5), LONG))
+def test_a_cancel_is_told_before_anything_else_runs(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5), LONG))
+    core.submit(prepared_request("b", prompt(5), LONG))
     core.step()
     core.cancel("a")
     assert [o.request_id for o in core.step()] == ["a"]
     assert [o.request_id for o in core.step()] == ["b"]
 
 
-def test_cancels_that_find_nothing_are_ignored(core: Core) -> None:
+def test_cancels_that_find_nothing_are_ignored(core: EngineCore) -> None:
     core.cancel("unknown")
-    core.submit(asking("a", prompt(5)))
+    core.submit(prepared_request("a", prompt(5)))
     core.step()
     core.cancel("a")
     core.cancel("a")
@@ -147,10 +147,12 @@ def test_cancels_that_find_nothing_are_ignored(core: Core) -> None:
 @pytest.mark.parametrize("running", [True, False])
 def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
     clock = Clock()
-    core = Core(served("llama", max_batch=1), clock=clock)
+    core = EngineCore(served("llama", max_batch=1), clock=clock)
     if not running:
-        core.submit(asking("first", prompt(5), LONG))
-    core.submit(asking("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True)))
+        core.submit(prepared_request("first", prompt(5), LONG))
+    core.submit(
+        prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
+    )
     outputs = core.step() + core.step()
     clock.now = 2.0
     outputs += core.step()
@@ -159,10 +161,12 @@ def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
     assert len(tokens_of(outputs, "a")) == end.generated_tokens == (2 if running else 0)
 
 
-def test_time_that_runs_out_after_the_end_is_no_second_end(core: Core) -> None:
-    core.submit(asking("a", prompt(5), msgspec.structs.replace(GREEDY, max_time_s=1e-9, max_new_tokens=1)))
+def test_time_that_runs_out_after_the_end_is_no_second_end(core: EngineCore) -> None:
+    core.submit(
+        prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_time_s=1e-9, max_new_tokens=1))
+    )
     outputs = run_out(core)
-    core.submit(asking("a", prompt(5)))
+    core.submit(prepared_request("a", prompt(5)))
     end_of(outputs, "a")
     assert end_of(run_out(core), "a").reason is FinishReason.LENGTH
 
@@ -178,10 +182,10 @@ def test_time_that_runs_out_after_the_end_is_no_second_end(core: Core) -> None:
     ],
 )
 def test_what_cannot_be_served_ends_with_an_error_of_its_own(
-    core: Core, tokens: list[int], limit: int, word: str
+    core: EngineCore, tokens: list[int], limit: int, word: str
 ) -> None:
-    core.submit(asking("good", prompt(5)))
-    core.submit(asking("bad", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=limit)))
+    core.submit(prepared_request("good", prompt(5)))
+    core.submit(prepared_request("bad", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=limit)))
     outputs = run_out(core)
     end = end_of(outputs, "bad")
     assert end.reason is FinishReason.ERROR
@@ -189,22 +193,22 @@ def test_what_cannot_be_served_ends_with_an_error_of_its_own(
     assert tokens_of(outputs, "good") == alone(prompt(5), 8)
 
 
-def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: Core) -> None:
-    core.submit(asking("a", prompt(5)))
+def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5)))
     core.step()
     with pytest.raises(DuplicateRequest, match="'a'"):
-        core.submit(asking("a", prompt(9)))
+        core.submit(prepared_request("a", prompt(9)))
     assert end_of(run_out(core), "a").prompt_tokens == 5
 
 
 def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_behind() -> None:
-    core = Core(poisoned())
-    core.submit(asking("bad", [1, POISON, 2]))
-    core.submit(asking("good", prompt(5)))
+    core = EngineCore(poisoned())
+    core.submit(prepared_request("bad", [1, POISON, 2]))
+    core.submit(prepared_request("good", prompt(5)))
     outputs = run_out(core)
     assert "not numbers" in (end_of(outputs, "bad").error or "")
     assert end_of(outputs, "bad").generated_tokens == 0
-    core.submit(asking("next", prompt(5)))
+    core.submit(prepared_request("next", prompt(5)))
     assert tokens_of(run_out(core), "next") == tokens_of(outputs, "good")
     assert len(tokens_of(outputs, "good")) == 8
 
@@ -212,10 +216,10 @@ def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_be
 def test_a_request_for_which_memory_is_too_small_fails_alone() -> None:
     model = served("llama", max_batch=2)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = Core(model)
-    core.submit(asking("good", prompt(5)))
+    core = EngineCore(model)
+    core.submit(prepared_request("good", prompt(5)))
     outputs: list[Output] = core.step()
-    core.submit(asking("bad", [1, POISON, 2]))
+    core.submit(prepared_request("bad", [1, POISON, 2]))
     outputs += run_out(core)
     assert "memory" in (end_of(outputs, "bad").error or "")
     assert tokens_of(outputs, "good") == alone(prompt(5), 8)
@@ -228,15 +232,17 @@ def test_any_other_fault_of_the_device_is_not_hidden() -> None:
         raise RuntimeError("the device is gone")
 
     model.module.get_input_embeddings().register_forward_pre_hook(broken)
-    core = Core(model)
-    core.submit(asking("a", prompt(5)))
+    core = EngineCore(model)
+    core.submit(prepared_request("a", prompt(5)))
     with pytest.raises(RuntimeError, match="gone"):
         core.step()
 
 
-def test_a_reply_whose_text_cannot_be_made_fails_alone(core: Core, caplog: pytest.LogCaptureFixture) -> None:
-    core.submit(asking("bad", prompt(5), reply=Broken()))
-    core.submit(asking("good", prompt(5)))
+def test_a_reply_whose_text_cannot_be_made_fails_alone(
+    core: EngineCore, caplog: pytest.LogCaptureFixture
+) -> None:
+    core.submit(prepared_request("bad", prompt(5), reply=Broken()))
+    core.submit(prepared_request("good", prompt(5)))
     with caplog.at_level(logging.ERROR):
         outputs = run_out(core)
     assert end_of(outputs, "bad").reason is FinishReason.ERROR
@@ -250,18 +256,20 @@ def test_a_seed_gives_the_same_text_alone_and_in_a_batch() -> None:
     )
 
     def text(*neighbours: int) -> list[int]:
-        core = Core(served("llama"))
+        core = EngineCore(served("llama"))
         for n in neighbours:
-            core.submit(asking(f"n{n}", prompt(9, n), msgspec.structs.replace(hot, seed=n, top_k=40 * n)))
-        core.submit(asking("a", prompt(5), hot))
+            core.submit(
+                prepared_request(f"n{n}", prompt(9, n), msgspec.structs.replace(hot, seed=n, top_k=40 * n))
+            )
+        core.submit(prepared_request("a", prompt(5), hot))
         return tokens_of(run_out(core), "a")
 
     assert text() == text() == text(1, 2, 3)
 
 
-def test_statistics_count_what_was_done(core: Core) -> None:
-    core.submit(asking("a", prompt(5)))
-    core.submit(asking("b", prompt(7), LONG))
+def test_statistics_count_what_was_done(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(5)))
+    core.submit(prepared_request("b", prompt(7), LONG))
     core.step()
     core.cancel("b")
     run_out(core)
@@ -277,11 +285,11 @@ def next_turn(outputs: list[Output], tokens: list[int], name: str = "a") -> list
     return [*tokens, *tokens_of(outputs, name), *prompt(6, salt=3)]
 
 
-def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: Core) -> None:
+def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: EngineCore) -> None:
     tokens = prompt(40)
-    core.submit(asking("a", tokens))
+    core.submit(prepared_request("a", tokens))
     again = next_turn(run_out(core), tokens)
-    core.submit(asking("b", again))
+    core.submit(prepared_request("b", again))
     outputs = run_out(core)
     # Of the reply's eight tokens the last one was never computed.
     assert end_of(outputs, "b").cached_tokens == 47
@@ -289,28 +297,28 @@ def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: Core) -> None:
     assert core.statistics().cached_tokens == 47
 
 
-def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: Core) -> None:
+def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore) -> None:
     tokens = prompt(40)
-    core.submit(asking("a", tokens, LONG))
+    core.submit(prepared_request("a", tokens, LONG))
     outputs = [output for _ in range(6) for output in core.step()]
     core.cancel("a")
     outputs += core.step()
     seen = tokens_of(outputs, "a")[:3]
     again = [*tokens, *seen, *prompt(6, salt=3)]
-    core.submit(asking("b", again))
+    core.submit(prepared_request("b", again))
     outputs = run_out(core)
     assert end_of(outputs, "b").cached_tokens == 43
     assert tokens_of(outputs, "b") == alone(again, 8)
 
 
-def test_another_salt_takes_up_nothing_but_what_is_shared(core: Core) -> None:
+def test_another_salt_takes_up_nothing_but_what_is_shared(core: EngineCore) -> None:
     system, first, second = prompt(32), prompt(9, salt=1), prompt(9, salt=2)
     for name, rest in (("a", first), ("b", second)):
-        core.submit(asking(name, [*system, *rest], cache_salt=name, shared_tokens=32))
+        core.submit(prepared_request(name, [*system, *rest], cache_salt=name, shared_tokens=32))
     outputs = run_out(core)
     assert [end_of(outputs, name).cached_tokens for name in "ab"] == [0, 32]
     assert tokens_of(outputs, "b") == alone([*system, *second], 8)
-    core.submit(asking("c", [*system, *first, *first], cache_salt="c"))
+    core.submit(prepared_request("c", [*system, *first, *first], cache_salt="c"))
     assert end_of(run_out(core), "c").cached_tokens == 0
 
 
@@ -320,9 +328,9 @@ def test_a_reply_that_gives_way_goes_on_with_nothing_lost_and_the_same_random_nu
     )
 
     def texts(kv_tokens: int) -> tuple[list[list[int]], int]:
-        core = Core(served("llama", kv_tokens=kv_tokens))
+        core = EngineCore(served("llama", kv_tokens=kv_tokens))
         for n in range(3):
-            core.submit(asking(f"r{n}", prompt(20, n), msgspec.structs.replace(hot, seed=n)))
+            core.submit(prepared_request(f"r{n}", prompt(20, n), msgspec.structs.replace(hot, seed=n)))
         outputs = run_out(core)
         return [tokens_of(outputs, f"r{n}") for n in range(3)], core.statistics().preemptions
 
@@ -334,9 +342,9 @@ def test_a_reply_that_gives_way_goes_on_with_nothing_lost_and_the_same_random_nu
 
 def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
     clock = Clock()
-    core = Core(served("llama", max_batch=1), clock=clock)
+    core = EngineCore(served("llama", max_batch=1), clock=clock)
     for name in "abc":
-        core.submit(asking(name, prompt(5)))
+        core.submit(prepared_request(name, prompt(5)))
     assert [o for o in core.step() if isinstance(o, Queued)] == [Queued("b", 1), Queued("c", 2)]
     clock.now = 10.0
     assert not [o for o in core.step() if isinstance(o, Queued)]
@@ -346,8 +354,8 @@ def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
     assert [o for o in core.step() if isinstance(o, Queued)] == [Queued("c", 1)]
 
 
-def test_kept_states_are_counted_in_bytes(core: Core) -> None:
-    core.submit(asking("a", prompt(40)))
+def test_kept_states_are_counted_in_bytes(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(40)))
     core.step()
     assert core.statistics().kv_used_bytes == 3 * PAGE
     run_out(core)
@@ -356,40 +364,40 @@ def test_kept_states_are_counted_in_bytes(core: Core) -> None:
 
 
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
-    core, system = Core(poisoned()), prompt(32)
-    core.submit(asking("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
+    core, system = EngineCore(poisoned()), prompt(32)
+    core.submit(prepared_request("bad", [*system, POISON, 1], cache_salt="a", shared_tokens=32))
     assert end_of(run_out(core), "bad").reason is FinishReason.ERROR
-    core.submit(asking("good", [*system, 1], cache_salt="b", shared_tokens=32))
+    core.submit(prepared_request("good", [*system, 1], cache_salt="b", shared_tokens=32))
     outputs = run_out(core)
     assert end_of(outputs, "good").cached_tokens == 0
     assert tokens_of(outputs, "good") == alone([*system, 1], 8)
 
 
 def test_what_was_cancelled_before_its_first_token_is_not_kept_unseen() -> None:
-    core = Core(poisoned())
+    core = EngineCore(poisoned())
     tokens = [*prompt(60), POISON, *prompt(60, salt=1)]
     core._pace.target_s = 1e-9  # chunks of the smallest size
-    core.submit(asking("bad", tokens))
+    core.submit(prepared_request("bad", tokens))
     for _ in range(3):
         core.step()
     core.cancel("bad")
     run_out(core)
-    core.submit(asking("good", [*prompt(60), 1]))
+    core.submit(prepared_request("good", [*prompt(60), 1]))
     outputs = run_out(core)
     assert end_of(outputs, "good").cached_tokens == 0
     assert tokens_of(outputs, "good") == alone([*prompt(60), 1], 8)
 
 
 def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns() -> None:
-    core, tokens = Core(served("llama"), step_target_s=1e-9), prompt(40)
-    core.submit(asking("a", tokens))
+    core, tokens = EngineCore(served("llama"), step_target_s=1e-9), prompt(40)
+    core.submit(prepared_request("a", tokens))
     outputs = run_out(core)
     again = [*next_turn(outputs, tokens), *prompt(60, salt=4)]
-    core.submit(asking("b", again))
+    core.submit(prepared_request("b", again))
     core.step()
     core.cancel("b")
     assert end_of(run_out(core), "b").generated_tokens == 0
-    core.submit(asking("c", again))
+    core.submit(prepared_request("c", again))
     outputs = run_out(core)
     assert end_of(outputs, "c").cached_tokens == 47
     assert tokens_of(outputs, "c") == alone(again, 8)
@@ -398,8 +406,8 @@ def test_a_cancel_before_the_first_token_leaves_what_was_kept_of_earlier_turns()
 def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    core, tokens = Core(served("llama", max_batch=2)), prompt(40)
-    core.submit(asking("a", tokens))
+    core, tokens = EngineCore(served("llama", max_batch=2)), prompt(40)
+    core.submit(prepared_request("a", tokens))
     again = next_turn(run_out(core), tokens)
     copy, failures = PagedCache.copy, [torch.OutOfMemoryError("no room")]
 
@@ -408,10 +416,10 @@ def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
             raise failures.pop()
         copy(*arguments)
 
-    core.submit(asking("beside", prompt(20, 5), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
+    core.submit(prepared_request("beside", prompt(20, 5), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
     core.step()
     monkeypatch.setattr(PagedCache, "copy", full)
-    core.submit(asking("b", again))
+    core.submit(prepared_request("b", again))
     outputs = run_out(core)
     assert failures == []
     assert core.statistics().preemptions == 1
@@ -422,13 +430,13 @@ def test_no_memory_to_copy_a_page_puts_the_newest_back_and_it_goes_on_later(
 @pytest.mark.parametrize("page", [1, 16, 256])
 def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(page: int) -> None:
     """Three go on from one beginning, in memory that is too small for all, and one from a page in its middle."""
-    core, tokens = Core(served("llama", kv_tokens=160 if page < 256 else 768, page=page)), prompt(40)
-    core.submit(asking("a", tokens))
+    core, tokens = EngineCore(served("llama", kv_tokens=160 if page < 256 else 768, page=page)), prompt(40)
+    core.submit(prepared_request("a", tokens))
     run_out(core)
     long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
     jobs = {f"b{n}": [*tokens[: 40 - 3 * n], *prompt(5, 20 + n)] for n in range(3)}
     for name, text in jobs.items():
-        core.submit(asking(name, text, long))
+        core.submit(prepared_request(name, text, long))
     outputs = run_out(core)
     assert [end_of(outputs, name).cached_tokens for name in jobs] == [40, 37, 34]
     assert page == 256 or core.statistics().preemptions > 0
@@ -437,9 +445,9 @@ def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(pag
 
 
 def test_chats_hold_the_operator_s_system_prompt_once() -> None:
-    core, system = Core(served("llama", max_batch=6, kv_tokens=8 * WINDOW)), prompt(64)
+    core, system = EngineCore(served("llama", max_batch=6, kv_tokens=8 * WINDOW)), prompt(64)
     for n in range(6):
-        core.submit(asking(str(n), [*system, *prompt(5, n)], cache_salt=str(n), shared_tokens=64))
+        core.submit(prepared_request(str(n), [*system, *prompt(5, n)], cache_salt=str(n), shared_tokens=64))
     while core.statistics().generated_tokens < 6:
         core.step()
     assert core.statistics().kv_used_bytes == (64 // PAGE + 6) * PAGE
@@ -449,14 +457,14 @@ def test_chats_hold_the_operator_s_system_prompt_once() -> None:
 
 @pytest.mark.parametrize("error", [KeyError("no such page"), RuntimeError("broken")])
 def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
-    core: Core, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    core: EngineCore, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_arguments: object, **_options: object) -> None:
         raise error
 
-    monkeypatch.setattr(Prefixes, "insert", broken)
-    core.submit(asking("a", prompt(40)))
-    core.submit(asking("b", prompt(40), LONG))
+    monkeypatch.setattr(PrefixCache, "insert", broken)
+    core.submit(prepared_request("a", prompt(40)))
+    core.submit(prepared_request("b", prompt(40), LONG))
     with caplog.at_level(logging.ERROR):
         outputs = [output for _ in range(9) for output in core.step()]
         core.cancel("b")
@@ -467,32 +475,32 @@ def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
     assert not core.busy
     core.step()  # no page is held by nobody
     monkeypatch.undo()
-    core.submit(asking("c", prompt(40)))
+    core.submit(prepared_request("c", prompt(40)))
     assert end_of(run_out(core), "c").cached_tokens == 0
 
 
-def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(core: Core) -> None:
-    core.submit(asking("a", prompt(40), reply=Unended()))
+def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(core: EngineCore) -> None:
+    core.submit(prepared_request("a", prompt(40), reply=Unended()))
     outputs = run_out(core)
     assert end_of(outputs, "a").reason is FinishReason.ERROR
-    core.submit(asking("b", prompt(40)))
+    core.submit(prepared_request("b", prompt(40)))
     assert end_of(run_out(core), "b").cached_tokens == 39
 
 
-def test_requests_that_ended_leave_no_deadline_behind(core: Core) -> None:
+def test_requests_that_ended_leave_no_deadline_behind(core: EngineCore) -> None:
     slow = msgspec.structs.replace(GREEDY, max_new_tokens=1, max_time_s=1e9)
     for n in range(20):
-        core.submit(asking(f"r{n}", prompt(5), slow))
+        core.submit(prepared_request(f"r{n}", prompt(5), slow))
     run_out(core)
     assert len(core._deadlines) == 0
 
 
 def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
     clock = Clock()
-    core = Core(served("llama"), kv_idle_s=60.0, clock=clock)
+    core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)
 
     def cached(name: str, salt: int) -> int:
-        core.submit(asking(name, prompt(40, salt=salt)))
+        core.submit(prepared_request(name, prompt(40, salt=salt)))
         return end_of(run_out(core), name).cached_tokens
 
     assert core.gives_back_in_s is None
@@ -518,9 +526,9 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(PagedCache, "give_back", lambda _, pages: given.append(pages))
     clock = Clock()
     model = served("llama", max_batch=1)
-    two_at_once = replace(model.kv, bytes_per_token=GIVEN_BACK_AT_ONCE // PAGE // 2)
-    core = Core(replace(model, kv=two_at_once), kv_idle_s=60.0, clock=clock)
-    core.submit(asking("a", prompt(80)))
+    two_at_once = replace(model.kv, bytes_per_token=RELEASED_BYTES_AT_ONCE // PAGE // 2)
+    core = EngineCore(replace(model, kv=two_at_once), kv_idle_s=60.0, clock=clock)
+    core.submit(prepared_request("a", prompt(80)))
     run_out(core)
     for minute in (1, 2):
         clock.now = 60.0 * minute

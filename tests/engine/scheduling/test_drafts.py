@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from engine.execution.executor import Executor, OutOfMemory
 from engine.messages import FinishReason, Output
-from engine.scheduling.core import Core
-from engine.scheduling.pace import PrefillPace
+from engine.scheduling.core import EngineCore
+from engine.scheduling.prefill_budget import PrefillBudget
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 from tests.engine.translators import (
     END,
@@ -34,7 +34,7 @@ TOKENS = st.lists(st.integers(-2, VOCABULARY + 2), max_size=LENGTH + 4)
 class Followed:
     """A core, each step of which is counted for a translation."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineCore) -> None:
         self.core = core
         self.outputs: list[Output] = []
 
@@ -50,7 +50,7 @@ class Followed:
 
 @pytest.fixture
 def followed() -> Followed:
-    return Followed(Core(served("marian")))
+    return Followed(EngineCore(served("marian")))
 
 
 @settings(deadline=None, max_examples=15)
@@ -61,7 +61,7 @@ def test_with_any_draft_a_translation_is_that_of_generate(
     kind: str, number: int, kept: int, guessed: list[int]
 ) -> None:
     """One that is right up to somewhere, and then is anything."""
-    text, core = source(3 + 6 * number, salt=number), Core(served(kind))
+    text, core = source(3 + 6 * number, salt=number), EngineCore(served(kind))
     whole = generated(kind, text, LENGTH)
     core.submit(translating("one", text, beginning(kind), SOME, draft=[*whole[:kept], *guessed]))
     core.submit(translating("beside", text[:3], beginning(kind), SOME))
@@ -76,18 +76,18 @@ def test_a_source_that_grows_is_translated_as_if_each_hypothesis_were_made_anew(
     data: st.DataObject, kind: str, ahead: int
 ) -> None:
     """Each one begins with what was told, which grows, too, and has the one before as its draft."""
-    core, text = Core(served(kind)), source(40, salt=data.draw(st.integers(0, 5)))
-    told: list[int] = []
+    core, text = EngineCore(served(kind)), source(40, salt=data.draw(st.integers(0, 5)))
+    reported: list[int] = []
     draft: list[int] = []
     for number, length in enumerate(data.draw(growths())):
-        name, begun = f"{number}", beginning(kind, told)
-        core.submit(translating(name, text[:length], begun, SOME, draft=draft, ahead=ahead))
+        name, started = f"{number}", beginning(kind, reported)
+        core.submit(translating(name, text[:length], started, SOME, draft=draft, ahead=ahead))
         outputs = run_out(core)
         said, end = tokens_of(outputs, name), end_of(outputs, name)
-        assert said == generated(kind, text[:length], LENGTH, told)[: len(said)]
+        assert said == generated(kind, text[:length], LENGTH, reported)[: len(said)]
         assert end.generated_tokens - end.accepted_tokens <= ahead
         more = data.draw(st.integers(0, min(2, len(said))))
-        told, draft = [*told, *said[:more]], said[more:]
+        reported, draft = [*reported, *said[:more]], said[more:]
 
 
 @st.composite
@@ -101,13 +101,13 @@ def growths(draw: st.DrawFn) -> list[int]:
 def test_drafts_that_wait_for_room_in_a_step_are_those_of_generate(
     kind: str, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PrefillPace, "budget_beside", lambda _pace, _replies: budget)
-    core = Core(served(kind))
+    monkeypatch.setattr(PrefillBudget, "budget_beside", lambda _pace, _replies: budget)
+    core = EngineCore(served(kind))
     texts = [source(3 + 6 * number, salt=number) for number in range(6)]
     wholes = [generated(kind, text, LENGTH) for text in texts]
     for number, (text, whole) in enumerate(zip(texts, wholes, strict=True)):
-        begun, draft = beginning(kind, whole[:2]), [*whole[2 : 2 + 2 * number], 9]
-        core.submit(translating(f"{number}", text, begun, SOME, draft=draft))
+        started, draft = beginning(kind, whole[:2]), [*whole[2 : 2 + 2 * number], 9]
+        core.submit(translating(f"{number}", text, started, SOME, draft=draft))
     outputs = run_out(core)
     for number, (text, whole) in enumerate(zip(texts, wholes, strict=True)):
         assert tokens_of(outputs, f"{number}") == generated(kind, text, LENGTH, whole[:2])
@@ -125,8 +125,8 @@ def test_a_draft_that_is_right_takes_one_step(followed: Followed) -> None:
 def test_behind_what_was_right_no_more_is_made_than_was_asked_for(followed: Followed) -> None:
     whole = generated("marian", source(20), LENGTH)
     wrong = [*whole[:3], whole[3] + 1, *whole[4:]]
-    asked = translating("one", source(20), beginning("marian"), SOME, draft=wrong, ahead=2)
-    followed.core.submit(asked)
+    requested = translating("one", source(20), beginning("marian"), SOME, draft=wrong, ahead=2)
+    followed.core.submit(requested)
     assert followed.steps("one") == 2
     assert followed.text("one") == whole[:5]
     assert end_of(followed.outputs, "one").reason is FinishReason.LENGTH
@@ -140,7 +140,7 @@ def test_without_a_draft_as_much_is_made_as_was_asked_for(followed: Followed) ->
 
 def test_a_model_whose_last_token_is_forced_goes_as_far_as_was_asked_for() -> None:
     """That is no end of its text."""
-    core = Core(served("mbart"))
+    core = EngineCore(served("mbart"))
     core.submit(translating("one", source(20), beginning("mbart"), SOME, ahead=3))
     assert tokens_of(run_out(core), "one") == generated("mbart", source(20), LENGTH)[:3]
 
@@ -154,8 +154,10 @@ def test_a_draft_counts_only_where_the_likeliest_token_is_taken(
     """Else the reply is what it is without one."""
     sampling, draft = msgspec.structs.replace(SOME, **how), generated("marian", source(20), LENGTH)
     for name, given_draft, ahead in (("with", draft, 2), ("without", [], None)):
-        asked = translating(name, source(20), beginning("marian"), sampling, draft=given_draft, ahead=ahead)
-        followed.core.submit(asked)
+        requested = translating(
+            name, source(20), beginning("marian"), sampling, draft=given_draft, ahead=ahead
+        )
+        followed.core.submit(requested)
         followed.outputs += run_out(followed.core)
     assert followed.text("with") == followed.text("without"), "nor does it end sooner"
     assert end_of(followed.outputs, "with").accepted_tokens == 0
@@ -199,7 +201,7 @@ def feeding(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("feeding")
 @pytest.mark.parametrize("right", [0, 4, LENGTH - 1])
 def test_what_is_known_to_the_device_alone_comes_behind_what_was_right(right: int) -> None:
-    core, whole = Core(served("m2m100")), generated("m2m100", source(20), LENGTH)
+    core, whole = EngineCore(served("m2m100")), generated("m2m100", source(20), LENGTH)
     for name in ("one", "two"):
         draft = [*whole[:right], 9, 9]
         core.submit(translating(name, source(20), beginning("m2m100"), SOME, draft=draft))
@@ -209,7 +211,7 @@ def test_what_is_known_to_the_device_alone_comes_behind_what_was_right(right: in
 
 @pytest.mark.usefixtures("feeding")
 def test_a_step_whose_tokens_are_lost_checks_the_draft_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    core, whole = Core(served("m2m100")), generated("m2m100", source(20), LENGTH)
+    core, whole = EngineCore(served("m2m100")), generated("m2m100", source(20), LENGTH)
     fetch, failures = core._executor.fetch, [OutOfMemory("no room")]
 
     def failing(*args: object) -> object:
@@ -226,7 +228,7 @@ def test_a_step_whose_tokens_are_lost_checks_the_draft_again(monkeypatch: pytest
 
 
 def test_drafts_that_outgrow_the_memory_wait_and_are_taken_up_again() -> None:
-    core = Core(served("marian", kv_tokens=224))
+    core = EngineCore(served("marian", kv_tokens=224))
     texts = [source(30, salt=number) for number in range(4)]
     long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
     wholes = [generated("marian", text, 40) for text in texts]
@@ -240,9 +242,9 @@ def test_drafts_that_outgrow_the_memory_wait_and_are_taken_up_again() -> None:
 
 def test_a_stop_string_within_a_draft_ends_the_translation_there() -> None:
     whole = generated("marian", source(20), LENGTH)
-    core = Core(served("marian"))
-    asked = translating("one", source(20), beginning("marian"), SOME, draft=whole[:8])
-    core.submit(replace(asked, reply=Numbers(stop=whole[5])))
+    core = EngineCore(served("marian"))
+    requested = translating("one", source(20), beginning("marian"), SOME, draft=whole[:8])
+    core.submit(replace(requested, reply=Numbers(stop=whole[5])))
     outputs = run_out(core)
     assert end_of(outputs, "one").reason is FinishReason.STOP
     assert tokens_of(outputs, "one") == whole[: whole.index(whole[5])]

@@ -14,24 +14,34 @@ import pytest
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex
 from engine.sampling.guide import Guide
-from engine.scheduling.core import Core
-from engine.text.prepared import PreparedRequest, Sampling
+from engine.scheduling.core import EngineCore
+from engine.text.prepared_request import PreparedRequest, SamplingParams
+from tests.engine.constrained import (
+    CITIES,
+    CITY,
+    SAMPLED,
+    compiler,
+    constrained_request,
+    ids_of,
+    served,
+    source_of,
+    text_of,
+)
 from tests.engine.families import WINDOW
-from tests.engine.guided import CITIES, CITY, SAMPLED, compiler, held_to, ids_of, served, source_of, text_of
 from tests.engine.scheduling.test_scoring import entries_of, scored
-from tests.engine.tiny_models import GREEDY, Numbers, asking, end_of, prompt, run_out, tokens_of
+from tests.engine.tiny_models import GREEDY, Numbers, end_of, prepared_request, prompt, run_out, tokens_of
 
 LETTERS = Regex("[a-f]{20,40}")
 NAMES = [f"bystander {n}" for n in range(4)]
 
 
-def sampled(seed: int, **more: object) -> Sampling:
+def sampled(seed: int, **more: object) -> SamplingParams:
     return msgspec.structs.replace(SAMPLED, seed=seed, **more)
 
 
 def bystander(n: int) -> PreparedRequest:
     how = sampled(n, max_new_tokens=30 + n, top_p=0.95, do_sample=n % 2 == 1)
-    return asking(NAMES[n], prompt(5 + 9 * n, salt=n), how)
+    return prepared_request(NAMES[n], prompt(5 + 9 * n, salt=n), how)
 
 
 def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
@@ -41,14 +51,14 @@ def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nobody has a grammar."""
-    core = Core(served(max_batch=9, kv_tokens=16 * WINDOW))
+    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
     for n in range(len(NAMES)):
         core.submit(bystander(n))
     return written(run_out(core))
 
 
-def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[Core, list[Output]]:
-    core = Core(served(max_batch=9, kv_tokens=16 * WINDOW))
+def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[EngineCore, list[Output]]:
+    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
     if feeds:
         core._executor.feed()
     for n in range(len(NAMES)):
@@ -63,8 +73,8 @@ def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[Co
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_reply_with_a_schema_is_json_that_the_schema_allows(seed: int) -> None:
-    core = Core(served())
-    core.submit(held_to(CITIES, "a", prompt(7, salt=seed), sampled(seed)))
+    core = EngineCore(served())
+    core.submit(constrained_request(CITIES, "a", prompt(7, salt=seed), sampled(seed)))
     outputs = run_out(core)
     assert end_of(outputs, "a").reason is FinishReason.STOP
     jsonschema.validate(json.loads(text_of(outputs, "a")), json.loads(CITY))
@@ -72,9 +82,9 @@ def test_a_reply_with_a_schema_is_json_that_the_schema_allows(seed: int) -> None
 
 def test_replies_with_and_without_formats_share_a_batch(undisturbed: dict[str, list[int]]) -> None:
     core, outputs = with_bystanders(
-        held_to(CITIES, "schema", prompt(9), sampled(5)),
-        held_to(LETTERS, "letters", prompt(9), GREEDY_LONG),
-        held_to(
+        constrained_request(CITIES, "schema", prompt(9), sampled(5)),
+        constrained_request(LETTERS, "letters", prompt(9), GREEDY_LONG),
+        constrained_request(
             JsonSchema('{"type":"array","items":{"enum":[1,2]},"maxItems":9}'), "list", prompt(3), sampled(6)
         ),
     )
@@ -89,9 +99,9 @@ GREEDY_LONG = msgspec.structs.replace(GREEDY, max_new_tokens=60)
 
 
 def test_a_guided_reply_is_the_same_alone_and_among_others() -> None:
-    core, outputs = with_bystanders(held_to(CITIES, "a", prompt(9), sampled(5)))
-    alone = Core(served())
-    alone.submit(held_to(CITIES, "a", prompt(9), sampled(5)))
+    core, outputs = with_bystanders(constrained_request(CITIES, "a", prompt(9), sampled(5)))
+    alone = EngineCore(served())
+    alone.submit(constrained_request(CITIES, "a", prompt(9), sampled(5)))
     assert tokens_of(run_out(core), "a") == tokens_of(run_out(alone), "a")
     assert outputs
 
@@ -99,16 +109,20 @@ def test_a_guided_reply_is_the_same_alone_and_among_others() -> None:
 def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
     """And one that is not by then is never passed off as valid."""
     for most, reason in ((5, FinishReason.STOP), (4, FinishReason.LENGTH)):
-        core = Core(served())
-        core.submit(held_to(Regex("[xyz]{5}"), "a", prompt(5), sampled(1, max_new_tokens=most)))
+        core = EngineCore(served())
+        core.submit(constrained_request(Regex("[xyz]{5}"), "a", prompt(5), sampled(1, max_new_tokens=most)))
         outputs = run_out(core)
         end = end_of(outputs, "a")
         assert (end.reason, end.generated_tokens, len(text_of(outputs, "a"))) == (reason, most, most)
 
 
 def test_a_guided_reply_ends_where_the_window_does() -> None:
-    core = Core(served())
-    core.submit(held_to(Regex("[a-z]*[0-9]"), "a", prompt(WINDOW - 10), sampled(1, logit_bias=no_digits())))
+    core = EngineCore(served())
+    core.submit(
+        constrained_request(
+            Regex("[a-z]*[0-9]"), "a", prompt(WINDOW - 10), sampled(1, logit_bias=no_digits())
+        )
+    )
     end = end_of(run_out(core), "a")
     assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 10)
 
@@ -121,8 +135,8 @@ def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
     (end_token,) = served().eos_ids
     likely = sampled(2, logit_bias=((end_token, 90.0),))
     for how, letters in ((likely, 3), (msgspec.structs.replace(likely, min_tokens=6), 6)):
-        core = Core(served())
-        core.submit(held_to(Regex("[xyz]{3,}"), "a", prompt(5), how))
+        core = EngineCore(served())
+        core.submit(constrained_request(Regex("[xyz]{3,}"), "a", prompt(5), how))
         outputs = run_out(core)
         assert end_of(outputs, "a").reason is FinishReason.STOP
         assert len(tokens_of(outputs, "a")) == letters
@@ -131,9 +145,9 @@ def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
 def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
     (end_token,) = served().eos_ids
     how = sampled(2, logit_bias=((end_token, 90.0),), ignore_eos=True, max_new_tokens=9)
-    core = Core(served())
-    core.submit(held_to(Regex("[a-z]{3,}"), "guided", prompt(5), how))
-    core.submit(asking("free", prompt(5), how))
+    core = EngineCore(served())
+    core.submit(constrained_request(Regex("[a-z]{3,}"), "guided", prompt(5), how))
+    core.submit(prepared_request("free", prompt(5), how))
     outputs = run_out(core)
     assert end_of(outputs, "guided").reason is FinishReason.STOP
     assert (end_of(outputs, "free").reason, end_of(outputs, "free").generated_tokens) == (
@@ -144,15 +158,15 @@ def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
 
 def test_a_stop_string_ends_a_guided_reply_as_any_other() -> None:
     (x,) = ids_of("x")
-    core = Core(served())
-    core.submit(held_to(Regex("[wx]{50}"), "a", prompt(5), sampled(3), Numbers(stop=x)))
+    core = EngineCore(served())
+    core.submit(constrained_request(Regex("[wx]{50}"), "a", prompt(5), sampled(3), Numbers(stop=x)))
     outputs = run_out(core)
     assert end_of(outputs, "a").reason is FinishReason.STOP
     assert x not in tokens_of(outputs, "a")
 
 
 def test_a_cancel_ends_a_guided_reply_in_the_middle(undisturbed: dict[str, list[int]]) -> None:
-    core, outputs = with_bystanders(held_to(LETTERS, "a", prompt(9), sampled(1)))
+    core, outputs = with_bystanders(constrained_request(LETTERS, "a", prompt(9), sampled(1)))
     while not tokens_of(outputs, "a"):
         outputs += core.step()
     core.cancel("a")
@@ -164,15 +178,15 @@ def test_a_cancel_ends_a_guided_reply_in_the_middle(undisturbed: dict[str, list[
 
 def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_there() -> None:
     """Two replies outgrow the memory: one goes back to the queue, and its grammar with it."""
-    core = Core(served(max_batch=2, kv_tokens=96))
+    core = EngineCore(served(max_batch=2, kv_tokens=96))
     formats = {"a": Regex("a[bc]{24}d"), "b": Regex("w[xy]{24}z")}
-    for n, (name, asked) in enumerate(formats.items()):
-        core.submit(held_to(asked, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
+    for n, (name, requested) in enumerate(formats.items()):
+        core.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
     outputs = run_out(core)
     assert core.statistics().preemptions
-    for n, (name, asked) in enumerate(formats.items()):
-        alone = Core(served())
-        alone.submit(held_to(asked, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
+    for n, (name, requested) in enumerate(formats.items()):
+        alone = EngineCore(served())
+        alone.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
         assert tokens_of(outputs, name) == tokens_of(run_out(alone), name)
         assert end_of(outputs, name).reason is FinishReason.STOP
 
@@ -181,14 +195,14 @@ def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_compute
     """And where tokens are fed on the device: who has a grammar waits for each."""
 
     def said(*, meanwhile: bool = False, feeds: bool = False) -> list[list[int]]:
-        core = Core(served(max_batch=2))
+        core = EngineCore(served(max_batch=2))
         core._executor.computes_meanwhile = meanwhile
         if feeds:
             core._executor.feed()
         for n in range(4):
-            core.submit(held_to([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
-        core.submit(held_to(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
-        core.submit(asking("free", prompt(5), sampled(3, max_new_tokens=40)))
+            core.submit(constrained_request([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
+        core.submit(constrained_request(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
+        core.submit(prepared_request("free", prompt(5), sampled(3, max_new_tokens=40)))
         outputs = run_out(core)
         assert end_of(outputs, "full").reason is FinishReason.STOP
         return [tokens_of(outputs, name) for name in ("r0", "r1", "r2", "r3", "full", "free")]
@@ -216,8 +230,8 @@ IMPOSSIBLE: dict[str, tuple[Format, str]] = {
 def test_a_grammar_that_cannot_be_followed_any_further_ends_its_reply_alone(
     case: str, undisturbed: dict[str, list[int]]
 ) -> None:
-    asked, why = IMPOSSIBLE[case]
-    core, outputs = with_bystanders(held_to(asked, "bad", prompt(9), sampled(1)))
+    requested, why = IMPOSSIBLE[case]
+    core, outputs = with_bystanders(constrained_request(requested, "bad", prompt(9), sampled(1)))
     outputs += run_out(core)
     end = end_of(outputs, "bad")
     assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
@@ -239,7 +253,7 @@ class Waiting(Guide):
 @pytest.fixture
 def masks_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     Waiting.goes_on.clear()
-    monkeypatch.setattr("engine.sampling.guides.Guide", Waiting)
+    monkeypatch.setattr("engine.sampling.mask_workers.Guide", Waiting)
     yield Waiting.goes_on
     Waiting.goes_on.set()
 
@@ -249,24 +263,24 @@ def test_nobody_waits_for_a_mask_that_is_late_but_its_own_reply(
     masks_wait: threading.Event, undisturbed: dict[str, list[int]], *, feeds: bool
 ) -> None:
     """It sits out the steps in which its mask is not there, and then says what it says where nothing is late."""
-    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)), feeds=feeds)
+    core, outputs = with_bystanders(constrained_request(CITIES, "slow", prompt(9), sampled(5)), feeds=feeds)
     while not all(any(isinstance(o, Finished) and o.request_id == name for o in outputs) for name in NAMES):
         outputs += core.step()
     assert len(tokens_of(outputs, "slow")) == 1
     assert written(outputs) == undisturbed
     masks_wait.set()
     outputs += run_out(core)
-    alone = Core(served())
-    alone.submit(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    alone = EngineCore(served())
+    alone.submit(constrained_request(CITIES, "slow", prompt(9), sampled(5)))
     assert tokens_of(outputs, "slow") == tokens_of(run_out(alone), "slow")
 
 
 def test_a_request_that_comes_while_a_mask_is_waited_for_begins_at_once(masks_wait: threading.Event) -> None:
     """Though nobody else was in the step."""
-    core = Core(served())
-    core.submit(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    core = EngineCore(served())
+    core.submit(constrained_request(CITIES, "slow", prompt(9), sampled(5)))
     outputs = core.step() + core.step() + core.step()
-    core.submit(asking("plain", prompt(5)))
+    core.submit(prepared_request("plain", prompt(5)))
     while not any(isinstance(o, Finished) for o in outputs):
         outputs += core.step()
     assert end_of(outputs, "plain").reason is FinishReason.LENGTH
@@ -275,7 +289,7 @@ def test_a_request_that_comes_while_a_mask_is_waited_for_begins_at_once(masks_wa
 
 
 def test_a_reply_whose_mask_is_late_can_be_cancelled(masks_wait: threading.Event) -> None:
-    core, outputs = with_bystanders(held_to(CITIES, "slow", prompt(9), sampled(5)))
+    core, outputs = with_bystanders(constrained_request(CITIES, "slow", prompt(9), sampled(5)))
     while not tokens_of(outputs, "slow"):
         outputs += core.step()
     outputs += core.step()
@@ -288,11 +302,13 @@ def test_a_reply_whose_mask_is_late_can_be_cancelled(masks_wait: threading.Event
 
 def test_the_scores_of_tokens_stay_the_models_own() -> None:
     """Before its mask, and whatever is added to its logits."""
-    free = Core(served())
+    free = EngineCore(served())
     tokens = prompt(9)
     one = sampled(4, max_new_tokens=1)
     biased = msgspec.structs.replace(one, logit_bias=((ids_of("a")[0], 100.0),))
-    guided = replace(scored("guided", tokens, one, 5), grammar=held_to(CITIES, "", tokens).grammar)
+    guided = replace(
+        scored("guided", tokens, one, 5), grammar=constrained_request(CITIES, "", tokens).grammar
+    )
     for request in (scored("free", tokens, one, 5), scored("biased", tokens, biased, 5), guided):
         free.submit(request)
     outputs = run_out(free)
@@ -303,7 +319,7 @@ def test_the_scores_of_tokens_stay_the_models_own() -> None:
 
 def test_a_grammar_of_a_reply_that_ended_is_let_go() -> None:
     source = source_of(Regex("[ab]{3} is let go"))
-    core, request = Core(served()), held_to(source, "a", prompt(5), sampled(1))
+    core, request = EngineCore(served()), constrained_request(source, "a", prompt(5), sampled(1))
     core.submit(request)
     run_out(core)
     (kept,) = [matcher for digest, matcher in compiler()._kept if digest == source.digest]
@@ -324,9 +340,9 @@ def test_a_grammar_of_a_reply_that_ended_is_let_go() -> None:
     ],
 )
 def test_values_that_there_are_none_of_end_their_request_alone(wrong: dict[str, object], why: str) -> None:
-    core = Core(served())
-    core.submit(asking("good", prompt(5)))
-    core.submit(asking("bad", prompt(5), sampled(1, **wrong)))
+    core = EngineCore(served())
+    core.submit(prepared_request("good", prompt(5)))
+    core.submit(prepared_request("bad", prompt(5), sampled(1, **wrong)))
     outputs = run_out(core)
     end = end_of(outputs, "bad")
     assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)

@@ -11,53 +11,53 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.images.tiling import Shown
+from engine.images.tiling import PlacedImage
+from engine.loading.image_processor import ImageProcessor
 from engine.loading.loader import load
-from engine.loading.seeing import Eyes
 from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
 from engine.model.loaded_model import LoadedModel
-from engine.prompts.jobs import Look, Looked, Rejected
-from engine.prompts.looking import Looker, images_of
+from engine.prompts.images import PromptImages, images_of
+from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder
-from engine.scheduling.core import Core
-from engine.text.prepared import PreparedRequest
-from tests.engine.seeing import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
+from engine.scheduling.core import EngineCore
+from engine.text.prepared_request import PreparedRequest
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
+from tests.engine.vision_models import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
 
 LENGTH = 10
 SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH, ignore_eos=True)
 LONG = msgspec.structs.replace(SOME, max_new_tokens=400)
 
 
-class Seer:
+class VisionHarness:
     """A model with all that makes its prompts, and cores over it that are told of images when the test says so."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.model: LoadedModel = load(str(folder), device="cpu", dtype="float32", kv_bytes=1 << 21)
-        self.looker = Looker(Eyes.of(str(folder)))
-        self.prompts = PromptBuilder(self.model.tokenizer, None, self.looker)
+        self.prompt_images = PromptImages(ImageProcessor.of(str(folder)))
+        self.prompts = PromptBuilder(self.model.tokenizer, None, self.prompt_images)
 
     def asking(self, name: str, *messages: Message, **how: Any) -> PreparedRequest:
         made = self.prompts.prompt(messages)
         images = {one.digest: one for one in images_of(messages)}
-        shown = [Shown(images[digest], starts) for digest, starts in made.shown]
+        shown = [PlacedImage(images[digest], starts) for digest, starts in made.shown]
         return PreparedRequest(name, made.token_ids, how.pop("sampling", SOME), Numbers(), shown=shown, **how)
 
     def said(self, *messages: Message, count: int = LENGTH) -> list[int]:
         return generated(self.folder, messages, count)
 
 
-class Watched(Core):
+class Watched(EngineCore):
     """A core that decodes what it asks for; `by_hand`: when the test says so. `asked`: all that it asked for."""
 
-    def __init__(self, seer: Seer, *, by_hand: bool = False, **how: Any) -> None:
-        self.asked: list[Look] = []
-        self.open: deque[Look] = deque()
-        self._by_hand, self._looker = by_hand, seer.looker
-        super().__init__(seer.model, ask=self._decode, **how)
+    def __init__(self, vision: VisionHarness, *, by_hand: bool = False, **how: Any) -> None:
+        self.asked: list[DecodeImage] = []
+        self.open: deque[DecodeImage] = deque()
+        self._by_hand, self._prompt_images = by_hand, vision.prompt_images
+        super().__init__(vision.model, request_decode=self._decode, **how)
 
-    def _decode(self, look: Look) -> None:
+    def _decode(self, look: DecodeImage) -> None:
         self.asked.append(look)
         self.open.append(look)
         if not self._by_hand:
@@ -65,22 +65,22 @@ class Watched(Core):
 
     def answer(self) -> None:
         look = self.open.popleft()
-        self.show(Looked(look, self._looker.tiles(look)))
+        self.put_image(ImageResult(look, self._prompt_images.tiles(look)))
 
 
 @cache
-def _seer(folder: Path) -> Seer:
-    return Seer(folder)
+def _vision_harness(folder: Path) -> VisionHarness:
+    return VisionHarness(folder)
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def each_seer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seer:
-    return _seer(folder_of(request.param, tmp_path_factory.mktemp("seeing") / request.param))
+def each_vision(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VisionHarness:
+    return _vision_harness(folder_of(request.param, tmp_path_factory.mktemp("seeing") / request.param))
 
 
 @pytest.fixture(scope="module")
-def seer(tmp_path_factory: pytest.TempPathFactory) -> Seer:
-    return _seer(folder_of("smolvlm", tmp_path_factory.mktemp("seen") / "smolvlm"))
+def vision(tmp_path_factory: pytest.TempPathFactory) -> VisionHarness:
+    return _vision_harness(folder_of("smolvlm", tmp_path_factory.mktemp("seen") / "smolvlm"))
 
 
 def user(text: str, *images: Any) -> Message:
@@ -96,7 +96,7 @@ TALK = (
 )
 
 
-def test_replies_to_images_are_those_of_generate(each_seer: Seer) -> None:
+def test_replies_to_images_are_those_of_generate(each_vision: VisionHarness) -> None:
     """One image, several in a talk, none; with a page that was kept, and all of them at once."""
     talks = {
         "one": (ASKED,),
@@ -104,72 +104,72 @@ def test_replies_to_images_are_those_of_generate(each_seer: Seer) -> None:
         "none": (user("Hello there"),),
         "other": (user("What is this?", image(2)),),
     }
-    core = Watched(each_seer)
+    core = Watched(each_vision)
     for name, talk in talks.items():
-        core.submit(each_seer.asking(name, *talk))
-        assert tokens_of(run_out(core), name) == each_seer.said(*talk), name
-    together = Watched(each_seer)
+        core.submit(each_vision.asking(name, *talk))
+        assert tokens_of(run_out(core), name) == each_vision.said(*talk), name
+    together = Watched(each_vision)
     for name, talk in talks.items():
-        together.submit(each_seer.asking(name, *talk))
+        together.submit(each_vision.asking(name, *talk))
     outputs = run_out(together)
     for name, talk in talks.items():
-        assert tokens_of(outputs, name) == each_seer.said(*talk), name
-    assert each_seer.said(*talks["one"]) != each_seer.said(*talks["other"])
+        assert tokens_of(outputs, name) == each_vision.said(*talk), name
+    assert each_vision.said(*talks["one"]) != each_vision.said(*talks["other"])
 
 
 def test_a_template_rewrites_the_text_beside_an_image_as_any_other(tmp_path: Path) -> None:
     template = TEMPLATE.replace("{{ line['text'] }}", "{{ line['text'] | upper }}")
-    seer = Seer(folder_of("smolvlm", tmp_path, template=template))
+    vision = VisionHarness(folder_of("smolvlm", tmp_path, template=template))
     asked = user("What is <b>this</b>?", image(1))
-    assert seer.prompts.token_ids([asked]) == inputs_of(seer.folder, [asked])["input_ids"][0].tolist()
+    assert vision.prompts.token_ids([asked]) == inputs_of(vision.folder, [asked])["input_ids"][0].tolist()
 
 
-def test_an_image_in_steps_of_one_token_is_the_same(seer: Seer) -> None:
-    core = Watched(seer, step_target_s=1e-9)
-    core.submit(seer.asking("a", *TALK))
-    assert tokens_of(run_out(core), "a") == seer.said(*TALK)
+def test_an_image_in_steps_of_one_token_is_the_same(vision: VisionHarness) -> None:
+    core = Watched(vision, step_target_s=1e-9)
+    core.submit(vision.asking("a", *TALK))
+    assert tokens_of(run_out(core), "a") == vision.said(*TALK)
 
 
 def started(outputs: list[Output], name: str) -> Started:
     return next(one for one in outputs if isinstance(one, Started) and one.request_id == name)
 
 
-def test_kept_pages_are_found_by_text_and_image_alike(seer: Seer) -> None:
-    core = Watched(seer)
-    first = seer.asking("first", ASKED, cache_salt="s")
+def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> None:
+    core = Watched(vision)
+    first = vision.asking("first", ASKED, cache_salt="s")
     core.submit(first)
     run_out(core)
-    core.submit(seer.asking("again", ASKED, cache_salt="s"))
+    core.submit(vision.asking("again", ASKED, cache_salt="s"))
     outputs = run_out(core)
     assert started(outputs, "again").cached_tokens == len(first.prompt) - 1
     assert [look.request_id for look in core.asked] == ["first"]
-    assert tokens_of(outputs, "again") == seer.said(ASKED)
+    assert tokens_of(outputs, "again") == vision.said(ASKED)
 
     other = user("What is this?", image(2))
-    core.submit(seer.asking("other", other, cache_salt="s"))
+    core.submit(vision.asking("other", other, cache_salt="s"))
     outputs = run_out(core)
-    assert first.prompt == seer.asking("", other).prompt, "the words are the same"
+    assert first.prompt == vision.asking("", other).prompt, "the words are the same"
     assert started(outputs, "other").cached_tokens <= first.shown[0].starts[0]
-    assert tokens_of(outputs, "other") == seer.said(other)
+    assert tokens_of(outputs, "other") == vision.said(other)
 
 
-def test_an_earlier_image_is_not_looked_at_again(seer: Seer) -> None:
-    core = Watched(seer)
-    core.submit(seer.asking("first", *TALK[:1], cache_salt="s"))
+def test_an_earlier_image_is_not_looked_at_again(vision: VisionHarness) -> None:
+    core = Watched(vision)
+    core.submit(vision.asking("first", *TALK[:1], cache_salt="s"))
     run_out(core)
-    core.submit(seer.asking("next", *TALK, cache_salt="s"))
+    core.submit(vision.asking("next", *TALK, cache_salt="s"))
     outputs = run_out(core)
     assert [(look.request_id, look.number) for look in core.asked] == [("first", 0), ("next", 1), ("next", 2)]
-    assert tokens_of(outputs, "next") == seer.said(*TALK)
+    assert tokens_of(outputs, "next") == vision.said(*TALK)
 
 
-def test_others_go_on_while_an_image_is_decoded_and_looked_at(seer: Seer) -> None:
+def test_others_go_on_while_an_image_is_decoded_and_looked_at(vision: VisionHarness) -> None:
     """A step of theirs stands between any two pieces that a target as short as this allows."""
-    core = Watched(seer, by_hand=True, step_target_s=1e-9)
-    core.submit(seer.asking("plain", user("Hello"), sampling=LONG))
+    core = Watched(vision, by_hand=True, step_target_s=1e-9)
+    core.submit(vision.asking("plain", user("Hello"), sampling=LONG))
     while not any(isinstance(one, Chunk) for one in core.step()):
         pass
-    core.submit(seer.asking("seeing", *TALK[:1]))
+    core.submit(vision.asking("seeing", *TALK[:1]))
     for _ in range(5):
         assert any(isinstance(one, Chunk) for one in core.step()), "it waits for nobody's points"
     core.answer()
@@ -180,16 +180,16 @@ def test_others_go_on_while_an_image_is_decoded_and_looked_at(seer: Seer) -> Non
         assert sum(isinstance(one, Chunk) and one.request_id == "plain" for one in made) == 1
     assert steps > 7 * 2 * 2  # tiles, layers, pieces of a layer
     outputs += run_out(core)
-    assert tokens_of(outputs, "seeing") == seer.said(*TALK[:1])
+    assert tokens_of(outputs, "seeing") == vision.said(*TALK[:1])
 
 
 @pytest.mark.parametrize("phase", ["queued", "decoded", "looked at", "computed"])
-def test_a_cancel_is_one_step_in_every_phase(phase: str, seer: Seer) -> None:
-    core = Watched(seer, by_hand=True, step_target_s=1e-9, max_batch=1)
+def test_a_cancel_is_one_step_in_every_phase(phase: str, vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True, step_target_s=1e-9, max_batch=1)
     if phase == "queued":
-        core.submit(seer.asking("before", user("Hello"), sampling=LONG))
+        core.submit(vision.asking("before", user("Hello"), sampling=LONG))
         core.step()
-    core.submit(seer.asking("a", *TALK))
+    core.submit(vision.asking("a", *TALK))
     if phase != "queued":
         core.step()
         core.step()
@@ -207,33 +207,33 @@ def test_a_cancel_is_one_step_in_every_phase(phase: str, seer: Seer) -> None:
     run_out(core)
     while core.open:
         core.answer()  # of what nobody waits for
-    core.submit(seer.asking("next", ASKED))
+    core.submit(vision.asking("next", ASKED))
     while core.busy or core.open:
         while core.open:
             core.answer()
         ends += core.step()
-    assert tokens_of(ends, "next") == seer.said(ASKED)
+    assert tokens_of(ends, "next") == vision.said(ASKED)
 
 
-def test_a_core_that_waits_for_points_alone_rests(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True)
-    core.submit(seer.asking("a", ASKED))
+def test_a_core_that_waits_for_points_alone_rests(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True)
+    core.submit(vision.asking("a", ASKED))
     for _ in range(3):
         core.step()
     assert core.busy is False
-    core.submit(seer.asking("b", user("Hello")))
-    assert tokens_of(run_out(core), "b") == seer.said(user("Hello"))
+    core.submit(vision.asking("b", user("Hello")))
+    assert tokens_of(run_out(core), "b") == vision.said(user("Hello"))
     core.answer()
-    assert tokens_of(run_out(core), "a") == seer.said(ASKED)
+    assert tokens_of(run_out(core), "a") == vision.said(ASKED)
 
 
-def test_an_image_that_can_not_be_decoded_ends_its_own_request(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True)
-    core.submit(seer.asking("bad", ASKED))
-    core.submit(seer.asking("good", user("What is this?", image(2))))
+def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True)
+    core.submit(vision.asking("bad", ASKED))
+    core.submit(vision.asking("good", user("What is this?", image(2))))
     core.step()
     core.step()
-    core.show(Looked(core.open.popleft(), Rejected("The image is broken.")))
+    core.put_image(ImageResult(core.open.popleft(), Rejected("The image is broken.")))
     outputs = core.step()
     end = end_of(outputs, "bad")
     assert (end.reason, end.error, end.error_code) == (
@@ -244,39 +244,39 @@ def test_an_image_that_can_not_be_decoded_ends_its_own_request(seer: Seer) -> No
     outputs += run_out(core)
     core.answer()
     outputs += run_out(core)
-    assert tokens_of(outputs, "good") == seer.said(user("What is this?", image(2)))
+    assert tokens_of(outputs, "good") == vision.said(user("What is this?", image(2)))
 
 
-def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(seer: Seer) -> None:
+def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: VisionHarness) -> None:
     """Images are told apart in what is kept, and states outlive the pages."""
-    page = seer.model.kv.page_size
-    tight = Seer.__new__(Seer)
-    tight.__dict__ |= seer.__dict__
-    tight.model = replace(seer.model, kv=replace(seer.model.kv, pages=5, context_tokens=4 * page))
+    page = vision.model.kv.page_size
+    tight = VisionHarness.__new__(VisionHarness)
+    tight.__dict__ |= vision.__dict__
+    tight.model = replace(vision.model, kv=replace(vision.model.kv, pages=5, context_tokens=4 * page))
     core = Watched(tight)
     sampling = msgspec.structs.replace(SOME, max_new_tokens=page + 30)
     asked = {"a": ASKED, "b": user("What is this?", image(2)), "c": user("Hello")}
     for name, message in asked.items():
-        core.submit(seer.asking(name, message, sampling=sampling))
+        core.submit(vision.asking(name, message, sampling=sampling))
     outputs = run_out(core)
     assert core.statistics().preemptions > 0
     for name, message in asked.items():
-        assert tokens_of(outputs, name) == seer.said(message, count=page + 30), name
+        assert tokens_of(outputs, name) == vision.said(message, count=page + 30), name
 
 
-def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(seer: Seer) -> None:
-    asked = seer.asking("a", ASKED)
-    blind = Core(replace(seer.model, sees=None))
+def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(vision: VisionHarness) -> None:
+    asked = vision.asking("a", ASKED)
+    blind = EngineCore(replace(vision.model, vision_config=None))
     blind.submit(asked)
     assert end_of(run_out(blind), "a").error == "This model does not take images."
     for starts in ((), (-1,), (0,), (len(asked.prompt) - 1,), (asked.shown[0].starts[0] + TILE,)):
-        core = Watched(seer)
-        core.submit(replace(asked, shown=[Shown(ASKED.images[0], starts)]))
+        core = Watched(vision)
+        core.submit(replace(asked, shown=[PlacedImage(ASKED.images[0], starts)]))
         assert "does not stand where" in (end_of(run_out(core), "a").error or "")
 
 
-def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True, max_batch=16)
+def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True, max_batch=16)
     asks = [
         ("first", "ann", 0),
         ("second", "ann", 0),
@@ -285,7 +285,7 @@ def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(seer:
         ("urgent", "ann", 1),
     ]
     for number, (name, client, priority) in enumerate(asks):
-        core.submit(seer.asking(name, user("What?", image(number)), client=client, priority=priority))
+        core.submit(vision.asking(name, user("What?", image(number)), client=client, priority=priority))
         core.step()
     while core.busy or core.open:
         if core.open:
@@ -294,10 +294,12 @@ def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(seer:
     assert [look.request_id for look in core.asked] == ["first", "urgent", "other", "second", "third"]
 
 
-def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True)
-    core.submit(seer.asking("a", ASKED))
-    core.submit(seer.asking("b", user("What is this?", image(2))))
+def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(
+    vision: VisionHarness,
+) -> None:
+    core = Watched(vision, by_hand=True)
+    core.submit(vision.asking("a", ASKED))
+    core.submit(vision.asking("b", user("What is this?", image(2))))
     core.step()
     core.step()
     core.answer()
@@ -308,39 +310,39 @@ def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(
     assert {one.request_id for one in outputs if isinstance(one, Chunk)} == {"a"}
 
 
-def test_an_image_that_several_show_is_looked_at_once(seer: Seer) -> None:
-    core = Watched(seer)
+def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> None:
+    core = Watched(vision)
     twice = user("What is this?", image(1), image(1))
     for number in range(3):
-        core.submit(seer.asking(f"{number}", twice))
+        core.submit(vision.asking(f"{number}", twice))
     outputs = run_out(core)
     assert len(core.asked) == 1
-    assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(seer.said(twice))}
+    assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.said(twice))}
 
 
-def test_who_waits_is_told_while_all_that_run_wait_for_points(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True, max_batch=1)
-    core.submit(seer.asking("a", ASKED))
+def test_who_waits_is_told_while_all_that_run_wait_for_points(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True, max_batch=1)
+    core.submit(vision.asking("a", ASKED))
     core.step()
     core.step()
-    core.submit(seer.asking("b", user("Hello")))
+    core.submit(vision.asking("b", user("Hello")))
     assert core.step() == [Queued("b", 1)]
 
 
-def test_an_idle_core_holds_no_image(seer: Seer) -> None:
-    core = Watched(seer, by_hand=True)
-    core.submit(seer.asking("a", ASKED))
+def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True)
+    core.submit(vision.asking("a", ASKED))
     core.step()
     core.step()
-    core.submit(seer.asking("b", user("Hello", image(2))))
+    core.submit(vision.asking("b", user("Hello", image(2))))
     core.step()
     for name in "ab":
         core.cancel(name)
     core.step()
-    assert not core._looking.waits
-    assert not core._looking._line
+    assert not core._image_encoder.waits
+    assert not core._image_encoder._queue
     core.open.clear()
-    core.submit(seer.asking("next", ASKED))
+    core.submit(vision.asking("next", ASKED))
     core.step()
     core.step()
     assert [look.request_id for look in core.open] == ["next"]

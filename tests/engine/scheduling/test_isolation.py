@@ -12,25 +12,25 @@ import msgspec
 import pytest
 import torch
 
-from engine.door import Stream
+from engine.api import OutputStream
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from engine.scheduling.core import Core
+from engine.scheduling.core import EngineCore
 from engine.text.pieces import ReplyStep
-from engine.text.prepared import DuplicateRequest, PreparedRequest, Sampling, resolve_sampling
+from engine.text.prepared_request import DuplicateRequest, PreparedRequest, SamplingParams, resolve_sampling
 from tests.engine.families import VOCABULARY, WINDOW
+from tests.engine.faulty_requests import POISON, Unended, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     Numbers,
-    asking,
     end_of,
+    prepared_request,
     prompt,
     run_out,
-    said,
+    text_step,
     tokens_of,
 )
-from tests.engine.trouble import POISON, Unended, poisoned
 
 ROOM = 16 * WINDOW
 """Tokens of KV memory: enough for all, so that nobody has to wait."""
@@ -44,10 +44,10 @@ def bystander(n: int) -> PreparedRequest:
         GREEDY, max_new_tokens=24 + n, do_sample=sampled, temperature=0.8, top_p=0.95, seed=n
     )
     tokens = [token for token in prompt(5 + 17 * n % 60, salt=n) if token != POISON]
-    return asking(NAMES[n], tokens, how, client=str(n))
+    return prepared_request(NAMES[n], tokens, how, client=str(n))
 
 
-def start(core: Core) -> list[Output]:
+def start(core: EngineCore) -> list[Output]:
     """All bystanders have begun to write."""
     for n in range(len(NAMES)):
         core.submit(bystander(n))
@@ -64,40 +64,40 @@ def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nothing is wrong."""
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     return written(start(core) + run_out(core))
 
 
-class Untellable(Numbers):
+class BrokenDetokenizer(Numbers):
     """A detokenizer that fails at the second token."""
 
     def push(self, token_id: int) -> ReplyStep:
         if self._held:
             raise UnicodeError(f"no text for {token_id}")
         self._held = str(token_id)
-        return said("")
+        return text_step("")
 
 
-def how(**values: object) -> Sampling:
+def how(**values: object) -> SamplingParams:
     return msgspec.structs.replace(GREEDY, **values)
 
 
 REFUSED = {
-    "an empty prompt": (asking("bad", []), "no tokens"),
-    "a prompt larger than the window": (asking("bad", prompt(WINDOW)), "must fit"),
-    "a prompt far larger": (asking("bad", prompt(50 * WINDOW)), "must fit"),
-    "a token outside the vocabulary": (asking("bad", [1, VOCABULARY, 2]), "outside of the vocabulary"),
-    "a token below it": (asking("bad", [-1]), "outside of the vocabulary"),
-    "no new tokens": (asking("bad", [1], how(max_new_tokens=0)), "at least 1"),
-    "no numbers": (asking("bad", [1, POISON, 2]), "not numbers"),
+    "an empty prompt": (prepared_request("bad", []), "no tokens"),
+    "a prompt larger than the window": (prepared_request("bad", prompt(WINDOW)), "must fit"),
+    "a prompt far larger": (prepared_request("bad", prompt(50 * WINDOW)), "must fit"),
+    "a token outside the vocabulary": (prepared_request("bad", [1, VOCABULARY, 2]), "outside of the vocabulary"),
+    "a token below it": (prepared_request("bad", [-1]), "outside of the vocabulary"),
+    "no new tokens": (prepared_request("bad", [1], how(max_new_tokens=0)), "at least 1"),
+    "no numbers": (prepared_request("bad", [1, POISON, 2]), "not numbers"),
     "no numbers, sampled": (
-        asking("bad", [1, POISON, 2], how(do_sample=True, top_p=0.5, repetition_penalty=1.2)), "not numbers"
+        prepared_request("bad", [1, POISON, 2], how(do_sample=True, top_p=0.5, repetition_penalty=1.2)), "not numbers"
     ),
     "a temperature that is no number": (
-        asking("bad", [1, 2], how(do_sample=True, temperature=float("nan"))), "not numbers"
+        prepared_request("bad", [1, 2], how(do_sample=True, temperature=float("nan"))), "not numbers"
     ),
-    "a token that has no text": (asking("bad", [1, 2], reply=Untellable()), "text could not be made"),
-    "an end that has no text": (asking("bad", [1, 2], reply=Unended()), "text could not be made"),
+    "a token that has no text": (prepared_request("bad", [1, 2], reply=BrokenDetokenizer()), "text could not be made"),
+    "an end that has no text": (prepared_request("bad", [1, 2], reply=Unended()), "text could not be made"),
 }  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     case: str, undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, word = REFUSED[case]
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(bad)
@@ -131,28 +131,28 @@ NONSENSE = {
 def test_odd_wishes_for_sampling_end_as_any_other_and_nobody_else_notices(
     case: str, undisturbed: dict[str, list[int]]
 ) -> None:
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
-    core.submit(asking("odd", prompt(5), NONSENSE[case]))
+    core.submit(prepared_request("odd", prompt(5), NONSENSE[case]))
     outputs += run_out(core)
     assert end_of(outputs, "odd").reason in {FinishReason.LENGTH, FinishReason.ERROR}
     assert written(outputs) == undisturbed
 
 
 def test_temperature_0_is_the_likeliest_token_each_time(undisturbed: dict[str, list[int]]) -> None:
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
-    core.submit(asking("cold", prompt(5), NONSENSE["temperature 0"]))
-    core.submit(asking("greedy", prompt(5)))
+    core.submit(prepared_request("cold", prompt(5), NONSENSE["temperature 0"]))
+    core.submit(prepared_request("greedy", prompt(5)))
     outputs += run_out(core)
     assert tokens_of(outputs, "cold") == tokens_of(outputs, "greedy")
     assert written(outputs) == undisturbed
 
 
 def test_a_reply_that_outgrows_the_window_ends_where_it_does(undisturbed: dict[str, list[int]]) -> None:
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
-    core.submit(asking("endless", prompt(WINDOW - 20), how(max_new_tokens=10 * WINDOW)))
+    core.submit(prepared_request("endless", prompt(WINDOW - 20), how(max_new_tokens=10 * WINDOW)))
     outputs += run_out(core)
     end = end_of(outputs, "endless")
     assert (end.reason, end.error, end.generated_tokens) == (FinishReason.LENGTH, None, 20)
@@ -162,11 +162,11 @@ def test_a_reply_that_outgrows_the_window_ends_where_it_does(undisturbed: dict[s
 def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
     outputs = start(core)
     for name in NAMES:
         with pytest.raises(DuplicateRequest, match=name):
-            core.submit(asking(name, prompt(30)))
+            core.submit(prepared_request(name, prompt(30)))
     outputs += run_out(core)
     assert written(outputs) == undisturbed
 
@@ -174,8 +174,8 @@ def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
 def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_notices(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM))
-    core.submit(asking("bad", prompt(10), reply=Unended()))
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
+    core.submit(prepared_request("bad", prompt(10), reply=Unended()))
     outputs = start(core)
     core.cancel("bad")
     outputs += run_out(core)
@@ -185,10 +185,10 @@ def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_n
 
 def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str, list[int]]) -> None:
     """A request that is cancelled before its first token has left them where nothing has looked yet."""
-    core = Core(poisoned(max_batch=9, kv_tokens=ROOM), step_target_s=1e-9)
-    core.submit(asking("warm", prompt(100)))  # the pace learns that it is slow
+    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM), step_target_s=1e-9)
+    core.submit(prepared_request("warm", prompt(100)))  # the pace learns that it is slow
     run_out(core)
-    core.submit(asking("bad", [POISON] * 120))
+    core.submit(prepared_request("bad", [POISON] * 120))
     while core.statistics().prompt_tokens < 100 + 80:
         core.step()
     core.cancel("bad")
@@ -208,21 +208,21 @@ def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_
 ) -> None:
     model = poisoned(max_batch=9, kv_tokens=ROOM)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = Core(model)
+    core = EngineCore(model)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
-        core.submit(asking("bad", [POISON] * 5, reply=reply()))
+        core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))
         outputs += run_out(core)
     assert end_of(outputs, "bad").reason is FinishReason.ERROR
     assert written(outputs) == undisturbed
 
 
-def asked(request_id: str, content: str) -> Request:
+def make_request(request_id: str, content: str) -> Request:
     messages = (Message("user", content),)
     return Request(request_id, messages, Params(max_new_tokens=60, do_sample=False), client=request_id)
 
 
-async def read(stream: Stream) -> tuple[str, Finished]:
+async def read(stream: OutputStream) -> tuple[str, Finished]:
     outputs = [output async for output in stream]
     end = outputs[-1]
     assert isinstance(end, Finished)
@@ -243,7 +243,7 @@ async def test_prompts_that_cannot_be_prepared_end_alone_in_the_engines_process(
     options = EngineOptions(model=str(odd_template), device="cpu", dtype="float32", max_batch=9)
 
     async def bystanders(engine: EngineClient, *others: Request) -> list[tuple[str, Finished]]:
-        streams = [engine.generate(asked(name, f"hello {name}")) for name in NAMES]
+        streams = [engine.generate(make_request(name, f"hello {name}")) for name in NAMES]
         streams += [engine.generate(request) for request in others]
         return await asyncio.gather(*(read(stream) for stream in streams))
 
@@ -252,9 +252,9 @@ async def test_prompts_that_cannot_be_prepared_end_alone_in_the_engines_process(
         quiet = await bystanders(engine)
         *disturbed, broken, refused, large = await bystanders(
             engine,
-            asked("broken", "an undividable word"),
-            asked("refused", "an unspeakable word"),
-            asked("large", "word " * 5000),
+            make_request("broken", "an undividable word"),
+            make_request("refused", "an unspeakable word"),
+            make_request("large", "word " * 5000),
         )
         assert engine.status.restarts == 0
     assert [text for text, _ in disturbed] == [text for text, _ in quiet]

@@ -7,15 +7,17 @@ from hypothesis import strategies as st
 
 from engine.cache.layout import Source
 from engine.cache.pages import PagePool
-from engine.scheduling.plan import Request
+from engine.scheduling.plan import ScheduledRequest
 from engine.scheduling.scheduler import Scheduler
 
 
-def translation(name: str, source: int, prompt: int, draft: int) -> Request:
+def translation(name: str, source: int, prompt: int, draft: int) -> ScheduledRequest:
     """A request in pages of eight tokens. Tokens are its own."""
     own = Source.of(source, 8) if source else None
     tokens = (own.reserved if own else 0) + prompt
-    return Request(name, [hash((name, place)) for place in range(tokens)], source=own, draft=[9] * draft)
+    return ScheduledRequest(
+        name, [hash((name, place)) for place in range(tokens)], source=own, draft=[9] * draft
+    )
 
 
 @given(

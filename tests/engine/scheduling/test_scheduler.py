@@ -9,54 +9,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cache.pages import PagePool
-from engine.cache.prefixes import Prefixes
-from engine.scheduling.plan import Plan, Request
+from engine.cache.prefix_cache import PrefixCache
+from engine.scheduling.plan import ScheduledRequest, StepPlan
 from engine.scheduling.scheduler import HEADROOM, Scheduler
 
 ROOM = 10_000
 
 
-def made(slots: int, tokens: int = ROOM, page: int = 1) -> Scheduler:
+def make_scheduler(slots: int, tokens: int = ROOM, page: int = 1) -> Scheduler:
     return Scheduler(slots, PagePool(tokens // page, page))
 
 
-def asked(name: str, length: int, **how: str | int) -> Request:
+def make_request(name: str, length: int, **how: str | int) -> ScheduledRequest:
     """A request whose tokens are its own."""
-    return Request(name, [hash((name, place)) for place in range(length)], **how)  # type: ignore[arg-type]
+    return ScheduledRequest(name, [hash((name, place)) for place in range(length)], **how)  # type: ignore[arg-type]
 
 
-def draw(plan: Plan) -> None:
+def draw(plan: StepPlan) -> None:
     """Let every reply that may have its next token."""
     for part in plan.segments:
         if part.samples:
-            part.request.sound = part.request.computed
+            part.request.valid = part.request.computed
             part.request.tokens.append(7)
 
 
-def step(scheduler: Scheduler, budget: int = 100) -> Plan:
+def step(scheduler: Scheduler, budget: int = 100) -> StepPlan:
     plan = scheduler.schedule(budget)
     scheduler.complete(plan)
     draw(plan)
     return plan
 
 
-def waiting(scheduler: Scheduler, *lengths: int) -> list[Request]:
-    requests = [asked(str(n), length) for n, length in enumerate(lengths)]
+def waiting(scheduler: Scheduler, *lengths: int) -> list[ScheduledRequest]:
+    requests = [make_request(str(n), length) for n, length in enumerate(lengths)]
     for request in requests:
         scheduler.add(request)
     return requests
 
 
-def ran(plan: Plan) -> list[tuple[str, int, int]]:
+def ran(plan: StepPlan) -> list[tuple[str, int, int]]:
     return [(part.request.request_id, part.start, part.count) for part in plan.segments]
 
 
 def test_an_empty_scheduler_plans_nothing() -> None:
-    assert made(2).schedule(100) == Plan()
+    assert make_scheduler(2).schedule(100) == StepPlan()
 
 
 def test_a_prompt_that_fits_runs_whole_and_samples() -> None:
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     waiting(scheduler, 7)
     plan = step(scheduler)
     assert ran(plan) == [("0", 0, 7)]
@@ -65,7 +65,7 @@ def test_a_prompt_that_fits_runs_whole_and_samples() -> None:
 
 
 def test_a_long_prompt_runs_in_chunks_and_samples_after_the_last() -> None:
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     waiting(scheduler, 25)
     plans = [step(scheduler, 10) for _ in range(4)]
     assert [ran(plan) for plan in plans] == [[("0", 0, 10)], [("0", 10, 10)], [("0", 20, 5)], [("0", 25, 1)]]
@@ -74,10 +74,10 @@ def test_a_long_prompt_runs_in_chunks_and_samples_after_the_last() -> None:
 
 
 def test_running_replies_go_first_and_prompts_share_what_the_budget_leaves() -> None:
-    scheduler = made(4)
+    scheduler = make_scheduler(4)
     waiting(scheduler, 4)
     step(scheduler)
-    for request in (asked("a", 6), asked("b", 6), asked("c", 6)):
+    for request in (make_request("a", 6), make_request("b", 6), make_request("c", 6)):
         scheduler.add(request)
     plan = step(scheduler, 10)
     assert ran(plan) == [("0", 4, 1), ("a", 0, 5), ("b", 0, 5)]
@@ -86,20 +86,20 @@ def test_running_replies_go_first_and_prompts_share_what_the_budget_leaves() -> 
 
 
 def test_the_lowest_free_slot_is_taken_first() -> None:
-    scheduler = made(3)
+    scheduler = make_scheduler(3)
     first, second, third = waiting(scheduler, 2, 2, 2)
     step(scheduler)
     assert [first.slot, second.slot, third.slot] == [0, 1, 2]
     scheduler.remove(third, keep=False)
     scheduler.remove(first)
-    fourth = asked("3", 2)
+    fourth = make_request("3", 2)
     scheduler.add(fourth)
     step(scheduler)
     assert fourth.slot == 0
 
 
 def test_steps_are_counted_for_those_that_run() -> None:
-    scheduler = made(1)
+    scheduler = make_scheduler(1)
     first, second = waiting(scheduler, 2, 2)
     step(scheduler)
     step(scheduler)
@@ -107,7 +107,7 @@ def test_steps_are_counted_for_those_that_run() -> None:
 
 
 def test_a_request_that_leaves_between_plan_and_completion_is_passed_over() -> None:
-    scheduler = made(1)
+    scheduler = make_scheduler(1)
     (first,) = waiting(scheduler, 2)
     plan = scheduler.schedule(10)
     scheduler.remove(first)
@@ -126,10 +126,10 @@ def test_a_request_that_leaves_between_plan_and_completion_is_passed_over() -> N
     )
 )
 def test_slots_are_conserved_prompts_run_in_order_and_budgets_hold(actions: list[tuple[str, int]]) -> None:
-    scheduler, alive, count = made(3), [], 0
+    scheduler, alive, count = make_scheduler(3), [], 0
     for action, number in actions:
         if action == "add":
-            alive.append(asked(str(count), number))
+            alive.append(make_request(str(count), number))
             scheduler.add(alive[-1])
             count += 1
         elif action == "remove" and alive:
@@ -152,7 +152,7 @@ def test_slots_are_conserved_prompts_run_in_order_and_budgets_hold(actions: list
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 20))
 def test_every_prompt_is_computed_exactly_once_and_nobody_starves(lengths: list[int], budget: int) -> None:
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     left = waiting(scheduler, *lengths)
     computed = dict.fromkeys((s.request_id for s in left), 0)
     for _ in range(sum(lengths) + len(lengths)):
@@ -164,21 +164,21 @@ def test_every_prompt_is_computed_exactly_once_and_nobody_starves(lengths: list[
 
 
 def test_half_of_the_budget_is_the_oldest_prompts_and_short_ones_pass_by_the_other_half() -> None:
-    scheduler = made(3)
+    scheduler = make_scheduler(3)
     waiting(scheduler, 50)
     step(scheduler, 10)
-    scheduler.add(asked("short", 4))
+    scheduler.add(make_request("short", 4))
     assert ran(step(scheduler, 10)) == [("0", 10, 6), ("short", 0, 4)]
 
 
 def test_the_next_turn_begins_where_the_last_one_ended() -> None:
-    scheduler = made(2)
-    first = asked("a", 20, salt="s")
+    scheduler = make_scheduler(2)
+    first = make_request("a", 20, salt="s")
     scheduler.add(first)
     step(scheduler)
     step(scheduler)
     scheduler.remove(first)
-    second = Request("b", [*first.tokens, 1, 2], salt="s")
+    second = ScheduledRequest("b", [*first.tokens, 1, 2], salt="s")
     scheduler.add(second)
     plan = step(scheduler)
     assert [one.cached for one in plan.admitted] == [21]
@@ -186,8 +186,8 @@ def test_the_next_turn_begins_where_the_last_one_ended() -> None:
 
 
 def test_what_nobody_saw_is_kept_for_nobody() -> None:
-    scheduler = made(2)
-    first = asked("a", 40)
+    scheduler = make_scheduler(2)
+    first = make_request("a", 40)
     scheduler.add(first)
     scheduler.complete(scheduler.schedule(20))
     scheduler.remove(first)
@@ -196,10 +196,10 @@ def test_what_nobody_saw_is_kept_for_nobody() -> None:
 
 
 def test_a_beginning_that_everyone_shares_is_computed_once_and_held_once() -> None:
-    scheduler = made(3, page=8)
+    scheduler = make_scheduler(3, page=8)
     system = list(range(1000, 1040))
     for name in "ab":
-        scheduler.add(Request(name, [*system, ord(name)], salt=name, shared_tokens=40))
+        scheduler.add(ScheduledRequest(name, [*system, ord(name)], salt=name, shared_tokens=40))
     plan = scheduler.schedule(100)
     assert ran(plan) == [("a", 0, 41)]
     scheduler.complete(plan)
@@ -211,29 +211,29 @@ def test_a_beginning_that_everyone_shares_is_computed_once_and_held_once() -> No
 
 
 def test_a_branch_takes_a_page_more_and_copies_it() -> None:
-    scheduler = made(3, page=8)
-    first = asked("a", 44, salt="s")
+    scheduler = make_scheduler(3, page=8)
+    first = make_request("a", 44, salt="s")
     scheduler.add(first)
     step(scheduler)
     scheduler.remove(first)
     held = scheduler.pool.cached
     for name in "xy":
-        scheduler.add(Request(name, [*first.tokens[:43], ord(name)], salt="s"))
+        scheduler.add(ScheduledRequest(name, [*first.tokens[:43], ord(name)], salt="s"))
     step(scheduler)
     assert (scheduler.pool.used, held) == (5 + 2, 6)
     assert len(scheduler.pool.copies) == 2
 
 
 def test_a_client_with_a_crowd_leaves_slots_to_others() -> None:
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     for name in ("a1", "a2", "b1"):
-        scheduler.add(asked(name, 4, client=name[0]))
+        scheduler.add(make_request(name, 4, client=name[0]))
     assert [a.request_id for a in step(scheduler).admitted] == ["a1", "b1"]
     assert [s.request_id for s in scheduler.waiting()] == ["a2"]
 
 
 def test_a_request_waits_while_those_that_run_need_the_memory() -> None:
-    scheduler = made(2, tokens=60)
+    scheduler = make_scheduler(2, tokens=60)
     first, second = waiting(scheduler, 40, 18)
     step(scheduler)
     assert (first.slot, second.slot) == (0, None)
@@ -243,7 +243,7 @@ def test_a_request_waits_while_those_that_run_need_the_memory() -> None:
 
 
 def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() -> None:
-    scheduler = made(2, tokens=2 * HEADROOM + 40)
+    scheduler = make_scheduler(2, tokens=2 * HEADROOM + 40)
     first, second = waiting(scheduler, 20, 20)
     while second.slot is not None or not second.started:
         step(scheduler)
@@ -262,19 +262,19 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The salt of every search from here on."""
     finds: list[str] = []
-    find = Prefixes.find
+    find = PrefixCache.find
 
-    def noted(prefixes: Prefixes, salt: str, *args: Any, **options: Any) -> Any:
+    def noted(prefixes: PrefixCache, salt: str, *args: Any, **options: Any) -> Any:
         finds.append(salt)
         return find(prefixes, salt, *args, **options)
 
-    monkeypatch.setattr(Prefixes, "find", noted)
+    monkeypatch.setattr(PrefixCache, "find", noted)
     return finds
 
 
-def sharing(scheduler: Scheduler) -> list[Request]:
+def sharing(scheduler: Scheduler) -> list[ScheduledRequest]:
     """Two that wait and begin alike, with 200 tokens that everyone may share."""
-    requests = [Request(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"]
+    requests = [ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"]
     for request in requests:
         scheduler.add(request)
     return requests
@@ -283,7 +283,7 @@ def sharing(scheduler: Scheduler) -> list[Request]:
 def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduler, finds = made(2), counted(monkeypatch)
+    scheduler, finds = make_scheduler(2), counted(monkeypatch)
     first, second = sharing(scheduler)
     for _ in range(4):
         step(scheduler, 50)
@@ -297,7 +297,7 @@ def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there
 def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduler, finds = made(2), counted(monkeypatch)
+    scheduler, finds = make_scheduler(2), counted(monkeypatch)
     first, second = sharing(scheduler)
     step(scheduler, 50)
     scheduler.remove(first, keep=False)
@@ -308,7 +308,7 @@ def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
 def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduler, finds = made(2, tokens=60), counted(monkeypatch)
+    scheduler, finds = make_scheduler(2, tokens=60), counted(monkeypatch)
     first, second = waiting(scheduler, 40, 18)
     for _ in range(4):
         step(scheduler)
@@ -319,7 +319,7 @@ def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_
 
 
 def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     first, second = waiting(scheduler, 20, 20)
     step(scheduler)
     assert scheduler.make_memory()
@@ -337,8 +337,8 @@ def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> N
 def test_with_little_memory_every_reply_is_made_to_its_end(
     wanted: list[tuple[int, int]], budget: int, page: int
 ) -> None:
-    scheduler = made(3, tokens=100, page=page)
-    open_ones = {str(n): (asked(str(n), length), count) for n, (length, count) in enumerate(wanted)}
+    scheduler = make_scheduler(3, tokens=100, page=page)
+    open_ones = {str(n): (make_request(str(n), length), count) for n, (length, count) in enumerate(wanted)}
     for request, _ in open_ones.values():
         scheduler.add(request)
     for _ in range(20_000):
@@ -358,7 +358,7 @@ def test_with_little_memory_every_reply_is_made_to_its_end(
 
 
 def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
-    scheduler = made(1, tokens=60)
+    scheduler = make_scheduler(1, tokens=60)
     (request,) = waiting(scheduler, 20)
     step(scheduler)
     for _ in range(50):
@@ -368,9 +368,9 @@ def test_a_step_that_is_tried_again_holds_no_memory_twice() -> None:
 
 def test_nobody_waits_for_the_beginning_of_a_prompt_whose_image_is_looked_at() -> None:
     """Nothing of it is computed meanwhile, however long that takes."""
-    scheduler = made(2)
+    scheduler = make_scheduler(2)
     seeing, plain = (
-        Request(name, [*range(40), ord(name)], salt=name, shared_tokens=40, images_end=end)
+        ScheduledRequest(name, [*range(40), ord(name)], salt=name, shared_tokens=40, images_end=end)
         for name, end in (("s", 41), ("p", 0))
     )
     scheduler.add(seeing)
@@ -382,20 +382,20 @@ def test_nobody_waits_for_the_beginning_of_a_prompt_whose_image_is_looked_at() -
 
 def test_requests_whose_images_are_looked_at_hold_half_of_the_slots_at_most() -> None:
     """The next one of them begins when another was looked at; texts pass it, and so does an image that is known."""
-    scheduler = made(4)
-    seeing = [asked(str(n), 20, images_end=20) for n in range(3)]
-    plain = asked("plain", 20)
+    scheduler = make_scheduler(4)
+    seeing = [make_request(str(n), 20, images_end=20) for n in range(3)]
+    plain = make_request("plain", 20)
     for one in (*seeing, plain):
         scheduler.add(one)
     assert step(scheduler).admitted == (*seeing[:2], plain)
     assert step(scheduler).admitted == ()
-    again = Request("again", [*plain.tokens[:20], 7, 8], images_end=20)
+    again = ScheduledRequest("again", [*plain.tokens[:20], 7, 8], images_end=20)
     scheduler.remove(plain)
     scheduler.remove(seeing[2])
     scheduler.add(again)
     assert step(scheduler).admitted == (again,)
-    late = asked("late", 20, images_end=20)
+    late = make_request("late", 20, images_end=20)
     scheduler.add(late)
     assert step(scheduler).admitted == ()
-    seeing[0].looks = False
+    seeing[0].waits_for_images = False
     assert step(scheduler).admitted == (late,)

@@ -11,21 +11,21 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.cache.layout import Span
-from engine.execution.executor import Launched
+from engine.execution.executor import LaunchedStep
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.prompts.prompt import PromptBuilder
-from engine.sampling.scoring import VERY_UNLIKELY, Scoring
-from engine.scheduling.core import Core
-from engine.text.prepared import PreparedRequest, Sampling
+from engine.sampling.logprob_scorer import VERY_UNLIKELY, LogprobScorer
+from engine.scheduling.core import EngineCore
+from engine.text.prepared_request import PreparedRequest, SamplingParams
 from engine.text.reply_logprobs import ReplyLogprobs
 from engine.text.reply_text import ReplyText
 from engine.text.vocabulary import Spelled
 from tests.engine.tiny_models import (
     GREEDY,
-    asking,
     end_of,
     make,
+    prepared_request,
     prompt,
     run_out,
     served,
@@ -54,7 +54,7 @@ class Numbers:
         return Spelled(str(token_id), None)
 
 
-def scored(request_id: str, tokens: Sequence[int], sampling: Sampling, top: int) -> PreparedRequest:
+def scored(request_id: str, tokens: Sequence[int], sampling: SamplingParams, top: int) -> PreparedRequest:
     """A request that asks for the scores of its tokens."""
     logprobs = ReplyLogprobs(Numbers().spell)
     reply = ReplyText(Numbers(), (), None, logprobs)
@@ -86,9 +86,9 @@ def assert_as_computed(
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT])
-def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: Sampling) -> None:
+def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: SamplingParams) -> None:
     """Before the penalty, the temperature and the limits, whatever these make of them."""
-    core = Core(served("llama"))
+    core = EngineCore(served("llama"))
     core.submit(scored("a", prompt(30), sampling, 5))
     entries = entries_of(run_out(core), "a")
     assert len(entries) == sampling.max_new_tokens
@@ -96,10 +96,10 @@ def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: Sampling) 
 
 
 def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
-    core = Core(served("llama", max_batch=4))
+    core = EngineCore(served("llama", max_batch=4))
     jobs = {f"r{n}": (prompt(20 + 5 * n, salt=n), [None, 0, 20, None, 3, None, 1][n]) for n in range(7)}
     for name, (tokens, top) in jobs.items():
-        core.submit(asking(name, tokens, HOT) if top is None else scored(name, tokens, HOT, top))
+        core.submit(prepared_request(name, tokens, HOT) if top is None else scored(name, tokens, HOT, top))
     outputs = run_out(core)
     for name, (tokens, top) in jobs.items():
         entries = entries_of(outputs, name)
@@ -110,10 +110,10 @@ def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
 
 def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
     def replies(*asked: bool) -> list[list[int]]:
-        core = Core(served("llama", max_batch=3))
+        core = EngineCore(served("llama", max_batch=3))
         for n, asks in enumerate(asked):
             tokens = prompt(25, salt=n)
-            core.submit(scored(f"r{n}", tokens, HOT, 4) if asks else asking(f"r{n}", tokens, HOT))
+            core.submit(scored(f"r{n}", tokens, HOT, 4) if asks else prepared_request(f"r{n}", tokens, HOT))
         outputs = run_out(core)
         return [tokens_of(outputs, f"r{n}") for n in range(len(asked))]
 
@@ -124,7 +124,7 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
     def told(*, meanwhile: bool = False, feeds: bool = False) -> list[list[ChosenToken]]:
-        core = Core(served("llama", max_batch=2))
+        core = EngineCore(served("llama", max_batch=2))
         core._executor.computes_meanwhile = meanwhile
         if feeds:
             core._executor.feed()
@@ -138,25 +138,25 @@ def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
 
 def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorded step writes its logits where the last one's were."""
-    core = Core(served("llama", max_batch=2))
+    core = EngineCore(served("llama", max_batch=2))
     core._executor.feed()
     launch, under_way = core._executor.launch, []
 
-    def noted(spans: Sequence[Span]) -> Launched:
+    def noted(spans: Sequence[Span]) -> LaunchedStep:
         under_way.append(len(core._flights))
         return launch(spans)
 
     monkeypatch.setattr(core._executor, "launch", noted)
     core.submit(scored("a", prompt(5), GREEDY, 2))
-    core.submit(asking("b", prompt(6)))
+    core.submit(prepared_request("b", prompt(6)))
     run_out(core)
     assert set(under_way) == {0}
 
 
 def test_a_slot_does_not_go_on_asking_for_the_next_reply_in_it() -> None:
-    core = Core(served("llama", max_batch=1))
+    core = EngineCore(served("llama", max_batch=1))
     core.submit(scored("a", prompt(5), GREEDY, 2))
-    core.submit(asking("b", prompt(5)))
+    core.submit(prepared_request("b", prompt(5)))
     outputs = run_out(core)
     assert len(entries_of(outputs, "a")) == 8
     assert entries_of(outputs, "b") == []
@@ -164,7 +164,7 @@ def test_a_slot_does_not_go_on_asking_for_the_next_reply_in_it() -> None:
 
 
 def test_a_cancelled_reply_tells_no_more() -> None:
-    core = Core(served("llama"))
+    core = EngineCore(served("llama"))
     core.submit(scored("a", prompt(5), GREEDY, 2))
     outputs = core.step() + core.step()
     core.cancel("a")
@@ -174,7 +174,7 @@ def test_a_cancelled_reply_tells_no_more() -> None:
 
 def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
     """Two replies outgrow the memory: one goes back to the queue, and nothing is said twice."""
-    core = Core(served("llama", max_batch=2, kv_tokens=80))
+    core = EngineCore(served("llama", max_batch=2, kv_tokens=80))
     many = msgspec.structs.replace(GREEDY, max_new_tokens=30)
     for name in ("a", "b"):
         core.submit(scored(name, prompt(20, salt=ord(name)), many, 1))
@@ -188,7 +188,7 @@ def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
 
 def test_the_demo_models_scores_are_those_of_generate() -> None:
     model = load(str(DEMO), device="cpu", dtype="float32", max_batch=2)
-    core = Core(model)
+    core = EngineCore(model)
     tokens = PromptBuilder(model.tokenizer).token_ids((Message("user", "Count from 1 to 300."),))
     core.submit(scored("a", tokens, GREEDY, 3))
     entries = entries_of(run_out(core), "a")
@@ -210,7 +210,7 @@ def test_the_demo_models_scores_are_those_of_generate() -> None:
 
 
 def test_a_token_of_no_probability_is_very_unlikely_in_numbers_that_json_has() -> None:
-    scoring = Scoring()
+    scoring = LogprobScorer()
     scoring.join(1, 3)
     logits = torch.tensor([[0.0, 0.0, 0.0], [-torch.inf, 0.0, -torch.inf]])
     ((_, one),) = scoring.score(logits, [0, 1], [0, 1]).items()
@@ -219,7 +219,7 @@ def test_a_token_of_no_probability_is_very_unlikely_in_numbers_that_json_has() -
 
 
 def test_a_row_that_gave_no_token_has_no_score() -> None:
-    scoring = Scoring()
+    scoring = LogprobScorer()
     scoring.join(0, 1)
     scoring.join(1, 1)
     logits = torch.tensor([[torch.nan, 0.0], [0.0, 1.0]])

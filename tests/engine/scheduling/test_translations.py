@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from engine.cache.pages import PagePool
-from engine.cache.sources import salted
+from engine.cache.translation_layout import salted
 from engine.execution.executor import Executor
 from engine.messages import Finished, FinishReason, Output, Started
-from engine.scheduling.core import Core
-from tests.engine.tiny_models import GREEDY, asking, end_of, run_out, tokens_of
+from engine.scheduling.core import EngineCore
+from tests.engine.tiny_models import GREEDY, end_of, prepared_request, run_out, tokens_of
 from tests.engine.tiny_models import served as served_chat
 from tests.engine.translators import (
     KINDS,
@@ -34,7 +34,7 @@ def text_of(number: int) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_translation_is_that_of_generate(kind: str) -> None:
-    core = Core(served(kind))
+    core = EngineCore(served(kind))
     for number in range(4):
         core.submit(translating(f"{number}", text_of(number), beginning(kind), SOME))
         outputs = run_out(core)
@@ -44,7 +44,7 @@ def test_a_translation_is_that_of_generate(kind: str) -> None:
 @pytest.mark.usefixtures("cpu_operations")
 def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() -> None:
     """Every third one is cancelled somewhere: before it is encoded, while others are, in the middle of its words."""
-    core = Core(served("marian", max_batch=32, kv_tokens=32 * 128))
+    core = EngineCore(served("marian", max_batch=32, kv_tokens=32 * 128))
     outputs: list[Output] = []
     for number in range(48):
         core.submit(translating(f"{number}", text_of(number), beginning("marian"), SOME))
@@ -65,7 +65,7 @@ def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() 
 def test_a_forced_prefix_is_that_of_generate(kind: str) -> None:
     whole = generated(kind, text_of(5), LENGTH)
     other = [23, 42, 64]
-    core = Core(served(kind))
+    core = EngineCore(served(kind))
     for name, prefix in (("own", whole[:4]), ("other", other)):
         core.submit(translating(name, text_of(5), beginning(kind, prefix), SOME))
     outputs = run_out(core)
@@ -75,22 +75,22 @@ def test_a_forced_prefix_is_that_of_generate(kind: str) -> None:
 
 def test_the_pages_of_a_source_and_a_prefix_are_kept() -> None:
     """Who asks for more of a translation has nothing encoded, and computes only what is new."""
-    core, text = Core(served("marian")), text_of(6)
+    core, text = EngineCore(served("marian")), text_of(6)
     whole = generated("marian", text, LENGTH)
     core.submit(translating("first", text, beginning("marian"), SOME))
     run_out(core)
-    begun = beginning("marian", whole[:8])
-    core.submit(translating("more", text, begun, SOME))
+    started = beginning("marian", whole[:8])
+    core.submit(translating("more", text, started, SOME))
     outputs = run_out(core)
     assert tokens_of(outputs, "more") == generated("marian", text, LENGTH, whole[:8])
-    told = next(output for output in outputs if isinstance(output, Started))
-    assert told.prompt_tokens == len(text) + len(begun)
-    assert told.cached_tokens == len(text) + len(begun) - 1
+    reported = next(output for output in outputs if isinstance(output, Started))
+    assert reported.prompt_tokens == len(text) + len(started)
+    assert reported.cached_tokens == len(text) + len(started) - 1
 
 
 def test_what_is_kept_of_a_source_serves_no_longer_one() -> None:
     """Each word of a source sees all others: the same first words of a longer text have other keys and values."""
-    core, text = Core(served("marian")), source(40)
+    core, text = EngineCore(served("marian")), source(40)
     core.submit(translating("short", text[:32], beginning("marian"), SOME))
     run_out(core)
     core.submit(translating("long", text, beginning("marian"), SOME))
@@ -102,19 +102,19 @@ def test_what_is_kept_of_a_source_serves_no_longer_one() -> None:
 
 def test_a_source_that_goes_on_as_another_ones_page_does_is_another_source() -> None:
     """What lies behind a source in its last page reads as tokens of number 0."""
-    core, text = Core(served("marian")), source(30)
+    core, text = EngineCore(served("marian")), source(30)
     core.submit(translating("short", text, beginning("marian"), SOME))
     core.submit(translating("long", [*text, 0, 0], beginning("marian"), SOME))
     outputs = run_out(core)
     core.submit(translating("again", [*text, 0, 0], beginning("marian"), SOME))
     core.submit(translating("short again", text, beginning("marian"), SOME))
     outputs += run_out(core)
-    for name, asked in (("short", text), ("short again", text), ("again", [*text, 0, 0])):
-        assert tokens_of(outputs, name) == generated("marian", asked, LENGTH)
+    for name, requested in (("short", text), ("short again", text), ("again", [*text, 0, 0])):
+        assert tokens_of(outputs, name) == generated("marian", requested, LENGTH)
 
 
 def test_a_source_of_which_a_part_was_forgotten_is_encoded_anew() -> None:
-    core, text = Core(served("marian")), source(40)
+    core, text = EngineCore(served("marian")), source(40)
     core.submit(translating("first", text, beginning("marian"), SOME))
     run_out(core)
     prefixes, pool = core._scheduler._prefixes, core._scheduler.pool
@@ -127,7 +127,7 @@ def test_a_source_of_which_a_part_was_forgotten_is_encoded_anew() -> None:
 
 
 def test_translations_that_outgrow_the_memory_are_taken_up_again() -> None:
-    core = Core(served("marian", kv_tokens=224))
+    core = EngineCore(served("marian", kv_tokens=224))
     texts = [source(30, salt=number) for number in range(4)]
     long = msgspec.structs.replace(GREEDY, max_new_tokens=40)
     for number, text in enumerate(texts):
@@ -141,7 +141,7 @@ def test_translations_that_outgrow_the_memory_are_taken_up_again() -> None:
 def test_a_translation_that_is_full_ends_as_generate_ends_it() -> None:
     """mBART's last token is an end token, whatever it would have said."""
     for kind in ("mbart", "marian"):
-        core = Core(served(kind))
+        core = EngineCore(served(kind))
         long = msgspec.structs.replace(GREEDY, max_new_tokens=200)
         core.submit(translating("full", text_of(3), beginning(kind), long))
         outputs = run_out(core)
@@ -159,7 +159,7 @@ def test_tokens_known_to_the_device_alone_are_fed_to_the_next_step(monkeypatch: 
         self.feed()
 
     monkeypatch.setattr(Executor, "__init__", feeding)
-    core = Core(served("m2m100"))
+    core = EngineCore(served("m2m100"))
     for number in range(3):
         core.submit(translating(f"{number}", text_of(number), beginning("m2m100"), SOME))
     outputs = run_out(core)
@@ -170,7 +170,7 @@ def test_tokens_known_to_the_device_alone_are_fed_to_the_next_step(monkeypatch: 
 class Steps:
     """A core whose steps are counted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineCore) -> None:
         self.core = core
         self.outputs: list[Output] = []
 
@@ -192,9 +192,9 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
     phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No step is begun for it, its pages are free at once, and those beside it notice nothing."""
-    monkeypatch.setattr("engine.scheduling.pace.FIRST_BUDGET", 40)
-    monkeypatch.setattr("engine.scheduling.pace.PrefillPace.budget_beside", lambda *_: 12)
-    steps = Steps(Core(served("marian")))
+    monkeypatch.setattr("engine.scheduling.prefill_budget.FIRST_BUDGET", 40)
+    monkeypatch.setattr("engine.scheduling.prefill_budget.PrefillBudget.budget_beside", lambda *_: 12)
+    steps = Steps(EngineCore(served("marian")))
     core, prefix = steps.core, [23, 42, 64] * 10
     core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
     core.submit(translating("cut", source(20), beginning("marian", prefix), SOME))
@@ -213,8 +213,8 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
 
 def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source is encoded in one piece; those that do not fit a step wait for the next, so nobody's gap grows."""
-    monkeypatch.setattr("engine.scheduling.pace.PrefillPace.budget_beside", lambda *_: 64)
-    core, encoded = Core(served("marian", max_batch=8)), []
+    monkeypatch.setattr("engine.scheduling.prefill_budget.PrefillBudget.budget_beside", lambda *_: 64)
+    core, encoded = EngineCore(served("marian", max_batch=8)), []
     run = core._executor._runner.run
 
     def counting(spans: list[object]) -> object:
@@ -241,7 +241,7 @@ def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: p
     ],
 )
 def test_a_source_that_cannot_be_read_is_refused_for_its_sender_alone(text: list[int], why: str) -> None:
-    core = Core(served("marian"))
+    core = EngineCore(served("marian"))
     core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
     core.submit(translating("bad", text, beginning("marian"), SOME))
     outputs = run_out(core)
@@ -250,9 +250,9 @@ def test_a_source_that_cannot_be_read_is_refused_for_its_sender_alone(text: list
 
 
 def test_a_chat_model_refuses_a_source() -> None:
-    core = Core(served_chat("llama"))
+    core = EngineCore(served_chat("llama"))
     core.submit(translating("one", [5, 6], [5], SOME))
-    core.submit(asking("two", [5, 6]))
+    core.submit(prepared_request("two", [5, 6]))
     outputs = run_out(core)
     assert end_of(outputs, "one").error == "This model does not translate."
     assert end_of(outputs, "two").reason is FinishReason.LENGTH
@@ -261,7 +261,7 @@ def test_a_chat_model_refuses_a_source() -> None:
 def test_a_pool_without_room_for_a_source_lets_it_wait() -> None:
     """It needs a page beyond those of its source for its first word."""
     assert PagePool(4, 16).pages_for(48 + 1) == 4
-    core = Core(served("marian", kv_tokens=64, max_batch=2))
+    core = EngineCore(served("marian", kv_tokens=64, max_batch=2))
     for number in range(3):
         core.submit(translating(f"{number}", source(33, salt=number), beginning("marian"), SOME))
     outputs = run_out(core)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import IN_GROUP
+from engine.messages import GROUP_SEPARATOR
 from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 
@@ -50,16 +50,22 @@ def test_a_client_with_many_does_not_keep_others_waiting() -> None:
 
 
 def test_many_names_of_one_address_do_not_keep_another_waiting() -> None:
-    crowd = [(f"crowd{IN_GROUP}{name}", 0) for name in "abcdef"]
-    assert order(queue(*crowd, (f"other{IN_GROUP}z", 0))) == [0, 6, 1, 2, 3, 4, 5]
+    crowd = [(f"crowd{GROUP_SEPARATOR}{name}", 0) for name in "abcdef"]
+    assert order(queue(*crowd, (f"other{GROUP_SEPARATOR}z", 0))) == [0, 6, 1, 2, 3, 4, 5]
 
 
 def test_within_a_group_clients_are_served_in_turn() -> None:
-    ones = [(f"g{IN_GROUP}a", 0), (f"g{IN_GROUP}a", 0), (f"g{IN_GROUP}b", 0)]
+    ones = [(f"g{GROUP_SEPARATOR}a", 0), (f"g{GROUP_SEPARATOR}a", 0), (f"g{GROUP_SEPARATOR}b", 0)]
     assert order(queue(*ones)) == [0, 2, 1]
 
 
-CLIENTS = [*"ab", f"g{IN_GROUP}a", f"g{IN_GROUP}b", f"h{IN_GROUP}a", f"h{IN_GROUP}b"]
+CLIENTS = [
+    *"ab",
+    f"g{GROUP_SEPARATOR}a",
+    f"g{GROUP_SEPARATOR}b",
+    f"h{GROUP_SEPARATOR}a",
+    f"h{GROUP_SEPARATOR}b",
+]
 
 
 @given(
@@ -70,11 +76,11 @@ def test_the_order_told_is_the_order_in_which_they_start(
     ones: list[tuple[str, int]], ran: dict[str, int]
 ) -> None:
     waiting, running, started = queue(*ones), counted(ran), list[int]()
-    told = order(waiting, ran)
+    reported = order(waiting, ran)
     while waiting:
         one = waiting.first(running)
         assert one in waiting
         waiting.remove(one)
         running.add(one.client)
         started.append(one.arrival)
-    assert started == told
+    assert started == reported

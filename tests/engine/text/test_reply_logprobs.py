@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.messages import ChosenToken
 from engine.text.detokenizer import Detokenizer, detokenizers_for
-from engine.text.reply_logprobs import ReplyLogprobs, Scored
+from engine.text.reply_logprobs import ReplyLogprobs, ScoredToken
 from engine.text.reply_text import ReplyText
 from engine.text.vocabulary import Spelled, Vocabulary
 from tests.engine.text.test_detokenizer import SPECIALS, bare, byte_level, gemma, llama, metaspace, wordpiece
@@ -33,14 +33,14 @@ class Letters:
         return Spelled(chr(token_id), chr(token_id).encode())
 
 
-def told(
+def texts_with_logprobs(
     detokenizer: Detokenizer, token_ids: Sequence[int], stops: Sequence[str] = ()
 ) -> list[tuple[str, tuple[ChosenToken, ...]]]:
     """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
     logprobs = ReplyLogprobs(detokenizer.spell)
     reply, parts = ReplyText(detokenizer, stops, None, logprobs), []
     for place, token_id in enumerate(token_ids):
-        logprobs.score(Scored(token_id, -float(place), [(token_id, -0.5)]))
+        logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)
         parts.append("".join(map(str, step.pieces)))
         if step.stopped:
@@ -63,7 +63,7 @@ def text_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> str:
 
 @given(st.lists(st.integers(0, 410)))
 def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(token_ids: list[int]) -> None:
-    parts = told(detokenizers_for(byte_level())(), token_ids)
+    parts = texts_with_logprobs(detokenizers_for(byte_level())(), token_ids)
     assert bytes_of(parts).decode(errors="replace") == text_of(parts)
 
 
@@ -72,7 +72,9 @@ def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(toke
 def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text: str) -> None:
     assert callable(kind)
     tokenizer = kind()
-    parts = told(detokenizers_for(tokenizer)(), tokenizer.encode(text, add_special_tokens=False))
+    parts = texts_with_logprobs(
+        detokenizers_for(tokenizer)(), tokenizer.encode(text, add_special_tokens=False)
+    )
     assert bytes_of(parts).decode() == text_of(parts)
 
 
@@ -82,7 +84,7 @@ def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text
 )
 def test_at_any_moment_the_tokens_told_are_those_whose_text_left(text: str, stops: list[str]) -> None:
     shown, named = "", ""
-    for part, tokens in told(Letters(), [ord(letter) for letter in text], stops):
+    for part, tokens in texts_with_logprobs(Letters(), [ord(letter) for letter in text], stops):
         shown += part
         named += "".join(one.chosen.token for one in tokens)
         assert named == shown
@@ -92,7 +94,7 @@ def test_at_any_moment_the_tokens_told_are_those_whose_text_left(text: str, stop
 @given(st.lists(st.integers(0, 410)))
 def test_each_token_is_told_once_in_order_and_not_before_its_text(token_ids: list[int]) -> None:
     left, seen = 0, []
-    for text, tokens in told(detokenizers_for(byte_level())(), token_ids):
+    for text, tokens in texts_with_logprobs(detokenizers_for(byte_level())(), token_ids):
         left += len(text)
         assert all(one.end <= left for one in tokens)
         seen += [-one.chosen.logprob for one in tokens]
@@ -103,7 +105,7 @@ def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
     """Each has its bytes; they leave together, with the character."""
     tokenizer = llama()
     pieces = ["a", "<0xE4>", "<0xB8>", "<0xAD>", "b"]
-    parts = told(detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(pieces))
+    parts = texts_with_logprobs(detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(pieces))
     assert [len(tokens) for _, tokens in parts] == [1, 0, 0, 3, 1, 0]
     assert tokens_of(parts) == ["a", "\\xe4", "\\xb8", "\\xad", "b"]
     assert bytes_of(parts) == "a中b".encode()
@@ -111,7 +113,9 @@ def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
 
 def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
     tokenizer = llama()
-    parts = told(detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"]))
+    parts = texts_with_logprobs(
+        detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
+    )
     assert [text for text, _ in parts] == ["a", "", "\ufffd"]
     assert bytes_of(parts) == b"a\xe4"
 
@@ -119,9 +123,9 @@ def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
 def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
     tokenizer = byte_level()
     ids = tokenizer.encode("Hello there", add_special_tokens=False)
-    whole = told(detokenizers_for(tokenizer)(), ids)
+    whole = texts_with_logprobs(detokenizers_for(tokenizer)(), ids)
     assert len(tokens_of(whole)[0]) > 1
-    cut = told(detokenizers_for(tokenizer)(), ids, [tokens_of(whole)[0][1:]])
+    cut = texts_with_logprobs(detokenizers_for(tokenizer)(), ids, [tokens_of(whole)[0][1:]])
     assert text_of(cut) == "H"
     assert tokens_of(cut) == []
 
@@ -129,7 +133,9 @@ def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
 def test_a_special_token_is_told_by_its_name_and_has_no_bytes() -> None:
     tokenizer = byte_level()
     ids = [tokenizer.convert_tokens_to_ids("<s>"), *tokenizer.encode("there", add_special_tokens=False)]
-    (first, *_) = [one for _, tokens in told(detokenizers_for(tokenizer)(), ids) for one in tokens]
+    (first, *_) = [
+        one for _, tokens in texts_with_logprobs(detokenizers_for(tokenizer)(), ids) for one in tokens
+    ]
     assert (first.chosen.token, first.chosen.raw, first.end) == ("<s>", None, 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.reply_memory import ReplyMemory, WrittenReply
+from engine.text.reply_memory import ReplyCache, WrittenReply
 from engine.text.reply_text import ReplyText
 from tests.engine.text.test_reply_text import Cut, Letters
 
@@ -18,13 +18,13 @@ def written(text: str, first: int = 0) -> WrittenReply:
     return WrittenReply(text, array("i", range(first, first + size)), array("i", range(1, size + 1)))
 
 
-def recalled(memory: ReplyMemory, salt: str, text: str) -> WrittenReply | None:
+def recalled(memory: ReplyCache, salt: str, text: str) -> WrittenReply | None:
     own = memory.of(salt)
     return own.recall(text) if own else None
 
 
 def test_a_reply_is_found_by_its_text_and_by_a_beginning_of_it() -> None:
-    memory, reply = ReplyMemory(), written("Once upon a time")
+    memory, reply = ReplyCache(), written("Once upon a time")
     memory.keep("mine", reply)
     assert recalled(memory, "mine", "Once upon a time") is reply
     assert recalled(memory, "mine", "Once") is reply
@@ -33,7 +33,7 @@ def test_a_reply_is_found_by_its_text_and_by_a_beginning_of_it() -> None:
 
 
 def test_nobody_else_finds_it() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     memory.keep("mine", written("hello"))
     memory.keep("yours", written("bye"))
     assert recalled(memory, "yours", "hello") is None
@@ -41,7 +41,7 @@ def test_nobody_else_finds_it() -> None:
 
 
 def test_the_whole_text_goes_before_longer_ones_and_the_last_spelling_counts() -> None:
-    memory, short, again = ReplyMemory(), written("one"), written("one", first=7)
+    memory, short, again = ReplyCache(), written("one"), written("one", first=7)
     for reply in (written("one two"), short, again):
         memory.keep("", reply)
     assert recalled(memory, "", "one") is again
@@ -49,7 +49,7 @@ def test_the_whole_text_goes_before_longer_ones_and_the_last_spelling_counts() -
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
-    memory = ReplyMemory(most_replies=2)
+    memory = ReplyCache(most_replies=2)
     memory.keep("", written("a"))
     memory.keep("", written("b"))
     assert recalled(memory, "", "a")
@@ -58,7 +58,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_only_the_reply_that_is_meant_is_forgotten() -> None:
-    memory, old, new = ReplyMemory(), written("a"), written("a", first=1)
+    memory, old, new = ReplyCache(), written("a"), written("a", first=1)
     memory.keep("", old)
     memory.keep("", new)
     own = memory.of("")
@@ -71,7 +71,7 @@ def test_only_the_reply_that_is_meant_is_forgotten() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("xy"), st.text("ab", min_size=1, max_size=6))))
 def test_the_bounds_hold_and_what_is_counted_is_what_is_there(replies: list[tuple[str, str]]) -> None:
-    memory = ReplyMemory(most_replies=5, most_tokens=12)
+    memory = ReplyCache(most_replies=5, most_tokens=12)
     for salt, text in replies:
         memory.keep(salt, written(text))
         assert recalled(memory, salt, text)
@@ -82,8 +82,8 @@ def test_the_bounds_hold_and_what_is_counted_is_what_is_there(replies: list[tupl
     assert sum(len(text) for _, text in there) == memory.tokens <= 12
 
 
-def noted(text: str, *, stop: str = "", ending: Letters | None = None) -> ReplyMemory:
-    memory = ReplyMemory()
+def noted(text: str, *, stop: str = "", ending: Letters | None = None) -> ReplyCache:
+    memory = ReplyCache()
     reply = ReplyText(ending or Letters(), [stop] if stop else [], memory.notes(""))
     for character in text:
         if reply.push(ord(character)).stopped:

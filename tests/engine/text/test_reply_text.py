@@ -28,7 +28,7 @@ class Cut(Letters):
         return "\ufffd"
 
 
-def shown(reply: ReplyText, text: str) -> list[str]:
+def emitted_pieces(reply: ReplyText, text: str) -> list[str]:
     steps = []
     for character in text:
         step = reply.push(ord(character))
@@ -45,20 +45,20 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 
 def test_an_emoji_waits_and_is_flushed_at_the_end() -> None:
-    assert shown(ReplyText(Letters()), "hi👍") == ["h", "i", "", "👍"]
+    assert emitted_pieces(ReplyText(Letters()), "hi👍") == ["h", "i", "", "👍"]
 
 
 def test_what_is_before_a_stop_string_is_shown_even_if_it_waited() -> None:
-    assert shown(ReplyText(Letters(), ["END"]), "a👍END") == ["a", "", "", "", "👍", ""]
+    assert emitted_pieces(ReplyText(Letters(), ["END"]), "a👍END") == ["a", "", "", "", "👍", ""]
 
 
 def test_a_beginning_of_a_stop_string_comes_behind_the_emoji_at_the_end() -> None:
-    assert shown(ReplyText(Letters(), ["END"]), "👍EN")[-1] == "👍EN"
+    assert emitted_pieces(ReplyText(Letters(), ["END"]), "👍EN")[-1] == "👍EN"
 
 
 def test_a_cut_character_ends_the_reply_or_completes_a_stop_string() -> None:
-    assert shown(ReplyText(Cut()), "a") == ["a", "\ufffd"]
-    assert shown(ReplyText(Cut(), ["b\ufffd"]), "ab") == ["a", "", ""]
+    assert emitted_pieces(ReplyText(Cut()), "a") == ["a", "\ufffd"]
+    assert emitted_pieces(ReplyText(Cut(), ["b\ufffd"]), "ab") == ["a", "", ""]
 
 
 def test_a_step_tells_that_it_stopped() -> None:
@@ -67,4 +67,4 @@ def test_a_step_tells_that_it_stopped() -> None:
 
 @given(st.text(st.sampled_from("ab👍🏽\u200d🇩🇪中\u094d")))
 def test_without_a_stop_string_all_text_comes_out(text: str) -> None:
-    assert "".join(shown(ReplyText(Letters(), ["never"]), text)) == text
+    assert "".join(emitted_pieces(ReplyText(Letters(), ["never"]), text)) == text

@@ -16,10 +16,10 @@ from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
 from engine.text.detokenizer import detokenizers_for
-from engine.text.reply_memory import ReplyMemory, WrittenReply
+from engine.text.reply_memory import ReplyCache, WrittenReply
 from engine.text.reply_text import ReplyText
-from engine.text.spelling import Letters, Passage, Tokenized, changes
-from engine.text.spelling import spelled as spelled_by
+from engine.text.retokenization import Letters, Passage, Tokenized, changes
+from engine.text.retokenization import spelled as spelled_by
 from tests.engine.conftest import small_tokenizer
 
 TEMPLATE = (
@@ -56,16 +56,14 @@ def letters_of(text: str) -> list[int]:
     return [int(tokenizer().vocab[letter]) for letter in text]
 
 
-def write(memory: ReplyMemory, token_ids: Sequence[int]) -> str:
+def write(memory: ReplyCache, token_ids: Sequence[int]) -> str:
     """Let the model write a reply. Returns its text."""
     reply = ReplyText(detokenizers_for(tokenizer())(), (), memory.notes(""))
     pieces = [piece for token_id in token_ids for piece in reply.push(token_id).pieces]
     return "".join(map(str, (*pieces, *reply.flush())))
 
 
-def spelled(
-    memory: ReplyMemory, *messages: Message, most: int = AMPLE, template: str = TEMPLATE
-) -> list[int]:
+def spelled(memory: ReplyCache, *messages: Message, most: int = AMPLE, template: str = TEMPLATE) -> list[int]:
     own = memory.of("")
     assert own is not None
     return PromptBuilder(tokenizer(template)).prompt(messages, own=own, most=most).token_ids
@@ -82,19 +80,21 @@ TEXTS = st.text(st.sampled_from("helo thruasing \n.é中👍🏽\u200d🇩🇪")
 def test_the_next_prompt_begins_with_what_was_computed(text: str, seed: int, said: str) -> None:
     assume(text.strip())  # a blank reply is left out of a prompt
     assume(text not in "user\n" and text not in "assistant\n")  # the template's own words
-    memory, token_ids, asked = ReplyMemory(), oddly(text, seed), Message("user", said)
+    memory, token_ids, requested = ReplyCache(), oddly(text, seed), Message("user", said)
     assert write(memory, token_ids) == text
-    prompt = spelled(memory, asked, Message("assistant", text), MORE)
-    computed = plain(asked) + token_ids
+    prompt = spelled(memory, requested, Message("assistant", text), MORE)
+    computed = plain(requested) + token_ids
     assert prompt[: len(computed)] == computed
-    assert tokenizer().decode(prompt) == tokenizer().decode(plain(asked, Message("assistant", text), MORE))
+    assert tokenizer().decode(prompt) == tokenizer().decode(
+        plain(requested, Message("assistant", text), MORE)
+    )
 
 
 @given(st.lists(st.integers(0, len(small_tokenizer()) - 1), min_size=1), st.integers(0, 40))
 def test_the_text_stays_the_same_whatever_was_written_and_wherever_it_was_cut(
     token_ids: list[int], cut: int
 ) -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     seen = write(memory, token_ids)[: cut or None]
     messages = (HELLO, Message("assistant", seen), MORE)
     if memory.of(""):
@@ -102,7 +102,7 @@ def test_the_text_stays_the_same_whatever_was_written_and_wherever_it_was_cut(
 
 
 def test_a_cut_reply_is_taken_up_as_far_as_whole_tokens_were_seen() -> None:
-    memory, token_ids = ReplyMemory(), letter_by_letter("hello 👍 there")
+    memory, token_ids = ReplyCache(), letter_by_letter("hello 👍 there")
     write(memory, token_ids)
     prompt = spelled(memory, HELLO, Message("assistant", "hello 👍 th"), MORE)
     computed = plain(HELLO) + letter_by_letter("hello 👍")
@@ -110,14 +110,14 @@ def test_a_cut_reply_is_taken_up_as_far_as_whole_tokens_were_seen() -> None:
 
 
 def test_half_a_characters_token_is_not_taken_up() -> None:
-    memory, token_ids = ReplyMemory(), letter_by_letter("hello 👍")[:-1]
+    memory, token_ids = ReplyCache(), letter_by_letter("hello 👍")[:-1]
     assert write(memory, token_ids) == "hello \ufffd"
     messages = (HELLO, Message("assistant", "hello "), MORE)
     assert tokenizer().decode(spelled(memory, *messages)) == tokenizer().decode(plain(*messages))
 
 
 def test_a_reply_that_stands_in_the_templates_words_is_found_behind_them() -> None:
-    memory, token_ids = ReplyMemory(), letter_by_letter("ist")
+    memory, token_ids = ReplyCache(), letter_by_letter("ist")
     reply = Message("assistant", write(memory, token_ids))
     prompt = spelled(memory, HELLO, reply, MORE)
     computed = plain(HELLO) + token_ids
@@ -125,7 +125,7 @@ def test_a_reply_that_stands_in_the_templates_words_is_found_behind_them() -> No
 
 
 def test_every_remembered_reply_is_spelled_as_it_was_though_texts_repeat() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     first, second = letter_by_letter("hello there"), letter_by_letter("there, user")
     earlier = (HELLO, Message("assistant", write(memory, first)), Message("user", "there, user"))
     prompt = spelled(memory, *earlier, Message("assistant", write(memory, second)), MORE)
@@ -135,7 +135,7 @@ def test_every_remembered_reply_is_spelled_as_it_was_though_texts_repeat() -> No
 
 
 def test_a_reply_that_the_tokenizer_spells_alike_is_forgotten() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     text = write(memory, tokenizer().encode("hello there", add_special_tokens=False))
     messages = (HELLO, Message("assistant", text), MORE)
     assert spelled(memory, *messages) == plain(*messages)
@@ -143,7 +143,7 @@ def test_a_reply_that_the_tokenizer_spells_alike_is_forgotten() -> None:
 
 
 def test_a_longer_spelling_must_leave_the_new_reply_its_room() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     messages = (HELLO, Message("assistant", write(memory, letter_by_letter("hello there"))), MORE)
     longer = len(spelled(memory, *messages))
     assert len(spelled(memory, *messages, most=longer)) == longer
@@ -151,13 +151,13 @@ def test_a_longer_spelling_must_leave_the_new_reply_its_room() -> None:
 
 
 def test_what_the_template_writes_otherwise_stays_as_the_tokenizer_spells_it() -> None:
-    memory, shouts = ReplyMemory(), TEMPLATE.replace("m.content", "m.content | upper")
+    memory, shouts = ReplyCache(), TEMPLATE.replace("m.content", "m.content | upper")
     messages = (HELLO, Message("assistant", write(memory, letter_by_letter("hello there"))), MORE)
     assert spelled(memory, *messages, template=shouts) == plain(*messages, template=shouts)
 
 
 def test_a_trimmed_end_costs_the_rest_of_the_reply_nothing() -> None:
-    memory, trims = ReplyMemory(), TEMPLATE.replace("m.content", "m.content | trim")
+    memory, trims = ReplyCache(), TEMPLATE.replace("m.content", "m.content | trim")
     token_ids = letter_by_letter("hello there")
     text = write(memory, [*token_ids, *letter_by_letter(" \n")])
     prompt = spelled(memory, HELLO, Message("assistant", text), MORE, template=trims)
@@ -167,7 +167,7 @@ def test_a_trimmed_end_costs_the_rest_of_the_reply_nothing() -> None:
 
 def test_a_spelled_out_end_of_turn_changes_no_real_one() -> None:
     """A reply that writes `</s>` in letters is no end of a turn, and does not become the template's."""
-    memory = ReplyMemory()
+    memory = ReplyCache()
     messages = (HELLO, Message("assistant", write(memory, letters_of("</s>"))), MORE)
     assert spelled(memory, *messages) == plain(*messages)
     drops = TEMPLATE.replace("{{ m.content }}", "{% if m.role == 'user' %}{{ m.content }}{% endif %}")
@@ -193,21 +193,21 @@ def test_a_special_token_and_its_letters_never_take_each_others_place(*, token_i
 
 
 def test_a_user_who_spells_a_special_token_gets_the_tokenizers_prompt() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     reply = Message("assistant", write(memory, letter_by_letter("hello there")))
     messages = (Message("user", "</s>"), reply, MORE)
     assert spelled(memory, *messages) == plain(*messages)
 
 
 def test_an_empty_prompt_is_refused_however_it_is_spelled() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     reply = Message("assistant", write(memory, letter_by_letter("hello there")))
     with pytest.raises(PromptRejected, match="empty prompt"):
         spelled(memory, HELLO, reply, MORE, template="{{ '' }}")
 
 
 def test_other_replies_change_nothing() -> None:
-    memory = ReplyMemory()
+    memory = ReplyCache()
     write(memory, letter_by_letter("hello there"))
     messages = (HELLO, Message("assistant", "good day"), MORE)
     assert spelled(memory, *messages) == plain(*messages)

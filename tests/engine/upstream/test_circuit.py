@@ -26,7 +26,7 @@ def circuit(clock: Clock) -> Circuit:
     return Circuit(clock, lambda: 1.0)
 
 
-def ask(circuit: Circuit, *, fails: bool) -> None:
+def call_through(circuit: Circuit, *, fails: bool) -> None:
     circuit.begin()
     if fails:
         circuit.failed()
@@ -37,14 +37,14 @@ def ask(circuit: Circuit, *, fails: bool) -> None:
 
 def opened(circuit: Circuit) -> None:
     for _ in range(FAILURES):
-        ask(circuit, fails=True)
+        call_through(circuit, fails=True)
 
 
 def test_failures_in_a_row_open_it(circuit: Circuit) -> None:
     for _ in range(FAILURES - 1):
-        ask(circuit, fails=True)
+        call_through(circuit, fails=True)
     assert circuit.admits
-    ask(circuit, fails=False)
+    call_through(circuit, fails=False)
     opened(circuit)
     assert (circuit.state, circuit.admits, circuit.left_s) == (CircuitState.OPEN, False, FIRST_OPEN_S)
 
@@ -84,11 +84,11 @@ def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, 
     for _ in range(10):
         pauses.append(circuit.left_s)
         clock.now += circuit.left_s
-        ask(circuit, fails=True)
+        call_through(circuit, fails=True)
     assert pauses[:3] == [FIRST_OPEN_S, 2 * FIRST_OPEN_S, 4 * FIRST_OPEN_S]
     assert pauses[-1] == LONGEST_OPEN_S
     clock.now += LONGEST_OPEN_S
-    ask(circuit, fails=False)
+    call_through(circuit, fails=False)
     opened(circuit)
     assert circuit.left_s == FIRST_OPEN_S
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.upstream.concurrency import Places
+from engine.upstream.concurrency import ConcurrencyLimiter
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class One:
     priority: int = 0
 
 
-class Crowd:
+class Waiters:
     """Those who want a place, each in a task of its own; `inside` has them in the order in which they came in."""
 
     def __init__(self, limit: int) -> None:
         self.told: list[tuple[int, int]] = []
-        self.places: Places[One] = Places(
+        self.places: ConcurrencyLimiter[One] = ConcurrencyLimiter(
             limit, lambda one, position: self.told.append((one.arrival, position))
         )
         self.inside: list[int] = []
@@ -44,7 +44,7 @@ async def turn() -> None:
 
 
 async def test_who_finds_no_place_waits_for_one() -> None:
-    crowd = Crowd(2)
+    crowd = Waiters(2)
     ones = [One(number) for number in range(4)]
     for one in ones:
         await crowd.comes(one)
@@ -56,7 +56,7 @@ async def test_who_finds_no_place_waits_for_one() -> None:
 
 
 async def test_the_client_who_has_fewest_inside_is_next_and_urgency_comes_before_that() -> None:
-    crowd = Crowd(1)
+    crowd = Waiters(1)
     ones = [One(0), One(1), One(2, "bob"), One(3, priority=1)]
     for one in ones:
         await crowd.comes(one)
@@ -68,7 +68,7 @@ async def test_the_client_who_has_fewest_inside_is_next_and_urgency_comes_before
 
 @pytest.mark.parametrize("leaves_first", [True, False])
 async def test_who_leaves_the_queue_in_the_moment_of_its_turn_holds_no_place(*, leaves_first: bool) -> None:
-    crowd = Crowd(1)
+    crowd = Waiters(1)
     ones = [One(number) for number in range(3)]
     for one in ones:
         await crowd.comes(one)

@@ -10,22 +10,22 @@ import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from engine.door import EngineState
+from engine.api import EngineState
 from engine.errors import EngineBusy
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,
     SHED,
-    asking,
     end_of,
     failing,
+    make_request,
     options_for,
     outputs_of,
     serving,
     text_of,
 )
-from tests.engine.upstream.test_upstream_life import until
+from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 MIB = 1024 * 1024
@@ -127,13 +127,13 @@ async def test_an_answer_that_can_not_be_read_is_a_wrong_answer(server: Upstream
             assert await engine.count_tokens(HELLO) == 8
         looks = server.looks
         while server.looks < looks + 2:
-            assert text_of(await outputs_of(engine.generate(asking()))) == "Hello there."
+            assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
 
 
 async def test_a_chunk_that_is_too_deep_is_no_chunk(server: UpstreamServer) -> None:
     async with serving(server, retries=0) as engine:
         server.answers = [Answer(fail_after=0, raw=f"data: {DEEP.decode()}\n\n")]
-        _, error = await failing(engine.generate(asking()))
+        _, error = await failing(engine.generate(make_request()))
     assert "no chunk of a reply" in str(error)
 
 
@@ -143,7 +143,7 @@ async def test_nobody_is_shown_the_words_of_an_upstreams_error(
     async with serving(server, features=Features(tokenize="../tokenize")) as engine:
         error = {"message": "key sk-secret at 10.0.0.7", "type": "BadRequestError", "code": "no_tools"}
         server.answers = [Answer(status=400, error={"error": error})]
-        end = await end_of(engine.generate(asking()))
+        end = await end_of(engine.generate(make_request()))
         assert end.error is not None
         assert "(400)" in end.error
         assert "secret" not in end.error
@@ -157,16 +157,16 @@ async def test_one_request_tries_after_a_rest(server: UpstreamServer) -> None:
     """A server that asks for an hour is well again sooner; a server that is not is not asked by everybody."""
     async with serving(server, retries=0) as engine:
         server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "0.2"})]
-        await failing(engine.generate(asking()))
+        await failing(engine.generate(make_request()))
         with pytest.raises(EngineBusy):
             await engine.count_tokens(HELLO)
         await asyncio.sleep(0.3)
         held = Answer(hold_after=0)
         server.answers = [held]
-        trial = engine.generate(asking("trial"))
+        trial = engine.generate(make_request("trial"))
         await server.held.wait()
-        _, other = await failing(engine.generate(asking("other")))
+        _, other = await failing(engine.generate(make_request("other")))
         assert isinstance(other, EngineBusy)
         held.go.set()
         assert text_of(await outputs_of(trial)) == "Hello there."
-        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+        assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from engine.door import Engine
+from engine.api import Engine
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Chunk,
@@ -25,7 +25,7 @@ from engine.messages import (
     Retried,
     Started,
 )
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 from engine.trace import Trace
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
@@ -62,11 +62,11 @@ def options_for(url: str, **options: Any) -> UpstreamOptions:
     return UpstreamOptions(**defaults | options)
 
 
-def asking(request_id: str = "r", **params: Any) -> Request:
+def make_request(request_id: str = "r", **params: Any) -> Request:
     return Request(request_id, HELLO, Params(**params))
 
 
-async def outputs_of(stream: ReplyStream) -> list[Output]:
+async def outputs_of(stream: Streamer) -> list[Output]:
     return [output async for output in stream]
 
 
@@ -74,7 +74,7 @@ def text_of(outputs: list[Output]) -> str:
     return "".join(output.text for output in outputs if isinstance(output, Chunk))
 
 
-async def text_until(stream: ReplyStream, end: str) -> str:
+async def text_until(stream: Streamer, end: str) -> str:
     text = ""
     while not text.endswith(end):
         output = await anext(stream)
@@ -82,13 +82,13 @@ async def text_until(stream: ReplyStream, end: str) -> str:
     return text
 
 
-async def end_of(stream: ReplyStream) -> Finished:
+async def end_of(stream: Streamer) -> Finished:
     end = (await outputs_of(stream))[-1]
     assert isinstance(end, Finished)
     return end
 
 
-async def failing(stream: ReplyStream) -> tuple[str, EngineError]:
+async def failing(stream: Streamer) -> tuple[str, EngineError]:
     """The text that came before an error, and the error."""
     outputs: list[Output] = []
     try:
@@ -100,7 +100,7 @@ async def failing(stream: ReplyStream) -> tuple[str, EngineError]:
 
 async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -> None:
     door: Engine = engine
-    outputs = await outputs_of(engine.generate(asking()))
+    outputs = await outputs_of(engine.generate(make_request()))
     assert outputs[0] == Started("r", 8)
     assert text_of(outputs) == "Hello there."
     assert outputs[-1] == Finished("r", FinishReason.STOP, 11, 5, 4)
@@ -115,13 +115,13 @@ async def test_events_in_any_pieces_make_the_same_reply(
     engine: UpstreamEngine, server: UpstreamServer, size: int, line_end: str
 ) -> None:
     server.answers = [Answer(("a", FAMILY, " é"), size=size, line_end=line_end, comments=True)]
-    assert text_of(await outputs_of(engine.generate(asking()))) == f"a{FAMILY} é"
+    assert text_of(await outputs_of(engine.generate(make_request()))) == f"a{FAMILY} é"
 
 
 async def test_a_character_is_shown_whole(engine: UpstreamEngine, server: UpstreamServer) -> None:
     held = Answer(("a", *FAMILY, "b"), hold_after=4)
     server.answers = [held]
-    stream = engine.generate(asking())
+    stream = engine.generate(make_request())
     shown = await text_until(stream, "a")
     await server.held.wait()
     assert shown == "a", "what may still become a family waits"
@@ -133,7 +133,7 @@ async def test_a_cancel_closes_the_stream_and_nothing_comes_behind_it(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(("word ",), endless=True)]
-    stream = engine.generate(asking(max_new_tokens=4000))
+    stream = engine.generate(make_request(max_new_tokens=4000))
     while not isinstance(await anext(stream), Chunk):
         pass
     stream.cancel()
@@ -151,19 +151,19 @@ async def test_what_an_upstream_that_does_not_hear_goes_on_to_say_is_not_deliver
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(("word ",), endless=True, deaf=True)]
-    stream = engine.generate(asking(max_new_tokens=4000))
+    stream = engine.generate(make_request(max_new_tokens=4000))
     await text_until(stream, " ")
     stream.cancel()
     await outputs_of(stream)
     async with asyncio.timeout(30):
         await server.spoke_to_nobody.wait()
     assert await outputs_of(stream) == []
-    assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
+    assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
 
 
 async def test_a_silent_upstream_is_left_at_once(engine: UpstreamEngine, server: UpstreamServer) -> None:
     server.answers = [Answer(hold_after=0)]
-    stream = engine.generate(asking())
+    stream = engine.generate(make_request())
     await server.held.wait()
     stream.cancel()
     stream.cancel()
@@ -193,7 +193,7 @@ async def test_what_is_the_requests_fault_ends_it_with_the_code(
     engine: UpstreamEngine, server: UpstreamServer, status: int, error: object, code: ErrorCode
 ) -> None:
     server.answers = [Answer(status=status, error=error)]
-    end = await end_of(engine.generate(asking()))
+    end = await end_of(engine.generate(make_request()))
     assert (end.reason, end.error_code) == (FinishReason.ERROR, code)
     assert end.error
 
@@ -219,19 +219,19 @@ async def test_what_fails_before_the_first_token_leaves_no_text(
 ) -> None:
     async with serving(server, retries=0) as engine:
         server.answers = [answer]
-        text, error = await failing(engine.generate(asking()))
+        text, error = await failing(engine.generate(make_request()))
         assert (text, type(error)) == ("", loss)
         assert engine.open_requests == 0
-        assert text_of(await outputs_of(engine.generate(asking("next")))) == "Hello there."
-        told = engine.statistics()
-        assert (told.shed, told.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
+        assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
+        reported = engine.statistics()
+        assert (reported.shed, reported.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
 
 
 async def test_what_fails_before_the_first_token_is_asked_again(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(status=500), Answer(cut_after=0)]
-    outputs = await outputs_of(engine.generate(asking()))
+    outputs = await outputs_of(engine.generate(make_request()))
     assert [output for output in outputs if isinstance(output, Retried)] == [
         Retried("r", elsewhere=False)
     ] * 2
@@ -244,13 +244,13 @@ async def test_what_fails_before_the_first_token_is_asked_again(
 async def test_it_is_asked_so_many_times_and_no_more(server: UpstreamServer) -> None:
     async with serving(server, retries=1) as engine:
         server.answers = [Answer(status=500)] * 2
-        _, error = await failing(engine.generate(asking()))
+        _, error = await failing(engine.generate(make_request()))
         assert (type(error), len(server.bodies)) == (EngineUnavailable, 2)
 
 
 async def test_a_cancel_between_two_attempts_ends_it(engine: UpstreamEngine, server: UpstreamServer) -> None:
     server.answers = [Answer(status=500)]
-    stream = engine.generate(asking())
+    stream = engine.generate(make_request())
     assert isinstance(await anext(stream), Retried)
     stream.cancel()
     assert (await end_of(stream)).reason is FinishReason.CANCELLED
@@ -271,7 +271,7 @@ async def test_what_fails_behind_a_token_keeps_the_text(
     engine: UpstreamEngine, server: UpstreamServer, trouble: dict[str, Any]
 ) -> None:
     server.answers = [Answer(("one ", FAMILY, " three"), **trouble)]
-    text, error = await failing(engine.generate(asking()))
+    text, error = await failing(engine.generate(make_request()))
     assert text == f"one {FAMILY}"
     assert isinstance(error, EngineLost)
 
@@ -280,7 +280,7 @@ async def test_an_upstream_that_asks_for_a_rest_is_told_of_before_a_prompt_is_co
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
-    _, error = await failing(engine.generate(asking()))
+    _, error = await failing(engine.generate(make_request()))
     assert isinstance(error, EngineUnavailable)
     assert error.retry_after_s == 60
     with pytest.raises(EngineUnavailable, match="no more requests") as refusal:
@@ -293,9 +293,9 @@ async def test_a_rest_is_not_cut_short_by_who_names_none(
 ) -> None:
     held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
     server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
-    before = engine.generate(asking("before"))
+    before = engine.generate(make_request("before"))
     await server.held.wait()
-    await failing(engine.generate(asking()))
+    await failing(engine.generate(make_request()))
     held.go.set()
     await failing(before)
     with pytest.raises(EngineBusy) as refusal:
@@ -317,14 +317,14 @@ async def test_a_reply_ends_for_the_upstreams_reason(
     engine: UpstreamEngine, server: UpstreamServer, answer: Answer, reason: FinishReason
 ) -> None:
     server.answers = [answer]
-    assert (await end_of(engine.generate(asking()))).reason is reason
+    assert (await end_of(engine.generate(make_request()))).reason is reason
 
 
 async def test_an_upstream_that_never_stops_is_stopped(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(("word ",), endless=True)]
-    end = await end_of(engine.generate(asking(max_new_tokens=5)))
+    end = await end_of(engine.generate(make_request(max_new_tokens=5)))
     assert end.reason is FinishReason.LENGTH
     async with asyncio.timeout(30):
         await server.closed.wait()
@@ -339,7 +339,7 @@ async def test_an_upstream_that_stalls_is_left(
     server.answers = [Answer(hold_after=hold_after)]
     times = Timeouts(first_token_s=0.3, between_tokens_s=0.3)
     async with serving(server, retries=0, timeouts=times) as engine:
-        came, error = await failing(engine.generate(asking()))
+        came, error = await failing(engine.generate(make_request()))
         assert (came, type(error)) == (text, loss)
         async with asyncio.timeout(30):
             await server.closed.wait()
@@ -349,7 +349,7 @@ async def test_a_reply_that_takes_longer_than_it_may_ends_with_what_there_is(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     server.answers = [Answer(hold_after=1)]
-    outputs = await outputs_of(engine.generate(asking(max_time_s=0.3)))
+    outputs = await outputs_of(engine.generate(make_request(max_time_s=0.3)))
     assert text_of(outputs) == "Hello"
     assert isinstance(outputs[-1], Finished)
     assert outputs[-1].reason is FinishReason.TIMEOUT
@@ -371,7 +371,7 @@ async def test_what_is_no_chunk_ends_the_reply(
     engine: UpstreamEngine, server: UpstreamServer, raw: str
 ) -> None:
     server.answers = [Answer(fail_after=1, raw=raw)]
-    text, error = await failing(engine.generate(asking()))
+    text, error = await failing(engine.generate(make_request()))
     assert (text, type(error)) == ("Hello", EngineLost)
 
 
@@ -384,9 +384,9 @@ async def test_messages_that_are_no_text_are_refused(engine: UpstreamEngine) -> 
 
 async def test_a_request_of_an_open_id_is_refused(engine: UpstreamEngine, server: UpstreamServer) -> None:
     server.answers = [Answer(hold_after=0)]
-    stream = engine.generate(asking())
+    stream = engine.generate(make_request())
     with pytest.raises(ValueError, match="still open"):
-        engine.generate(asking())
+        engine.generate(make_request())
     stream.cancel()
 
 
@@ -394,8 +394,8 @@ async def test_the_key_and_the_request_arrive(server: UpstreamServer) -> None:
     features = Features(affinity_header="x-session-id")
     trace = Trace("req-7", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     async with serving(server, key="secret", features=features) as engine:
-        asked = Request("r", HELLO, conversation="c", cache_salt="s", trace=trace)
-        await outputs_of(engine.generate(asked))
+        requested = Request("r", HELLO, conversation="c", cache_salt="s", trace=trace)
+        await outputs_of(engine.generate(requested))
     assert server.headers[0]["authorization"] == "Bearer secret"
     assert server.headers[0]["x-request-id"] == trace.request_id
     assert server.headers[0]["traceparent"] == trace.traceparent
@@ -460,10 +460,10 @@ async def test_as_many_are_asked_at_once_as_it_runs_well_and_the_others_take_tur
 
 
 async def test_what_lies_between_arrival_and_reader_is_counted(engine: UpstreamEngine) -> None:
-    await outputs_of(engine.generate(asking()))
-    told = engine.statistics()
-    assert 1 <= told.deliveries <= 3
-    assert told.delivery_seconds > 0
+    await outputs_of(engine.generate(make_request()))
+    reported = engine.statistics()
+    assert 1 <= reported.deliveries <= 3
+    assert reported.delivery_seconds > 0
 
 
 async def test_what_it_does_not_take_is_told(engine: UpstreamEngine, server: UpstreamServer) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.responses import JSONResponse
 
-from engine.door import Engine, EngineState
+from engine.api import Engine, EngineState
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Request, Retried
 from engine.upstream.fleet import UpstreamFleet
@@ -17,14 +17,14 @@ from engine.upstream.health import FAILURES
 from engine.upstream.options import Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,
-    asking,
     end_of,
     failing,
+    make_request,
     options_for,
     outputs_of,
     text_of,
 )
-from tests.engine.upstream.test_upstream_life import until
+from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 TIMES = Timeouts(connect_s=2, health_s=100, patience_s=0.3)
@@ -63,7 +63,7 @@ def turn_of(conversation: str, request_id: str = "r") -> Request:
     return Request(request_id, HELLO, conversation=conversation)
 
 
-def asked(*servers: UpstreamServer) -> list[int]:
+def request_counts(*servers: UpstreamServer) -> list[int]:
     return [len(server.bodies) for server in servers]
 
 
@@ -73,7 +73,7 @@ async def test_a_conversation_stays_where_it_was(
     for turn in range(3):
         for conversation in "ab":
             await end_of(fleet.generate(turn_of(conversation, f"{conversation}{turn}")))
-    assert asked(*servers) == [3, 3]
+    assert request_counts(*servers) == [3, 3]
 
 
 async def test_another_process_sends_a_conversation_to_the_same_upstream(
@@ -87,9 +87,11 @@ async def test_another_process_sends_a_conversation_to_the_same_upstream(
                 await part.ready(10)
             went = {}
             for name in names:
-                before = asked(*servers)
+                before = request_counts(*servers)
                 await end_of(fleet.generate(turn_of(name)))
-                went[name] = [now - then for now, then in zip(asked(*servers), before, strict=True)].index(1)
+                went[name] = [
+                    now - then for now, then in zip(request_counts(*servers), before, strict=True)
+                ].index(1)
             homes.append(went)
     assert homes[0] == homes[1]
     assert set(homes[0].values()) == {0, 1}
@@ -99,7 +101,7 @@ async def test_the_fleet_tells_of_all(fleet: UpstreamFleet) -> None:
     door: Engine = fleet
     facts = await door.ready()
     assert (facts.context_tokens, facts.device, facts.max_batch) == (2048, "up-0, up-1", 512)
-    await end_of(fleet.generate(asking()))
+    await end_of(fleet.generate(make_request()))
     assert door.statistics().generated_tokens == 4
     assert await door.count_tokens(HELLO) == 8
     assert door.status.state is EngineState.READY
@@ -109,13 +111,13 @@ async def test_a_request_that_is_turned_away_goes_elsewhere(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "100"})]
-    outputs = await outputs_of(fleet.generate(asking()))
+    outputs = await outputs_of(fleet.generate(make_request()))
     assert (outputs[0], text_of(outputs)) == (Retried("r", elsewhere=True), "Hello there.")
     assert [part.statistics().shed for part in fleet.parts] == [1, 0]
     assert [part.statistics().fallbacks for part in fleet.parts] == [0, 1]
-    assert asked(*servers) == [1, 1]
-    await end_of(fleet.generate(asking()))
-    assert asked(*servers) == [1, 2], "the one that asked for a rest has it"
+    assert request_counts(*servers) == [1, 1]
+    await end_of(fleet.generate(make_request()))
+    assert request_counts(*servers) == [1, 2], "the one that asked for a rest has it"
 
 
 async def test_a_request_that_all_turn_away_ends(
@@ -123,10 +125,10 @@ async def test_a_request_that_all_turn_away_ends(
 ) -> None:
     for server in servers:
         server.answers = [Answer(status=503, error=BUSY)]
-    _, error = await failing(fleet.generate(asking()))
+    _, error = await failing(fleet.generate(make_request()))
     assert isinstance(error, EngineUnavailable)
-    assert asked(*servers) == [1, 1]
-    assert text_of(await outputs_of(fleet.generate(asking()))) == "Hello there."
+    assert request_counts(*servers) == [1, 1]
+    assert text_of(await outputs_of(fleet.generate(make_request()))) == "Hello there."
 
 
 async def test_a_request_that_all_fail_is_asked_of_each_and_again_of_the_last(
@@ -134,21 +136,21 @@ async def test_a_request_that_all_fail_is_asked_of_each_and_again_of_the_last(
 ) -> None:
     for server in servers:
         server.usual = Answer(status=500, error=BUSY)
-    _, error = await failing(fleet.generate(asking()))
+    _, error = await failing(fleet.generate(make_request()))
     assert type(error) is EngineUnavailable
-    assert asked(*servers) == [1, 3]
+    assert request_counts(*servers) == [1, 3]
 
 
 async def test_an_upstream_that_is_left_alone_takes_nothing_over(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     for _ in range(FAILURES):
-        fleet.parts[1]._watch._circuit.failed()
-    fleet.parts[1]._watch._circuit._until = math.inf
+        fleet.parts[1]._monitor._circuit.failed()
+    fleet.parts[1]._monitor._circuit._until = math.inf
     servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "9"})]
-    _, error = await failing(fleet.generate(asking()))
+    _, error = await failing(fleet.generate(make_request()))
     assert isinstance(error, EngineBusy)
-    assert (error.retry_after_s, asked(*servers)) == (9, [1, 0])
+    assert (error.retry_after_s, request_counts(*servers)) == (9, [1, 0])
 
 
 async def test_a_request_has_the_time_it_may_take_once_however_many_are_asked(
@@ -156,7 +158,7 @@ async def test_a_request_has_the_time_it_may_take_once_however_many_are_asked(
 ) -> None:
     fails = Answer(hold_after=0, fail_after=0, error=BUSY["error"])
     servers[0].answers, servers[1].answers = [fails], [Answer(hold_after=0)]
-    stream = fleet.generate(asking(max_time_s=3600))
+    stream = fleet.generate(make_request(max_time_s=3600))
     await servers[0].held.wait()
     stream.deadline = asyncio.get_running_loop().time()
     fails.go.set()
@@ -169,9 +171,9 @@ async def test_a_reply_that_broke_off_is_not_begun_again(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     servers[0].answers = [Answer(cut_after=1)]
-    text, error = await failing(fleet.generate(asking()))
+    text, error = await failing(fleet.generate(make_request()))
     assert (text, type(error)) == ("Hello", EngineLost)
-    assert asked(*servers) == [1, 0]
+    assert request_counts(*servers) == [1, 0]
 
 
 async def test_a_cancel_finds_a_request_that_went_elsewhere(
@@ -179,10 +181,10 @@ async def test_a_cancel_finds_a_request_that_went_elsewhere(
 ) -> None:
     servers[0].answers = [Answer(status=500, error=BUSY)]
     servers[1].answers = [Answer(hold_after=0)]
-    stream = fleet.generate(asking())
+    stream = fleet.generate(make_request())
     await servers[1].held.wait()
     with pytest.raises(ValueError, match="still open"):
-        fleet.generate(asking())
+        fleet.generate(make_request())
     stream.cancel()
     assert (await end_of(stream)).reason is FinishReason.CANCELLED
     async with asyncio.timeout(30):
@@ -200,7 +202,7 @@ async def test_what_waits_for_one_that_is_away_goes_to_the_first_that_answers() 
             late.models = JSONResponse({"data": []})
             for stream in streams:
                 assert text_of(await outputs_of(stream)) == "Hello there."
-            assert asked(away, late) == [0, 3]
+            assert request_counts(away, late) == [0, 3]
         with pytest.raises(EngineUnavailable, match="stopped"):
             await fleet.ready()
 
@@ -216,8 +218,8 @@ async def test_one_that_is_gone_is_gone_around() -> None:
         await end_of(fleet.generate(turn_of("b")))
         assert fleet.parts[0].status.state is EngineState.RESTARTING
         assert await fleet.ready()
-        assert asked(stays) == [1]
-    fleet.parts[1]._watch._look.set()
+        assert request_counts(stays) == [1]
+    fleet.parts[1]._monitor._look.set()
     await until_gone(fleet)
     with pytest.raises(EngineUnavailable):
         await fleet.ready()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, Chunk, TokenLogprob
 from engine.upstream.wire.chunks import CallPart, Choice, Completion, Delta, FunctionPart
-from engine.upstream.wire.logprobs import NOTHING_TOLD, UpstreamLogprobs
+from engine.upstream.wire.logprobs import NO_LOGPROBS, UpstreamLogprobs
 from engine.upstream.wire.reply import UpstreamReply
 
 
-def told(*tokens: str) -> msgspec.Raw:
+def logprobs_json(*tokens: str) -> msgspec.Raw:
     """As OpenAI writes it."""
     content = [
         {"token": one, "logprob": -1.5, "bytes": list(one.encode()), "top_logprobs": []} for one in tokens
@@ -31,7 +31,7 @@ def test_tokens_come_with_their_names_bytes_and_alternatives() -> None:
     logprobs = UpstreamLogprobs()
     other = {"token": "Ho", "logprob": -2.0, "bytes": None}
     entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [other]}
-    logprobs.hear("Hi", msgspec.Raw(msgspec.json.encode({"content": [entry]})))
+    logprobs.add("Hi", msgspec.Raw(msgspec.json.encode({"content": [entry]})))
     assert logprobs.leave("Hi") == (
         ChosenToken(TokenLogprob("Hi", -0.5, b"Hi"), (TokenLogprob("Ho", -2.0, None),), 2),
     )
@@ -40,10 +40,10 @@ def test_tokens_come_with_their_names_bytes_and_alternatives() -> None:
 def test_tokens_that_come_before_their_text_wait_for_it() -> None:
     """An upstream that holds back what may become a stop string tells its tokens all the same."""
     logprobs = UpstreamLogprobs()
-    logprobs.hear("One", told("One", " EN"))
+    logprobs.add("One", logprobs_json("One", " EN"))
     assert names(logprobs.leave("One")) == ["One"]
-    logprobs.hear("", told("D"))
-    logprobs.hear(" EN", NOTHING_TOLD)
+    logprobs.add("", logprobs_json("D"))
+    logprobs.add(" EN", NO_LOGPROBS)
     assert names(logprobs.leave(" EN")) == [" EN"]
 
 
@@ -52,7 +52,7 @@ def test_a_character_in_parts_is_told_when_it_is_whole() -> None:
     first, second = "中".encode()[:1], "中".encode()[1:]
     for text, part in (("", first), ("中", second)):
         entry = {"token": "?", "logprob": -1.0, "bytes": list(part)}
-        logprobs.hear(text, msgspec.Raw(msgspec.json.encode({"content": [entry]})))
+        logprobs.add(text, msgspec.Raw(msgspec.json.encode({"content": [entry]})))
     assert [one.chosen.raw for one in logprobs.leave("中")] == [first, second]
 
 
@@ -65,7 +65,7 @@ def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], d
         part = text[: data.draw(st.integers(0 if some else 1, max(1, len(text))), label="characters")]
         if not (some or part):
             break
-        logprobs.hear(part, told(*words[:some]))
+        logprobs.add(part, logprobs_json(*words[:some]))
         words, text, left = words[some:], text[len(part) :], left + part
         named += names(logprobs.leave(part))
         assert left.startswith("".join(named))
@@ -86,7 +86,7 @@ def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], d
 )
 def test_what_is_told_in_another_way_is_passed_over(odd: bytes) -> None:
     logprobs = UpstreamLogprobs()
-    logprobs.hear("a", msgspec.Raw(odd))
+    logprobs.add("a", msgspec.Raw(odd))
     assert logprobs.leave("a") == ()
 
 
@@ -99,14 +99,14 @@ def test_what_is_no_text_is_not_told_by_its_tokens(hidden: str) -> None:
         call = (CallPart(0, None, FunctionPart("look", "{}")),)
         return {hidden: call if hidden == "tool_calls" else text}
 
-    heard = [
-        (Delta(**beside("secret")), told("secret")),
-        (Delta("One", **beside(" thought")), told(" thought", "One")),
-        (Delta(""), told(" two")),
-        (Delta(" two"), NOTHING_TOLD),
+    received = [
+        (Delta(**beside("secret")), logprobs_json("secret")),
+        (Delta("One", **beside(" thought")), logprobs_json(" thought", "One")),
+        (Delta(""), logprobs_json(" two")),
+        (Delta(" two"), NO_LOGPROBS),
     ]
     outputs = [
-        out for delta, tokens in heard for out in reply.take(Completion((Choice(delta, None, tokens),)))
+        out for delta, tokens in received for out in reply.take(Completion((Choice(delta, None, tokens),)))
     ]
     chunks = [(output.text, names(output.logprobs)) for output in outputs if isinstance(output, Chunk)]
     assert chunks == [("One", []), (" two", [" two"])]
@@ -120,7 +120,7 @@ def test_a_completion_tells_its_tokens_by_their_places() -> None:
         "top_logprobs": [None, {" two": -0.5, " too": -1.5}],
         "text_offset": [0, 3],
     }
-    logprobs.hear("One two", msgspec.Raw(msgspec.json.encode(by_place)))
+    logprobs.add("One two", msgspec.Raw(msgspec.json.encode(by_place)))
     (second,) = logprobs.leave("One two")
     assert second.chosen == TokenLogprob(" two", -0.5, None)
     assert [other.token for other in second.top] == [" two", " too"]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
-from engine.upstream.errors import RequestRefused, complaint_of, error_inside, retry_after
-from engine.upstream.exchange import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
+from engine.upstream.errors import RequestRefused, error_inside, parse_error_body, retry_after
+from engine.upstream.http_client import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
 from engine.upstream.wire.chunks import Choice, Completion, Delta
 from engine.upstream.wire.reply import UpstreamReply
@@ -110,7 +110,7 @@ def test_a_router_that_names_sessions_itself_is_given_its_name_back() -> None:
     sessions = RouterSessions(Features(router="llm-d"))
     asked, other = (Request("r", HELLO, cache_salt="alice", conversation=name) for name in "ab")
     assert sessions.headers_of(asked) == {}
-    sessions.hear(asked, httpx.Headers({"X-Session-Token": "pod-7"}))
+    sessions.update(asked, httpx.Headers({"X-Session-Token": "pod-7"}))
     assert sessions.headers_of(asked) == {"x-session-token": "pod-7"}
     assert sessions.headers_of(other) == {}
 
@@ -118,7 +118,7 @@ def test_a_router_that_names_sessions_itself_is_given_its_name_back() -> None:
 @pytest.mark.parametrize("token", ["x" * (TOKEN_CHARS + 1), "p\u00f6d", "a\tb", ""])
 def test_a_routers_name_that_no_header_should_have_is_not_kept(token: str) -> None:
     sessions = RouterSessions(Features(router="llm-d"))
-    sessions.hear(Request("r", HELLO, conversation="a"), {"x-session-token": token})
+    sessions.update(Request("r", HELLO, conversation="a"), {"x-session-token": token})
     assert sessions.headers_of(Request("r", HELLO, conversation="a")) == {}
 
 
@@ -126,7 +126,7 @@ def test_a_routers_names_are_kept_of_the_newest_conversations() -> None:
     sessions = RouterSessions(Features(router="llm-d"))
     requests = [Request("r", HELLO, conversation=str(number)) for number in range(KEPT_TOKENS + 1)]
     for asked in requests:
-        sessions.hear(asked, {"x-session-token": "pod"})
+        sessions.update(asked, {"x-session-token": "pod"})
     assert [bool(sessions.headers_of(asked)) for asked in requests[:2]] == [False, True]
 
 
@@ -210,9 +210,9 @@ def test_an_upstream_says_which_stop_string_ended_the_reply(told: object, stop: 
 
 
 def test_errors_are_read_however_they_are_written() -> None:
-    assert complaint_of(b"<html>").message == "<html>"
-    assert complaint_of(b"[1]").message == ""
-    assert complaint_of(b'{"error": {"message": "m", "code": "429"}}').status == 429
+    assert parse_error_body(b"<html>").message == "<html>"
+    assert parse_error_body(b"[1]").message == ""
+    assert parse_error_body(b'{"error": {"message": "m", "code": "429"}}').status == 429
     assert isinstance(error_inside("up", {"message": "m", "code": 503}), EngineUnavailable)
     assert isinstance(error_inside("up", {"message": "prompt is too long"}), RequestRefused)
     assert isinstance(error_inside("up", 7), EngineLost)

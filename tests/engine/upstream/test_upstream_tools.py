@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.door import not_served, spec_not_served
+from engine.api import not_served, spec_not_served
 from engine.errors import EngineLost
 from engine.messages import (
-    Called,
     Chunk,
     Finished,
     FinishReason,
@@ -25,6 +24,7 @@ from engine.messages import (
     Reasoning,
     Request,
     ToolCall,
+    ToolCallOutput,
 )
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.upstream.options import Features, Server, UpstreamOptions
@@ -49,8 +49,8 @@ def body(
 ) -> dict[str, Any]:
     """As it goes over the wire."""
     options = UpstreamOptions("up", "http://h/v1", "model", 4096, features=features)
-    asked = body_of(Request("r", messages, Params(**params), spec=spec), options, 100)
-    told: dict[str, Any] = json.loads(msgspec.json.encode(asked))
+    requested = body_of(Request("r", messages, Params(**params), spec=spec), options, 100)
+    told: dict[str, Any] = json.loads(msgspec.json.encode(requested))
     return told
 
 
@@ -125,8 +125,8 @@ def test_calls_results_and_thoughts_stand_in_the_history() -> None:
 def test_a_format_goes_on_in_the_servers_own_words(
     form: Format, features: Features, told: dict[str, Any]
 ) -> None:
-    plain, asked = body(ReplySpec(), features), body(ReplySpec(format=form), features)
-    assert asked == plain | told
+    plain, requested = body(ReplySpec(), features), body(ReplySpec(format=form), features)
+    assert requested == plain | told
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_raw_prompt_goes_to_the_other_door_as_it_is() -> None:
 
 
 def test_the_missing_sampling_fields_go_on() -> None:
-    asked = {"min_p": 0.1, "min_tokens": 3, "ignore_eos": True}
-    told = body(ReplySpec(), special_tokens=True, **asked)
-    assert told == body(ReplySpec()) | asked | {"skip_special_tokens": False}
+    requested = {"min_p": 0.1, "min_tokens": 3, "ignore_eos": True}
+    told = body(ReplySpec(), special_tokens=True, **requested)
+    assert told == body(ReplySpec()) | requested | {"skip_special_tokens": False}
     assert body(ReplySpec(), special_tokens=False) == body(ReplySpec())
 
 
@@ -221,7 +221,7 @@ def test_what_an_upstream_can_not_follow_is_refused_by_name(
 
 
 def test_sampling_that_an_upstream_drops_is_refused_by_name() -> None:
-    asked = {
+    requested = {
         "min_p": 0.1,
         "presence_penalty": 1.0,
         "frequency_penalty": 1.0,
@@ -231,7 +231,7 @@ def test_sampling_that_an_upstream_drops_is_refused_by_name() -> None:
         "special_tokens": True,
     }
     poor, rich = facts(Features(penalties=False, logit_bias=False)), facts(VLLM)
-    for name, value in asked.items():
+    for name, value in requested.items():
         assert not_served(Params(**{name: value}), poor) == name  # type: ignore[arg-type]
         assert not_served(Params(**{name: value}), rich) is None  # type: ignore[arg-type]
         neutral = () if name == "logit_bias" else 0 if isinstance(value, float) else False
@@ -259,14 +259,14 @@ def part(index: int | None, name: str | None, arguments: Any, call_id: str | Non
     return CallPart(index, call_id, FunctionPart(name, arguments))
 
 
-def heard(*deltas: Delta, reason: str | None = "stop") -> list[Output]:
+def outputs_for(*deltas: Delta, reason: str | None = "stop") -> list[Output]:
     reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99, upstream="up")
     outputs = [out for delta in deltas for out in reply.take(Completion((Choice(delta),)))]
     return [*outputs, *reply.take(Completion((Choice(Delta(), reason),))), *reply.finish()]
 
 
 def test_calls_are_put_together_and_keep_their_order() -> None:
-    outputs = heard(
+    outputs = outputs_for(
         Delta(reasoning="Hm"),
         Delta(reasoning_content="m."),
         Delta("So: "),
@@ -284,7 +284,10 @@ def test_calls_are_put_together_and_keep_their_order() -> None:
         ("text", "Well."),
     ]
     assert outputs[-1] == Finished("r", FinishReason.STOP, 1, 0, 7)
-    assert sum(output.tokens for output in outputs if isinstance(output, Chunk | Reasoning | Called)) == 7
+    assert (
+        sum(output.tokens for output in outputs if isinstance(output, Chunk | Reasoning | ToolCallOutput))
+        == 7
+    )
 
 
 def together(outputs: list[Output]) -> list[tuple[str, str]]:
@@ -292,7 +295,7 @@ def together(outputs: list[Output]) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     for output in outputs:
         match output:
-            case Called():
+            case ToolCallOutput():
                 told.append(("call", f"{output.call_id} {output.name} {output.arguments}"))
             case Chunk() | Reasoning():
                 kind = "text" if isinstance(output, Chunk) else "thought"
@@ -302,11 +305,11 @@ def together(outputs: list[Output]) -> list[tuple[str, str]]:
 
 
 def test_a_server_that_numbers_no_calls_sends_them_whole() -> None:
-    outputs = heard(
+    outputs = outputs_for(
         Delta(tool_calls=(part(None, "look", {"a": 1}), part(None, "look", '{"a":2}'))),
         Delta(tool_calls=(part(None, "go", None),)),
     )
-    calls = [(output.name, output.arguments) for output in outputs if isinstance(output, Called)]
+    calls = [(output.name, output.arguments) for output in outputs if isinstance(output, ToolCallOutput)]
     assert calls == [("look", '{"a":1}'), ("look", '{"a":2}'), ("go", "{}")]
 
 
@@ -324,23 +327,23 @@ def test_a_server_that_numbers_no_calls_sends_them_whole() -> None:
 def test_what_looks_like_a_call_and_is_none_is_text(
     name: str | None, arguments: str, text: str | None
 ) -> None:
-    outputs = heard(Delta("So: "), Delta(tool_calls=(part(0, name, arguments),)))
-    assert not any(isinstance(output, Called) for output in outputs)
+    outputs = outputs_for(Delta("So: "), Delta(tool_calls=(part(0, name, arguments),)))
+    assert not any(isinstance(output, ToolCallOutput) for output in outputs)
     told = "".join(output.text for output in outputs if isinstance(output, Chunk))
     assert told == f"So: {text or f'{name}({arguments})'}"
 
 
 @pytest.mark.parametrize("call_id", ["x" * 129, "a b", "<script>"])
 def test_a_name_that_no_call_should_have_is_not_kept(call_id: str) -> None:
-    outputs = heard(Delta(tool_calls=(part(0, "look", "{}", call_id),)))
-    assert [output.call_id for output in outputs if isinstance(output, Called)] == [""]
+    outputs = outputs_for(Delta(tool_calls=(part(0, "look", "{}", call_id),)))
+    assert [output.call_id for output in outputs if isinstance(output, ToolCallOutput)] == [""]
 
 
 def test_more_calls_than_there_may_be_end_the_reply() -> None:
     with pytest.raises(EngineLost, match=f"more than {MAX_CALLS} calls"):
-        heard(Delta(tool_calls=tuple(part(number, "look", "{}") for number in range(MAX_CALLS + 1))))
+        outputs_for(Delta(tool_calls=tuple(part(number, "look", "{}") for number in range(MAX_CALLS + 1))))
     with pytest.raises(EngineLost, match=f"more than {MAX_CALL_BYTES} bytes"):
-        heard(*[Delta(tool_calls=(part(0, "look", "x" * 65_536),))] * 17)
+        outputs_for(*[Delta(tool_calls=(part(0, "look", "x" * 65_536),))] * 17)
 
 
 @given(st.lists(st.sampled_from("ae 👩👧🇩🇪\u200d\u0301é"), max_size=12), st.data())
@@ -350,7 +353,7 @@ def test_thoughts_are_whole_however_they_are_cut(texts: list[str], data: st.Data
         Delta(reasoning_content=text) if think else Delta(text)
         for text, think in zip(texts, thinks, strict=True)
     ]
-    outputs = heard(*deltas)
+    outputs = outputs_for(*deltas)
     for kind, wanted in ((Reasoning, True), (Chunk, False)):
         told = "".join(output.text for output in outputs if isinstance(output, kind))
         assert told == "".join(text for text, think in zip(texts, thinks, strict=True) if think is wanted)
@@ -405,11 +408,11 @@ async def test_a_reply_that_only_thought_is_not_asked_again(server: UpstreamServ
 
 async def test_a_raw_prompt_is_answered_by_the_other_door(server: UpstreamServer) -> None:
     async with serving(server, features=VLLM) as engine:
-        asked = Request("r", (Message("user", "Once"),), spec=ReplySpec(raw=True))
-        outputs = await outputs_of(engine.generate(asked))
+        requested = Request("r", (Message("user", "Once"),), spec=ReplySpec(raw=True))
+        outputs = await outputs_of(engine.generate(requested))
         assert "".join(output.text for output in outputs if isinstance(output, Chunk)) == "Hello there."
         assert server.bodies[0]["prompt"] == "Once"
-        assert await engine.count_tokens(asked.messages, spec=asked.spec) == 42
+        assert await engine.count_tokens(requested.messages, spec=requested.spec) == 42
         assert server.bodies[1]["prompt"] == "Once"
 
 

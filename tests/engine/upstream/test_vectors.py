@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from engine.upstream.wire.vectors import IllVectors, as_wanted, read_vectors
+from engine.upstream.wire.embeddings import InvalidVectors, encoded_as, read_vectors
 
 singles = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8)
 
 
 @given(singles)
 def test_a_vector_is_the_same_in_both_forms(numbers: list[float]) -> None:
-    packed = as_wanted(Raw(json.dumps(numbers).encode()), packed=True)
+    packed = encoded_as(Raw(json.dumps(numbers).encode()), packed=True)
     assert list(struct.unpack(f"<{len(numbers)}f", b64decode(json.loads(bytes(packed))))) == numbers
-    assert json.loads(bytes(as_wanted(packed, packed=False))) == numbers
+    assert json.loads(bytes(encoded_as(packed, packed=False))) == numbers
 
 
 def test_a_vector_of_the_form_that_is_wanted_is_not_touched() -> None:
-    assert bytes(as_wanted(Raw(b"[0.10, 1e-3]"), packed=False)) == b"[0.10, 1e-3]"
+    assert bytes(encoded_as(Raw(b"[0.10, 1e-3]"), packed=False)) == b"[0.10, 1e-3]"
 
 
 def answer(*vectors: object) -> bytes:
@@ -51,5 +51,5 @@ def answer(*vectors: object) -> bytes:
     ],
 )
 async def test_what_is_no_answer_for_two_texts_is_none(body: bytes, *, packed: bool) -> None:
-    with pytest.raises(IllVectors):
+    with pytest.raises(InvalidVectors):
         await read_vectors(body, 2, packed=packed)

@@ -18,19 +18,19 @@ from redis.asyncio import Redis
 
 from engine.scripted.engine import ScriptedEngine
 from midstream.bench.command_line import bench as command
-from midstream.bench.crowd import Crowd
+from midstream.bench.load_generator import LoadGenerator
 from midstream.bench.plan import Plan
-from midstream.bench.running import CannotBench, bench
+from midstream.bench.runner import BenchError, bench
 from midstream.client import connect
 from midstream.errors import Refused
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.server_process import ServerProcess, free_port
 
 SHORT = Plan(concurrency=3, turns=2, think_s=0.05, duration_s=1.5, drain_s=30)
 LONG_REPLY = " ".join(["word"] * 400)
 
 
-async def test_all_that_a_crowd_asked_is_in_the_report(running: Running) -> None:
+async def test_all_that_a_crowd_asked_is_in_the_report(running: InProcessService) -> None:
     report, curves = await bench(running.url, None, SHORT)
     replies = report["replies"]["stop"]
     assert report["errors"] == {}
@@ -61,12 +61,14 @@ async def test_conversations_are_deleted_unless_they_are_to_be_kept(
 ) -> None:
     async with serving(tmp_path, redis_url=store_url) as running:
         await bench(running.url, None, SHORT)
-        assert await kept(store) == set()
+        assert await stored_conversations(store) == set()
         report, _ = await bench(running.url, None, Plan(concurrency=2, duration_s=0.2, keeps=True, think_s=0))
-        assert 0 < len(await kept(store)) <= report["conversations"]  # the last ones may have said nothing
+        assert (
+            0 < len(await stored_conversations(store)) <= report["conversations"]
+        )  # the last ones may have said nothing
 
 
-async def kept(store: Redis) -> set[str]:
+async def stored_conversations(store: Redis) -> set[str]:
     """The conversations of a crowd that the store has."""
     keys = [str(key, "utf-8") async for key in store.scan_iter(match="ms:{*/bench-*}")]
     return {key for key in keys if key.endswith("}")}
@@ -95,7 +97,7 @@ async def test_refusals_are_counted_by_their_codes_and_make_no_storm(tmp_path: P
 
 
 async def test_nobody_at_an_address_is_told_before_anything_begins() -> None:
-    with pytest.raises(CannotBench, match="Nothing listens"):
+    with pytest.raises(BenchError, match="Nothing listens"):
         await bench(f"127.0.0.1:{free_port()}", None, SHORT)
 
 
@@ -103,29 +105,29 @@ async def test_who_is_refused_is_told_how_to_give_a_key(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("ann:" + "0" * 64 + ":personal\n")
     async with serving(tmp_path / "data", api_keys=str(keys)) as running:
-        with pytest.raises(CannotBench, match=r"unauthenticated.*--key"):
+        with pytest.raises(BenchError, match=r"unauthenticated.*--key"):
             await bench(running.url, None, SHORT)
-        with pytest.raises(CannotBench, match="unauthenticated"):
+        with pytest.raises(BenchError, match="unauthenticated"):
             await bench(running.url, "wrong", SHORT)
 
 
-async def test_a_model_that_is_not_served_is_told(running: Running) -> None:
-    with pytest.raises(CannotBench, match="serves no model 'other'"):
+async def test_a_model_that_is_not_served_is_told(running: InProcessService) -> None:
+    with pytest.raises(BenchError, match="serves no model 'other'"):
         await bench(running.url, None, Plan(concurrency=1, model="other"))
 
 
 async def test_a_server_that_goes_is_counted_as_lost_connections(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedEngine(by_hand=True)) as running:
-        crowd = Crowd(running.ws_url, None, Plan(concurrency=3, duration_s=5, drain_s=5))
+        crowd = LoadGenerator(running.ws_url, None, Plan(concurrency=3, duration_s=5, drain_s=5))
         task = asyncio.create_task(crowd.run())
         while len(running.engine.requests) < 3:  # noqa: ASYNC110 - an engine has no event for it
             await asyncio.sleep(0)
         running.service.stop()
-        while crowd.tally.errors.total() + crowd.tally.replies < 3:  # noqa: ASYNC110 - nor has a tally
+        while crowd.results.errors.total() + crowd.results.replies < 3:  # noqa: ASYNC110 - nor has a tally
             await asyncio.sleep(0.01)
         crowd.stop()
         await task
-    assert crowd.tally.ends["interrupted"] + crowd.tally.errors.total() >= 3
+    assert crowd.results.ends["interrupted"] + crowd.results.errors.total() >= 3
 
 
 def test_the_command_writes_its_report_wherever_it_is_told(server: ServerProcess, tmp_path: Path) -> None:
@@ -153,11 +155,11 @@ def test_ctrl_c_ends_it_with_the_report(server: ServerProcess, tmp_path: Path) -
     ) as process:
         asyncio.run(talked(server))
         process.send_signal(signal.SIGINT)
-        told, complained = process.communicate(timeout=60)
+        reported, complained = process.communicate(timeout=60)
     assert process.returncode == 0, complained
     assert "stopping" in complained
     assert json.loads(file.read_text())["lasted_s"] < 100
-    assert "tokens/s of a reply" in told
+    assert "tokens/s of a reply" in reported
 
 
 async def talked(server: ServerProcess) -> None:
@@ -190,7 +192,7 @@ def test_what_can_not_be_done_is_told_before_anything_begins(options: list[str],
     assert complaint in ended.output
 
 
-async def test_what_a_crowd_leaves_is_gone(running: Running) -> None:
+async def test_what_a_crowd_leaves_is_gone(running: InProcessService) -> None:
     before = asyncio.all_tasks()
     await bench(running.url, None, SHORT)
     await asyncio.sleep(0)

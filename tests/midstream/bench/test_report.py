@@ -9,20 +9,20 @@ from xml.etree import ElementTree as ET
 
 import orjson
 
-from midstream.bench.live_line import keep_telling, line
 from midstream.bench.page import page
 from midstream.bench.plan import Plan
 from midstream.bench.plots import Axis, plot
+from midstream.bench.progress_line import line, show_progress
 from midstream.bench.report import curves_of, facts, lines
-from midstream.bench.tally import MOST_CODES, MOST_SLICES, Tally
+from midstream.bench.results import MOST_CODES, MOST_SLICES, Results
 
 PLAN = Plan(concurrency=2)
 READY = {"server": {"name": "midstream", "version": "1.2.3"}, "model": "a<b"}
 
 
-def seen() -> Tally:
+def seen() -> Results:
     """Two conversations: one reply each, an error."""
-    tally = Tally(100.0)
+    tally = Results(100.0)
     for number in (1, 2):
         tally.came(100.0 + number)
         tally.durations.first_token.add(0.1 * number)
@@ -34,7 +34,7 @@ def seen() -> Tally:
 
 
 def test_the_time_line_grows_coarser_instead_of_longer() -> None:
-    tally = Tally(0.0)
+    tally = Results(0.0)
     for second in range(10_000):
         tally.piece(float(second))
     assert len(tally.line.slices) <= MOST_SLICES
@@ -43,7 +43,7 @@ def test_the_time_line_grows_coarser_instead_of_longer() -> None:
 
 
 def test_a_server_that_makes_up_codes_does_not_fill_the_memory() -> None:
-    tally = Tally(0.0)
+    tally = Results(0.0)
     for number in range(1000):
         tally.error(f"code {number}", 0.0)
         tally.end(f"reason {number}", 1, 0.0)
@@ -65,12 +65,12 @@ def test_the_table_has_what_was_timed_and_says_what_to_make_of_it() -> None:
     tally = seen()
     tally.durations.own_lag.add(0.2)
     tally.left_out = 3
-    told = "\n".join(lines(facts(tally, PLAN, READY, "ws://here")))
-    assert re.search(r"message, to the first text +2 +101 +200 ", told)
-    assert "1 rate_limited" in told
-    assert "lagged by up to 200 ms" in told
-    assert "3 conversations were left out" in told
-    assert "between two texts" not in told
+    reported = "\n".join(lines(facts(tally, PLAN, READY, "ws://here")))
+    assert re.search(r"message, to the first text +2 +101 +200 ", reported)
+    assert "1 rate_limited" in reported
+    assert "lagged by up to 200 ms" in reported
+    assert "3 conversations were left out" in reported
+    assert "between two texts" not in reported
 
 
 def test_the_page_loads_nothing_and_escapes_what_the_server_says() -> None:
@@ -90,9 +90,9 @@ def test_a_line_of_a_plot_ends_at_its_edges() -> None:
 
 
 def test_the_live_line_says_how_it_goes() -> None:
-    told = line(seen(), 104.0, duration_s=10.0)
-    assert told.startswith("4/10 s  0 talking  2 replies  15 tokens/s  first text 101 ms")
-    assert told.endswith("1 errors (rate_limited)")
+    reported = line(seen(), 104.0, duration_s=10.0)
+    assert reported.startswith("4/10 s  0 talking  2 replies  15 tokens/s  first text 101 ms")
+    assert reported.endswith("1 errors (rate_limited)")
 
 
 class Terminal(StringIO):
@@ -112,7 +112,7 @@ class Terminal(StringIO):
 async def test_the_live_line_is_written_to_a_terminal_alone_and_taken_away() -> None:
     terminal, file = Terminal(), StringIO()
     terminal.seen = asyncio.Event()
-    tasks = [asyncio.create_task(keep_telling(seen(), duration_s=10, out=out)) for out in (terminal, file)]
+    tasks = [asyncio.create_task(show_progress(seen(), duration_s=10, out=out)) for out in (terminal, file)]
     await terminal.seen.wait()
     for task in tasks:
         task.cancel()

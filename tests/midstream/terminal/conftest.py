@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.traced import traced
+from tests.coverage_tracing import coverage_enabled
 
 
 @pytest.fixture(autouse=True)
 def counted() -> Iterator[None]:
     """They count for coverage."""
-    with traced():
+    with coverage_enabled():
         yield

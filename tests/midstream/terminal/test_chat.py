@@ -11,13 +11,13 @@ import pytest
 
 import midstream
 from app.operations import key_file
-from connections.wire.errors import Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from engine.messages import Request
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call, Thought
-from engine.stream import ReplyStream
+from engine.streamer import Streamer
 from sessions.errors import NotFound, StoreDown
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped, resize
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
@@ -44,7 +44,7 @@ class ByHand(ScriptedEngine):
         super().__init__(by_hand=True)
         self.asked = asyncio.Event()
 
-    def generate(self, request: Request) -> ReplyStream:
+    def generate(self, request: Request) -> Streamer:
         self.asked.set()
         return super().generate(request)
 
@@ -56,16 +56,18 @@ async def leaves(terminal: Terminal) -> None:
     assert "Bye." in terminal.text
 
 
-async def test_a_reply_is_shown_as_markdown_whose_words_are_whole(running: Running, tmp_path: Path) -> None:
+async def test_a_reply_is_shown_as_markdown_whose_words_are_whole(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script([f"# Sorting\n\n{'Mergesort is stable. ' * 9}\n\n", TABLE, "\n```py\nx = 1\n```\n"])
     async with chatting(running.url, tmp_path, columns=40) as terminal:
         await terminal.prompts()
         terminal.says("How?")
         await terminal.prompts()
         rows = terminal.rows
-        begun = rows.index("> How?")
-        assert rows[begun + 1] == "Sorting"
-        assert " ".join(rows[begun + 2 : begun + 9]).split() == ("Mergesort is stable. " * 9).split()
+        started = rows.index("> How?")
+        assert rows[started + 1] == "Sorting"
+        assert " ".join(rows[started + 2 : started + 9]).split() == ("Mergesort is stable. " * 9).split()
         assert "That is all." in rows
         assert rows[rows.index("```py") :][:3] == ["```py", "x = 1", "```"]
         await leaves(terminal)
@@ -89,7 +91,7 @@ async def test_a_reply_is_shown_once_however_it_comes(tmp_path: Path) -> None:
 
 
 async def test_a_stopped_reply_keeps_what_is_on_the_screen_and_goes_on(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
@@ -125,7 +127,9 @@ async def test_the_wait_is_shown_until_text_comes(tmp_path: Path) -> None:
             await leaves(terminal)
 
 
-async def test_lines_are_edited_and_found_again_in_a_later_chat(running: Running, tmp_path: Path) -> None:
+async def test_lines_are_edited_and_found_again_in_a_later_chat(
+    running: InProcessService, tmp_path: Path
+) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.says("Helo.\x1b[D\x1b[Dl")
@@ -144,7 +148,9 @@ async def test_lines_are_edited_and_found_again_in_a_later_chat(running: Running
     assert (tmp_path / "midstream" / "chat-history").stat().st_mode & 0o077 == 0
 
 
-async def test_what_is_typed_is_not_kept_where_that_is_not_wanted(running: Running, tmp_path: Path) -> None:
+async def test_what_is_typed_is_not_kept_where_that_is_not_wanted(
+    running: InProcessService, tmp_path: Path
+) -> None:
     async with chatting(running.url, tmp_path, "--no-history") as terminal:
         await terminal.prompts()
         terminal.says("Hello.")
@@ -169,7 +175,9 @@ async def test_what_is_typed_while_a_reply_is_written_waits_for_the_prompt(tmp_p
         await terminal.shows("> And then?")
 
 
-async def test_the_conversation_that_is_open_is_named_and_shown(running: Running, tmp_path: Path) -> None:
+async def test_the_conversation_that_is_open_is_named_and_shown(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script("It is **noted**.")
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.shows("This is a new conversation.")
@@ -191,7 +199,7 @@ async def test_the_conversation_that_is_open_is_named_and_shown(running: Running
 
 
 async def test_a_conversation_is_deleted_only_when_that_is_confirmed(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
@@ -206,7 +214,7 @@ async def test_a_conversation_is_deleted_only_when_that_is_confirmed(
         await leaves(terminal)
 
 
-async def test_an_unknown_command_is_answered_here(running: Running, tmp_path: Path) -> None:
+async def test_an_unknown_command_is_answered_here(running: InProcessService, tmp_path: Path) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.says("/hlep")
@@ -219,7 +227,9 @@ async def test_an_unknown_command_is_answered_here(running: Running, tmp_path: P
     assert running.engine.requests == []
 
 
-async def test_replies_are_shown_as_they_are_where_that_is_wanted(running: Running, tmp_path: Path) -> None:
+async def test_replies_are_shown_as_they_are_where_that_is_wanted(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script("# Good *day*.\x1b[31m\n")
     async with chatting(running.url, tmp_path, "--plain") as terminal:
         await terminal.prompts()
@@ -228,7 +238,9 @@ async def test_replies_are_shown_as_they_are_where_that_is_wanted(running: Runni
         await leaves(terminal)
 
 
-async def test_a_terminal_that_can_do_little_is_written_to_plainly(running: Running, tmp_path: Path) -> None:
+async def test_a_terminal_that_can_do_little_is_written_to_plainly(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script("# Good *day*.")
     async with chatting(running.url, tmp_path, TERM="dumb") as terminal:
         await terminal.prompts()
@@ -256,7 +268,7 @@ async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path:
         await leaves(terminal)
 
 
-async def test_ctrl_c_at_the_prompt_leaves_with_a_word(running: Running, tmp_path: Path) -> None:
+async def test_ctrl_c_at_the_prompt_leaves_with_a_word(running: InProcessService, tmp_path: Path) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types(CTRL_C)
@@ -265,7 +277,7 @@ async def test_ctrl_c_at_the_prompt_leaves_with_a_word(running: Running, tmp_pat
 
 
 async def test_ctrl_c_takes_back_what_was_typed_also_where_it_comes_as_a_signal(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     """As while completions are listed above the prompt: the terminal is the system's for that moment."""
     async with chatting(running.url, tmp_path) as terminal:
@@ -290,12 +302,12 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
         assert "Bye." in terminal.text
 
 
-def cut(running: Running) -> None:
-    (connection,) = running.service._presence._registry.connections()
+def cut(running: InProcessService) -> None:
+    (connection,) = running.service._lifecycle._manager.connections()
     connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
 
 
-async def test_a_reply_goes_on_over_a_lost_connection(running: Running, tmp_path: Path) -> None:
+async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService, tmp_path: Path) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(f"{'word ' * 200}The end.")
     async with chatting(running.url, tmp_path) as terminal:
@@ -309,7 +321,7 @@ async def test_a_reply_goes_on_over_a_lost_connection(running: Running, tmp_path
 
 
 async def test_a_connection_that_is_lost_at_the_prompt_is_told_above_it(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
@@ -322,7 +334,7 @@ async def test_a_connection_that_is_lost_at_the_prompt_is_told_above_it(
     assert running.engine.requests[-1].messages[-1].content == "Hello."
 
 
-async def test_a_service_that_does_not_come_back_is_told(running: Running, tmp_path: Path) -> None:
+async def test_a_service_that_does_not_come_back_is_told(running: InProcessService, tmp_path: Path) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
     async with chatting(running.url, tmp_path, "--patience-s", "0") as terminal:
@@ -348,14 +360,14 @@ async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) 
 
 
 @pytest.fixture
-async def tooled(tmp_path: Path) -> AsyncIterator[Running]:
+async def tooled(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service with two tools, one of which asks."""
     async with serving(tmp_path / "service", tools=TOOLS) as service:
         yield service
 
 
 async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_results(
-    tooled: Running, tmp_path: Path
+    tooled: InProcessService, tmp_path: Path
 ) -> None:
     tooled.engine._pace_s = 0.05
     tooled.engine.script([Thought("Secret"), Thought(" thought."), "I pay.", Call("pay", '{"sum": 5}')])
@@ -381,7 +393,7 @@ async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_r
 
 @pytest.mark.parametrize(("typed", "told"), [("y", "Paid."), ("n", "not allowed")])
 async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
-    tooled: Running, tmp_path: Path, typed: str, told: str
+    tooled: InProcessService, tmp_path: Path, typed: str, told: str
 ) -> None:
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
@@ -398,7 +410,9 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
         await leaves(terminal)
 
 
-async def test_what_a_tool_asks_is_filled_in_at_the_terminal(tooled: Running, tmp_path: Path) -> None:
+async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
+    tooled: InProcessService, tmp_path: Path
+) -> None:
     tooled.engine.script([Call("order")])
     tooled.engine.script(["It comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
@@ -431,7 +445,7 @@ async def test_what_a_tool_asks_is_filled_in_at_the_terminal(tooled: Running, tm
     assert json.loads(result) == {"size": "small", "cups": 2, "sugar": True}
 
 
-async def test_a_question_of_a_tool_may_be_declined(tooled: Running, tmp_path: Path) -> None:
+async def test_a_question_of_a_tool_may_be_declined(tooled: InProcessService, tmp_path: Path) -> None:
     tooled.engine.script([Call("order")])
     tooled.engine.script(["Nothing comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
@@ -445,7 +459,7 @@ async def test_a_question_of_a_tool_may_be_declined(tooled: Running, tmp_path: P
 
 
 async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
-    tooled: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tooled: InProcessService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_answers(monkeypatch, StoreDown("Not now."), NotFound("No more."))
     tooled.engine.script([Call("ask_pay")])
@@ -464,7 +478,9 @@ async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
         await leaves(terminal)
 
 
-async def test_what_was_typed_before_the_question_is_no_answer_to_it(tooled: Running, tmp_path: Path) -> None:
+async def test_what_was_typed_before_the_question_is_no_answer_to_it(
+    tooled: InProcessService, tmp_path: Path
+) -> None:
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
     tooled.engine.script(["You said something."])
@@ -480,7 +496,7 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(tooled: Run
 
 
 async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up(
-    tooled: Running, tmp_path: Path
+    tooled: InProcessService, tmp_path: Path
 ) -> None:
     tooled.engine.script(["I ask.", Call("ask_pay")])
     async with chatting(tooled.url, tmp_path) as terminal:
@@ -497,7 +513,7 @@ async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up
 
 
 async def test_where_another_device_decides_first_the_terminal_shows_that(
-    tooled: Running, tmp_path: Path
+    tooled: InProcessService, tmp_path: Path
 ) -> None:
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
@@ -518,7 +534,9 @@ async def test_where_another_device_decides_first_the_terminal_shows_that(
         await leaves(terminal)
 
 
-async def test_a_history_is_shown_with_its_thoughts_and_calls(tooled: Running, tmp_path: Path) -> None:
+async def test_a_history_is_shown_with_its_thoughts_and_calls(
+    tooled: InProcessService, tmp_path: Path
+) -> None:
     tooled.engine.script([Thought("Secret."), "I pay.", Call("pay", '{"sum": 5}')])
     tooled.engine.script(["All paid."])
     await piped(tooled.url, tmp_path, "Pay.\n", "--conversation", "terminal")

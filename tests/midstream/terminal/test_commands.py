@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.terminal.commands import HELP, NAMES, Command, Message, Unknown, help_lines, read
+from midstream.terminal.commands import HELP, NAMES, Command, Message, UnknownCommand, help_lines, read
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from midstream.terminal.commands import HELP, NAMES, Command, Message, Unknown, 
         ("/again", Command("retry", "")),
         ("/exit", Command("quit", "")),
         ("//etc/hosts has what?", Message("/etc/hosts has what?")),
-        ("/hlep me", Unknown("hlep")),
-        ("/", Unknown("")),
+        ("/hlep me", UnknownCommand("hlep")),
+        ("/", UnknownCommand("")),
     ],
 )
 def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
@@ -32,8 +32,8 @@ def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
     [("hlep", "did you mean /help?"), ("LIST", "did you mean /list?"), ("xyzzy", "/help lists")],
 )
 def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, told: str) -> None:
-    assert told in str(Unknown(name))
-    assert "begins with two" in str(Unknown(name))
+    assert told in str(UnknownCommand(name))
+    assert "begins with two" in str(UnknownCommand(name))
 
 
 def test_the_help_names_every_command_and_fits_a_terminal() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from rich.cells import cell_len
 
-from midstream.terminal.flow import LONGEST_LIVE, Flow
 from midstream.terminal.markdown import Painter
+from midstream.terminal.markdown_stream import LONGEST_LIVE, MarkdownStream
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 BLOCKS = [
@@ -35,7 +35,7 @@ def shown(rows: list[str]) -> list[str]:
 
 def whole(text: str, columns: int = 60) -> list[str]:
     """All rows of a text that comes at once."""
-    return shown(Flow(Painter(columns)).take(text, is_whole=True)[0])
+    return shown(MarkdownStream(Painter(columns)).take(text, is_whole=True)[0])
 
 
 @settings(max_examples=200, deadline=None)
@@ -43,7 +43,7 @@ def whole(text: str, columns: int = 60) -> list[str]:
 def test_however_a_text_is_cut_into_pieces_it_ends_the_same(blocks: list[str], data: some.DataObject) -> None:
     text = "\n".join(blocks)
     cuts = sorted(data.draw(some.lists(some.integers(0, len(text)), max_size=8)))
-    flow, rows = Flow(Painter(60)), list[str]()
+    flow, rows = MarkdownStream(Painter(60)), list[str]()
     for cut in cuts:
         rows += flow.take(text[:cut])[0]
     rows += flow.take(text, is_whole=True)[0]
@@ -61,7 +61,7 @@ def test_live_rows_are_narrower_than_the_terminal(
 ) -> None:
     text = "\n".join(blocks)
     cut = data.draw(some.integers(0, len(text)))
-    live = Flow(Painter(columns)).take(text[:cut])[1]
+    live = MarkdownStream(Painter(columns)).take(text[:cut])[1]
     assert [row for row in shown(live) if cell_len(row) > columns] == []
 
 
@@ -73,23 +73,23 @@ def test_words_are_not_parted_at_the_margin() -> None:
 
 
 def test_blocks_that_another_one_has_begun_behind_are_settled() -> None:
-    flow = Flow(Painter(60))
+    flow = MarkdownStream(Painter(60))
     assert flow.take("One.\n\nTw") == ([], ["One.", "", "Tw"])
     assert flow.take("One.\n\nTwo.\n") == (["One."], ["", "Two."])
     assert flow.take("One.\n\nTwo.\n\nThree.", is_whole=True) == (["", "Two.", "", "Three."], [])
 
 
 def test_items_of_a_list_and_lines_of_code_are_settled_one_by_one() -> None:
-    flow = Flow(Painter(60))
+    flow = MarkdownStream(Painter(60))
     assert shown(flow.take("8. a\n9. b\n10. c")[0]) == [" 8. a"]
     assert shown(flow.take("8. a\n9. b\n10. c\n11. d\n")[0]) == [" 9. b", " 10. c"]
-    flow = Flow(Painter(60))
+    flow = MarkdownStream(Painter(60))
     settled, live = flow.take("```js\nlet a\nlet b")
     assert (shown(settled), live) == (["```js", "let a"], ["let b"])
 
 
 def test_one_item_of_a_numbered_list_counts_on_from_the_one_before() -> None:
-    flow, rows = Flow(Painter(60)), list[str]()
+    flow, rows = MarkdownStream(Painter(60)), list[str]()
     for text in ("1. a\n1. b\n", "1. a\n1. b\n1. c\n", "1. a\n1. b\n1. c\n1. d\n"):
         rows += flow.take(text)[0]
     rows += flow.take("1. a\n1. b\n1. c\n1. d\n", is_whole=True)[0]
@@ -116,24 +116,24 @@ def test_pictures_and_code_stand_where_they_were_written() -> None:
 
 
 def test_what_would_steer_the_terminal_is_an_escape() -> None:
-    rows = Flow(Painter(60)).take(
+    rows = MarkdownStream(Painter(60)).take(
         "Red: \x1b[31m, bell: \x07.\n\n```\n\x1b]0;title\x07\n```\n", is_whole=True
     )[0]
-    told = "".join(rows)
-    assert "\\x1b[31m" in told
-    assert "\x07" not in told
-    assert "\\x1b]0;title\\x07" in told
+    reported = "".join(rows)
+    assert "\\x1b[31m" in reported
+    assert "\x07" not in reported
+    assert "\\x1b]0;title\\x07" in reported
 
 
 def test_a_text_goes_on_with_what_may_still_change_of_it() -> None:
     before = "One.\n\n```python\na = 1\nb ="
-    flow = Flow(Painter(60), before)
+    flow = MarkdownStream(Painter(60), before)
     assert shown(flow.take(f"{before} 2\n")[0]) == ["b = 2"]
 
 
 def test_a_long_paragraph_is_settled_in_parts() -> None:
     """What is live stays small, so that each piece of a long reply costs the same."""
-    flow = Flow(Painter(60))
+    flow = MarkdownStream(Painter(60))
     text = "word " * (LONGEST_LIVE // 2)
     settled, live = flow.take(text)
     assert settled

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from midstream.terminal.home import MOST_HISTORY_BYTES, kept_client_id, typed_before
+from midstream.terminal.user_files import MOST_HISTORY_BYTES, history_file, kept_client_id
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +41,14 @@ def test_what_was_typed_is_kept_for_the_user_alone(home: Path) -> None:
     home.mkdir()
     (home / "chat-history").write_text("\n# 2026-11-23\n+Hello.\n")
     (home / "chat-history").chmod(0o644)
-    assert typed_before().read_text() == "\n# 2026-11-23\n+Hello.\n"
-    assert mode(typed_before()) == 0o600
+    assert history_file().read_text() == "\n# 2026-11-23\n+Hello.\n"
+    assert mode(history_file()) == 0o600
 
 
 def test_of_much_that_was_typed_the_newer_half_is_kept(home: Path) -> None:
     entries = [f"\n# 2026-11-23 10:00:00\n+Line {number}.\n" for number in range(40_000)]
-    typed_before().write_text("".join(entries))
-    kept = typed_before().read_text()
+    history_file().write_text("".join(entries))
+    kept = history_file().read_text()
     assert len(kept) <= MOST_HISTORY_BYTES / 2
     assert kept in "".join(entries)
     assert kept.startswith("\n# ")

@@ -17,20 +17,20 @@ from app.operations import key_file
 from engine.scripted.engine import ScriptedEngine
 from engine.scripted.steps import Call
 from sessions.errors import StoreDown
-from tests.app.in_process import Running, serving
+from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import client_id_of, command, environment, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
 LONG = "word " * 20_000
 
 
-async def test_the_output_has_the_reply_alone(running: Running, tmp_path: Path) -> None:
+async def test_the_output_has_the_reply_alone(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("# Good *day*.\n\nHow are\x1byou?")
     told = await piped(running.url, tmp_path, "Hello.\n")
     assert told == (0, "# Good *day*.\n\nHow are\x1byou?\n", "")
 
 
-async def test_each_line_is_a_message(running: Running, tmp_path: Path) -> None:
+async def test_each_line_is_a_message(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("First answer.")
     running.engine.script("Zweite Antwört.\n")
     told = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
@@ -39,7 +39,7 @@ async def test_each_line_is_a_message(running: Running, tmp_path: Path) -> None:
 
 
 async def test_a_pipe_begins_a_conversation_of_its_own_unless_one_is_named(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     for _ in range(2):
         await piped(running.ws_url, tmp_path, "Alone.\n")
@@ -56,14 +56,16 @@ async def test_a_refused_line_is_an_error_and_the_chat_goes_on(tmp_path: Path) -
     assert told == (1, "Short and good.\n", f"midstream: {refusal}\n")
 
 
-async def test_a_reply_that_is_not_whole_is_an_error(running: Running, tmp_path: Path) -> None:
+async def test_a_reply_that_is_not_whole_is_an_error(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("Good " * 5_000)
     code, out, err = await piped(running.ws_url, tmp_path, "Hello.\n")
     assert (code, err) == (1, "midstream: the reply is not whole: length\n")
     assert out.startswith("Good Good")
 
 
-async def test_a_command_that_there_is_not_never_reaches_the_model(running: Running, tmp_path: Path) -> None:
+async def test_a_command_that_there_is_not_never_reaches_the_model(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine.script("It has accounts.")
     code, out, err = await piped(running.ws_url, tmp_path, "/hlep\n//etc/passwd has what?\n")
     assert (code, out) == (1, "It has accounts.\n")
@@ -72,14 +74,14 @@ async def test_a_command_that_there_is_not_never_reaches_the_model(running: Runn
 
 
 async def test_another_version_of_the_last_reply_and_message_may_be_had(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
     for text in ("One.", "Two.", "Three."):
         running.engine.script(text)
     told = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
     assert told == (0, "One.\nTwo.\nThree.\n", "")
-    asked = [request.messages[-1].content for request in running.engine.requests]
-    assert asked == ["Hello.", "Hello.", "Good day."]
+    requested = [request.messages[-1].content for request in running.engine.requests]
+    assert requested == ["Hello.", "Hello.", "Good day."]
 
 
 async def test_a_named_conversation_is_gone_on_with_by_a_command(tmp_path: Path) -> None:
@@ -95,14 +97,18 @@ async def test_a_named_conversation_is_gone_on_with_by_a_command(tmp_path: Path)
 @pytest.mark.parametrize(
     "command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/rename", "/search", "/model gtp"]
 )
-async def test_a_command_that_lacks_something_says_so(command: str, running: Running, tmp_path: Path) -> None:
+async def test_a_command_that_lacks_something_says_so(
+    command: str, running: InProcessService, tmp_path: Path
+) -> None:
     code, out, err = await piped(running.ws_url, tmp_path, f"{command}\n")
     assert (code, out) == (1, "")
     assert err.startswith("midstream: ")
     assert running.engine.requests == []
 
 
-async def test_conversations_are_listed_opened_renamed_and_deleted(running: Running, tmp_path: Path) -> None:
+async def test_conversations_are_listed_opened_renamed_and_deleted(
+    running: InProcessService, tmp_path: Path
+) -> None:
     await piped(running.ws_url, tmp_path, "About trees.\n/rename Trees\n/new\nAbout stones.\n")
     code, out, err = await piped(
         running.ws_url, tmp_path, "/list\n/open 2\n/delete\n/list\n/delete 1\n/list\n"
@@ -115,14 +121,14 @@ async def test_conversations_are_listed_opened_renamed_and_deleted(running: Runn
     assert after == "   1  “About stones.”, 2 messages, just now\nThere are no conversations yet.\n"
 
 
-async def test_conversations_are_found_and_opened(running: Running, tmp_path: Path) -> None:
+async def test_conversations_are_found_and_opened(running: InProcessService, tmp_path: Path) -> None:
     await piped(running.ws_url, tmp_path, "About trees.\n/new\nAbout stones.\n")
     code, out, err = await piped(running.ws_url, tmp_path, "/search TREES\n/open 1\n/search ash\n")
     assert (code, err) == (0, "")
     assert out == "   1  “About trees.”, 2 messages, just now\n     About trees.\nNothing found.\n"
 
 
-async def test_a_model_and_a_system_prompt_may_be_chosen(running: Running, tmp_path: Path) -> None:
+async def test_a_model_and_a_system_prompt_may_be_chosen(running: InProcessService, tmp_path: Path) -> None:
     code, out, _ = await piped(
         running.ws_url, tmp_path, "/system Be brief.\n/model\nHello.\n/system off\nHello?\n/system\n"
     )
@@ -133,7 +139,7 @@ async def test_a_model_and_a_system_prompt_may_be_chosen(running: Running, tmp_p
     assert [message.role for message in second.messages] == ["user", "assistant", "user"]
 
 
-async def test_the_help_is_written(running: Running, tmp_path: Path) -> None:
+async def test_the_help_is_written(running: InProcessService, tmp_path: Path) -> None:
     code, out, _ = await piped(running.ws_url, tmp_path, "/help\n/quit\nNot read.\n")
     assert code == 0
     assert "/continue" in out
@@ -178,7 +184,7 @@ async def test_a_history_that_can_not_be_read_is_told(tmp_path: Path) -> None:
         assert "store_unavailable" in err
 
 
-async def test_whoever_reads_the_output_may_leave(running: Running, tmp_path: Path) -> None:
+async def test_whoever_reads_the_output_may_leave(running: InProcessService, tmp_path: Path) -> None:
     running.engine._pace_s = 0.001
     running.engine.script(LONG)
     read, write = os.pipe()
@@ -199,7 +205,9 @@ async def test_whoever_reads_the_output_may_leave(running: Running, tmp_path: Pa
     assert await process.stderr.read() == b""
 
 
-async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(running: Running, tmp_path: Path) -> None:
+async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(
+    running: InProcessService, tmp_path: Path
+) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
     process = await asyncio.create_subprocess_exec(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sessions.errors import Refused
-from sessions.service import Sessions, Told
-from sessions.tools.functions.declared import Accepted, CallContext, Elicitation, tool
+from sessions.service import CallOutcome, Sessions
+from sessions.tools.functions.declaration import Accepted, CallContext, Elicitation, tool
 
 
 def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
@@ -45,7 +45,7 @@ def refuse_answers(monkeypatch: pytest.MonkeyPatch, *refusals: Refused) -> None:
     """The first answers to calls are refused, each for its reason."""
     answer_call, left = Sessions.answer_call, list(refusals)
 
-    async def refused_first(self: Sessions, *asked: Any) -> Told:
+    async def refused_first(self: Sessions, *asked: Any) -> CallOutcome:
         if left:
             raise left.pop(0)
         return await answer_call(self, *asked)

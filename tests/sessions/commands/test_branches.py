@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -14,25 +13,26 @@ from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted.engine import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
-from sessions.conversation.paging import HistoryPage
+from sessions.conversation.history_page import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
 from sessions.records import MessageRecord
 from sessions.service import Sessions
+from sessions.store.history.codec import encode_message
 from sessions.store.ownership import RunningTurn
-from sessions.turn.positions import Again, Behind, Beside
-from tests.sessions.chat import ROOM, Chat, eventually
+from sessions.turn.placement import Append, Edit, Regenerate
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
 async def ids(chat: Chat) -> list[str]:
     """The messages of the active branch, oldest first."""
-    await chat.quiet()
+    await chat.wait_idle()
     return [message.message_id for message in (await chat.history()).messages]
 
 
-async def said(chat: Chat) -> list[str]:
-    await chat.quiet()
+async def history_texts(chat: Chat) -> list[str]:
+    await chat.wait_idle()
     return [content for _, content in await chat.told()]
 
 
@@ -42,15 +42,15 @@ async def count(chat: Chat) -> int:
 
 
 async def regenerate(chat: Chat, reply_id: str, reply: str) -> Done:
-    return await chat.exchange("", reply, place=Again(reply_id))
+    return await chat.exchange("", reply, place=Regenerate(reply_id))
 
 
 async def test_an_edit_stands_beside_the_old_message(chat: Chat, engine: ScriptedEngine) -> None:
     await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     _, answer, one, _ = await ids(chat)
-    await chat.exchange("Two?", "Two.", place=Beside(one))
-    assert await said(chat) == ["Hello?", "Hello.", "Two?", "Two."]
+    await chat.exchange("Two?", "Two.", place=Edit(one))
+    assert await history_texts(chat) == ["Hello?", "Hello.", "Two?", "Two."]
     assert chat.reader.of(Accepted)[-1].parent_id == answer
     two = (await chat.history()).messages[2]
     assert two.siblings == [one, two.message_id]
@@ -61,8 +61,8 @@ async def test_an_edit_stands_beside_the_old_message(chat: Chat, engine: Scripte
 async def test_the_first_message_can_be_edited(chat: Chat) -> None:
     await chat.exchange("Hello?", "Hello.")
     (first, _) = await ids(chat)
-    await chat.exchange("Hi?", "Hi.", place=Beside(first))
-    assert await said(chat) == ["Hi?", "Hi."]
+    await chat.exchange("Hi?", "Hi.", place=Edit(first))
+    assert await history_texts(chat) == ["Hi?", "Hi."]
     assert chat.reader.of(Accepted)[-1].parent_id is None
 
 
@@ -75,7 +75,7 @@ async def test_another_reply_stands_beside_the_old_one(chat: Chat, engine: Scrip
     accepted = chat.reader.of(Accepted)[-1]
     assert (accepted.message_id, accepted.parent_id) == (one, answer)
     assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "One?"]
-    assert await said(chat) == ["Hello?", "Hello.", "One?", "Uno."]
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "Uno."]
     new = (await chat.history()).messages[-1]
     assert (new.siblings, new.parent_id) == ([old, new.message_id], one)
     assert await count(chat) == 5
@@ -86,7 +86,7 @@ async def test_the_conversation_goes_on_from_the_new_reply(chat: Chat, engine: S
     done = await chat.exchange("Hello?", "Hello.")
     await regenerate(chat, done.message_id, "Hi.")
     await chat.exchange("And now?", "Now.")
-    assert await said(chat) == ["Hello?", "Hi.", "And now?", "Now."]
+    assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
     assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hi.", "And now?"]
 
 
@@ -94,20 +94,20 @@ async def test_a_reply_further_up_begins_another_branch(chat: Chat) -> None:
     first = await chat.exchange("Hello?", "Hello.")
     await chat.exchange("And now?", "Now.")
     await regenerate(chat, first.message_id, "Hi.")
-    assert await said(chat) == ["Hello?", "Hi."]
+    assert await history_texts(chat) == ["Hello?", "Hi."]
 
 
 async def test_another_last_reply_is_refused_once_something_follows(chat: Chat) -> None:
     first = await chat.exchange("Hello?", "Hello.")
     await chat.exchange("And now?", "Now.")
     with pytest.raises(Conflict, match="read it again"):
-        await chat.exchange("", "Hi.", place=Again(first.message_id, is_last=True))
-    assert await said(chat) == ["Hello?", "Hello.", "And now?", "Now."]
+        await chat.exchange("", "Hi.", place=Regenerate(first.message_id, is_last=True))
+    assert await history_texts(chat) == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
     done = await chat.exchange("Hello?", "Hello.")
-    await chat.running("", "This", place=Again(done.message_id))
+    await chat.running("", "This", place=Regenerate(done.message_id))
     page = await chat.history()
     question, reply = page.messages
     assert (reply.content, reply.status, reply.parent_id) == ("This", "running", question.message_id)
@@ -121,8 +121,8 @@ async def test_a_running_reply_stands_behind_its_message_where_others_wait_behin
     chat: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This")
-    live = chat.room.turns[0].record
-    waits = msgspec.json.encode(
+    live = chat.live_conversation.turns[0].record
+    waits = encode_message(
         MessageRecord(
             message_id="msg_q",
             parent_id=live.reply_id,
@@ -141,7 +141,7 @@ async def test_a_running_reply_stands_behind_its_message_where_others_wait_behin
     older = await chat.history(before="msg_q")
     assert [message.content for message in older.messages] == ["Hello?", "This"]
     chat.cancel()
-    assert await said(chat) == ["Hello?", "This", "And then?"]
+    assert await history_texts(chat) == ["Hello?", "This", "And then?"]
 
 
 async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> None:
@@ -159,10 +159,10 @@ async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> No
 async def test_a_rollback_of_a_running_reply_takes_that_alone(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("Hello?", "Hello.")
     done = await chat.exchange("One?", "One.")
-    await chat.running("", "This", place=Again(done.message_id))
+    await chat.running("", "This", place=Regenerate(done.message_id))
     chat.cancel(rollback=True)
     assert (await reader.next(Done, count=3)).removed
-    assert await said(chat) == ["Hello?", "Hello.", "One?", "One."]
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "One."]
     assert (await chat.history()).messages[-1].siblings == [done.message_id]
     assert await count(chat) == 4
 
@@ -172,8 +172,8 @@ async def test_an_ended_reply_is_taken_back_alone_and_the_message_with_the_last_
     second = await regenerate(chat, first.message_id, "Hi.")
     third = await regenerate(chat, first.message_id, "Hey.")
     for done, left in ((third, ["Hello?", "Hi."]), (first, ["Hello?", "Hi."]), (second, [])):
-        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
-        assert await said(chat) == left
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+        assert await history_texts(chat) == left
     assert await count(chat) == 0
     assert len(chat.reader.of(Removed)) == 3
 
@@ -183,54 +183,54 @@ async def test_a_reply_that_was_followed_stays_and_its_sibling_may_go(chat: Chat
     second = await regenerate(chat, first.message_id, "Hi.")
     await chat.exchange("And now?", "Now.")
     with pytest.raises(Conflict):
-        await chat.sessions.take_back(chat.owner, ROOM, second.turn_id)
-    await chat.sessions.take_back(chat.owner, ROOM, first.turn_id)
-    assert await said(chat) == ["Hello?", "Hi.", "And now?", "Now."]
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
+    assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
 
 
 async def test_a_rollback_of_an_edit_shows_the_message_before_it(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("Hello?", "Hello.")
     question, _ = await ids(chat)
-    await chat.running("Hi?", "This", place=Beside(question))
+    await chat.running("Hi?", "This", place=Edit(question))
     chat.cancel(rollback=True)
     await reader.next(Done, count=2)
-    assert await said(chat) == ["Hello?", "Hello."]
+    assert await history_texts(chat) == ["Hello?", "Hello."]
 
 
 async def test_a_reply_that_is_cut_off_is_kept_beside_the_others(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?", "Hello.")
-    await chat.running("", "This", place=Again(done.message_id))
+    await chat.running("", "This", place=Regenerate(done.message_id))
     chat.cancel()
     assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
-    assert await said(chat) == ["Hello?", "This"]
+    assert await history_texts(chat) == ["Hello?", "This"]
 
 
 @pytest.mark.parametrize("mode", ["regenerate", "edit"])
 async def test_an_interrupt_can_be_an_edit_or_another_reply(mode: str, chat: Chat) -> None:
     """Also of the message whose reply is being written."""
     accepted = await chat.running("Hello?", "This")
-    running_id = chat.room.turns[0].record.reply_id
-    place = Again(running_id) if mode == "regenerate" else Beside(accepted.message_id)
+    running_id = chat.live_conversation.turns[0].record.reply_id
+    place = Regenerate(running_id) if mode == "regenerate" else Edit(accepted.message_id)
     content = "" if mode == "regenerate" else "Hi?"
     with pytest.raises(Busy):
         await chat.send(content, place=place)
     chat.engine.script("Well.")
     await chat.running(content, "Well.", place=place, on_busy="interrupt")
     chat.engine.step()
-    assert await said(chat) == ["Hello?" if mode == "regenerate" else "Hi?", "Well."]
+    assert await history_texts(chat) == ["Hello?" if mode == "regenerate" else "Hi?", "Well."]
 
 
 async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a_conflict(chat: Chat) -> None:
     first = await chat.exchange("Hello?", "Hello.")
     question, _ = await ids(chat)
-    done = await chat.exchange("", "Hi.", place=Again(first.message_id), client_msg_id="again")
-    await chat.quiet()
-    again = await chat.send("", place=Again(first.message_id), client_msg_id="again")
+    done = await chat.exchange("", "Hi.", place=Regenerate(first.message_id), client_msg_id="again")
+    await chat.wait_idle()
+    again = await chat.send("", place=Regenerate(first.message_id), client_msg_id="again")
     assert (again.duplicate, again.turn_id, again.message_id) == (True, done.turn_id, question)
     for content, place in (
-        ("", Again(done.message_id)),
-        ("", Beside(question)),
-        ("", Behind()),
+        ("", Regenerate(done.message_id)),
+        ("", Edit(question)),
+        ("", Append()),
     ):
         with pytest.raises(Conflict):
             await chat.send(content, place=place, client_msg_id="again")
@@ -249,13 +249,13 @@ async def test_a_place_must_be_a_message_of_the_right_kind(
 ) -> None:
     await chat.exchange("Hello?", "Hello.")
     question, answer = await ids(chat)
-    wanted = Again if of_assistant is None else Beside
+    wanted = Regenerate if of_assistant is None else Edit
     refused = question if of_user else answer
     with pytest.raises(of_user or of_assistant or BadParams):
         await chat.send("x", place=wanted(refused))
     with pytest.raises(nobodys):
         await chat.send("x", place=wanted("msg_x"))
-    assert await said(chat) == ["Hello?", "Hello."]
+    assert await history_texts(chat) == ["Hello?", "Hello."]
 
 
 async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
@@ -263,16 +263,16 @@ async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
 ) -> None:
     """Its replica is dead; what was journalled of it is what was seen."""
     done = await chat.exchange("Hello?", "Hello.")
-    accepted = await chat.running("", "This", place=Again(done.message_id))
-    live = chat.room.turns[0]
+    accepted = await chat.running("", "This", place=Regenerate(done.message_id))
+    live = chat.live_conversation.turns[0]
     record = live.record
-    sessions.parts.base.lane.journal._waiting.clear()
+    sessions.parts.base.priority_client.journal._waiting.clear()
     orphan = RunningTurn(
-        owner=chat.owner, conversation_id=ROOM, turn_id=accepted.turn_id, replica="another, dead"
+        owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica="another, dead"
     )
     await sessions.parts.peers.reaper._close(orphan)
     chat.cancel()
-    assert await said(chat) == ["Hello?", "This"]
+    assert await history_texts(chat) == ["Hello?", "This"]
     reply = (await chat.history()).messages[-1]
     assert (reply.status, reply.siblings) == ("interrupted", [done.message_id, record.reply_id])
 
@@ -281,18 +281,18 @@ async def test_a_branch_is_shown_down_to_its_newest_leaf_and_stays_active(chat: 
     await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     _, _, one, _ = await ids(chat)
-    await chat.exchange("Two?", "Two.", place=Beside(one))
+    await chat.exchange("Two?", "Two.", place=Edit(one))
     page = await chat.history(leaf=one)
     assert [message.content for message in page.messages] == ["Hello?", "Hello.", "One?", "One."]
     await chat.exchange("Go on.", "On.")
-    assert await said(chat) == ["Hello?", "Hello.", "One?", "One.", "Go on.", "On."]
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "One.", "Go on.", "On."]
 
 
 async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Chat, reader: Recorder) -> None:
     second = Recorder()
     first = await chat.exchange("Hello?", "Hello.")
     await regenerate(chat, first.message_id, "Hi.")
-    await chat.quiet()
+    await chat.wait_idle()
     await chat.history(second)
     for _ in range(2):  # the second time, nothing changes
         await chat.history(leaf=first.message_id)
@@ -300,7 +300,7 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     assert ([message.content for message in told.messages], told.ref) == (["Hello?", "Hello."], None)
     assert told.seq == (await chat.history()).seq
     assert not reader.of(HistoryPage)
-    await chat.sessions.parts.commands.brancher.tell(chat.room)
+    await chat.sessions.parts.commands.brancher.publish(chat.live_conversation)
     assert len(reader.of(HistoryPage)) == 1
     chat.sessions.disconnect(second)
 
@@ -308,11 +308,14 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
 async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_for(chat: Chat) -> None:
     """Another replica made it active, and a message came right behind."""
     await chat.running("Hello?")
-    live = chat.room.turns[0]
-    chat.room.publish_status(
-        live, Status(conversation_id=ROOM, turn_id=live.record.turn_id, state="queued", queue_position=1)
+    live = chat.live_conversation.turns[0]
+    chat.live_conversation.publish_status(
+        live,
+        Status(
+            conversation_id=CONVERSATION_ID, turn_id=live.record.turn_id, state="queued", queue_position=1
+        ),
     )
-    await chat.sessions.parts.commands.brancher.tell(chat.room)
+    await chat.sessions.parts.commands.brancher.publish(chat.live_conversation)
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
     chat.cancel()
 
@@ -330,7 +333,7 @@ async def test_no_other_branch_becomes_active_under_a_running_reply(
     asking = asyncio.ensure_future(chat.history(leaf=done.message_id))
     engine.step()
     assert (await asking).messages[-1].content == "This"
-    await chat.quiet()
+    await chat.wait_idle()
     await store.hset(chat.keys.conversation, "running", "a turn elsewhere")
     with pytest.raises(Busy):
         await chat.history(leaf=done.message_id)
@@ -341,7 +344,7 @@ async def test_a_leaf_must_be_a_message_of_the_conversation(chat: Chat) -> None:
     with pytest.raises(NotFound):
         await chat.history(leaf="msg_x")
     await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     with pytest.raises(NotFound):
         await chat.history(leaf="msg_x")
 
@@ -350,7 +353,7 @@ async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: C
     """Another replica made it active after this one had looked."""
     first = await chat.exchange("Hello?", "Hello.")
     await regenerate(chat, first.message_id, "Hi.")
-    await chat.quiet()
+    await chat.wait_idle()
     counting = asyncio.Event()
     count_tokens = chat.engine.count_tokens
 
@@ -375,6 +378,6 @@ async def test_a_message_has_so_many_versions_and_no_more(chat: Chat, store: Red
         names = await store.hget(chat.keys.conversation, f"children:{parent}")
         crowd = " ".join([names.decode(), *(f"x{number}" for number in range(MAX_CHILDREN - 1))])
         await store.hset(chat.keys.conversation, f"children:{parent}", crowd)
-    for place in (Beside(first), Again(reply), Behind(None)):
+    for place in (Edit(first), Regenerate(reply), Append(None)):
         with pytest.raises(Conflict):
-            await chat.send("" if isinstance(place, Again) else "Hi?", place=place)
+            await chat.send("" if isinstance(place, Regenerate) else "Hi?", place=place)

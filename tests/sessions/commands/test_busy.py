@@ -7,7 +7,7 @@ import pytest
 from engine.scripted.engine import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done, Reason
-from tests.sessions.chat import Chat, eventually, named
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -90,7 +90,7 @@ async def test_an_interruption_of_an_interruption_clears_the_queue(
     await chat.running("One?", "This")
     second = chat.begin_send("Two?", on_busy="interrupt")
     third = chat.begin_send("Three?", on_busy="interrupt")
-    await eventually(lambda: len(chat.room.turns) == 3)
+    await eventually(lambda: len(chat.live_conversation.turns) == 3)
     engine.step()
     assert [await second, await third] == [None, None]
     await eventually(lambda: len(engine.requests) == 2)
@@ -112,7 +112,7 @@ async def test_a_message_behind_a_cancel_is_never_busy(
     await chat.running("Hello?", "This")
     chat.cancel()
     sending = chat.begin_send("And now?")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     engine.step()
     assert await sending is None
     assert reader.of(Accepted)[-1].seq == reader.of(Done)[0].seq + 1
@@ -122,20 +122,20 @@ async def test_a_message_behind_a_cancel_is_never_busy(
 
 async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) -> None:
     await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     await chat.sessions.parts.base.client.hset(chat.keys.conversation, "running", "turn_elsewhere")
     with pytest.raises(Busy):
         await chat.send("And now?")
-    assert await named(chat.sessions.parts.base.client) == 0
+    assert await running_turns_in_store(chat.sessions.parts.base.client) == 0
 
 
 async def test_stale_facts_are_read_again(chat: Chat) -> None:
     """Another replica wrote to the conversation since this one looked."""
     await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     meta = await chat.sessions.parts.base.storage.history.load(chat.keys)
     assert meta is not None
-    chat.room.know(meta)
+    chat.live_conversation.know(meta)
     await chat.sessions.parts.base.client.hset(chat.keys.conversation, "seq", meta.seq + 1)
     assert (await chat.send("And now?")).seq == meta.seq + 2
     chat.cancel()

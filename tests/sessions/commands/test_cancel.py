@@ -7,9 +7,9 @@ import pytest
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
-from sessions.turn.cancelling import Cancelled
+from sessions.turn.cancel import Cancelled
 from sessions.turn.engine_wait import CONFIRM_S
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -20,7 +20,7 @@ def facts(done: Done) -> CancelFacts:
 
 async def test_between_tokens_what_was_handed_is_kept(chat: Chat, reader: Recorder) -> None:
     accepted = await chat.running("Hello?", "This reply was")
-    reader.hands(accepted.turn_id, len("This reply"))
+    reader.set_sent(accepted.turn_id, len("This reply"))
     assert chat.cancel() == Cancelled(accepted.turn_id, already=False)
     done = await reader.next(Done)
     assert (done.reason, done.chars, done.text_sha256) == (Reason.CANCELLED, 10, digest("This reply"))
@@ -87,7 +87,7 @@ async def test_by_its_message_before_it_has_a_turn_and_no_other_turn_ends(
     assert chat.cancel(client_msg_id="unheard") == Cancelled(None, already=True)
     ended = await chat.finish(first.turn_id)
     assert await sending is None
-    await chat.quiet()
+    await chat.wait_idle()
     assert ended.reason is Reason.STOP
     assert [done.reason for done in reader.of(Done)].count(Reason.CANCELLED) == 1
     assert [content for _, content in await chat.told()][2:] == ["Two?", ""]
@@ -99,7 +99,7 @@ async def test_while_queued_behind_another(chat: Chat, reader: Recorder, engine:
     engine.hold_cancels = True
     await chat.running("Hello?", "This")
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     assert not chat.cancel().already
     engine.step()
     assert await waiting is None
@@ -114,7 +114,7 @@ async def test_a_queued_turn_that_is_cancelled_does_not_wait_for_an_engine_that_
     """Its end is told though no tokenizer can count its prompt, now or later."""
     engine.die(revive=False)
     sending = chat.begin_send("Hello?")
-    await chat.waits_for_engine()
+    await chat.wait_for_engine()
     chat.cancel()
     assert await sending is None
     done = await reader.next(Done)
@@ -135,7 +135,7 @@ async def test_an_engine_that_never_confirms_is_not_waited_for(
 
 async def test_after_the_end(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     assert chat.cancel(done.turn_id) == Cancelled(done.turn_id, already=True)
     assert chat.cancel() == Cancelled(None, already=True)
     assert len(reader.of(Done)) == 1
@@ -146,7 +146,7 @@ async def test_twice(chat: Chat, reader: Recorder) -> None:
     assert not chat.cancel(seen_off=2).already
     assert chat.cancel(seen_off=1) == Cancelled(accepted.turn_id, already=True)
     assert (await reader.next(Done)).chars == 2
-    await chat.quiet()
+    await chat.wait_idle()
     assert len(reader.of(Done)) == 1
 
 
@@ -179,7 +179,7 @@ async def test_the_answer_names_the_turn_that_it_stopped(
     first = await chat.running("Hello?", "This")
     chat.cancel()
     waiting = chat.begin_send("And now?")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     stopped = chat.cancel()
     engine.step()
     assert await waiting is None
@@ -193,7 +193,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     """A delta that the store was still taking has its seq in the journal; nobody is shown it, nobody misses it."""
     accepted = await chat.running("Hello?", "This")
     engine.step()
-    await eventually(lambda: chat.room.known.seq == 3)
+    await eventually(lambda: chat.live_conversation.known.seq == 3)
     chat.cancel()
     done = await reader.next(Done)
     assert [delta.text for delta in reader.of(Delta)] == ["This"]
@@ -202,7 +202,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3, 4]
     assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
-    assert accepted.conversation_id == ROOM
+    assert accepted.conversation_id == CONVERSATION_ID
 
 
 async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_cancel(chat: Chat) -> None:
@@ -211,5 +211,5 @@ async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_cance
 
     await chat.running("Hello?", "This")
     with pytest.raises(TimeoutError):
-        await chat.room.turns[0].engine.in_time(late())
+        await chat.live_conversation.turns[0].engine.in_time(late())
     chat.cancel()

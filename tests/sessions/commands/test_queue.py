@@ -14,9 +14,9 @@ from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.turn.placement import Edit
 from sessions.turn.policy import Policy
-from sessions.turn.positions import Beside
-from tests.sessions.chat import Chat, named
+from tests.sessions.chat_driver import Chat, running_turns_in_store
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -48,7 +48,7 @@ async def test_a_message_is_accepted_behind_the_reply_and_answered_after_it(
     assert [message.content for message in page.messages] == ["One?", "This", "Two?", "Three?"]
     for accepted in (first, second, third):
         await end(chat, accepted.turn_id)
-    await chat.quiet()
+    await chat.wait_idle()
     assert [done.turn_id for done in reader.of(Done)] == [first.turn_id, second.turn_id, third.turn_id]
     assert continuous(reader.events)
     reply = chat.engine._reply
@@ -83,7 +83,7 @@ async def test_a_message_that_is_cancelled_before_it_waits_does_not_wait_for_an_
     await chat.running("One?")
     engine.die(revive=False)
     sending = chat.begin_send("Two?", on_busy="enqueue")
-    await chat.waits_for_engine(2)
+    await chat.wait_for_engine(2)
     chat.cancel()
     assert await sending is None
     await reader.next(Done, count=2)
@@ -104,7 +104,7 @@ async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the
     await chat.step()
     await end(chat, first.turn_id)
     await end(chat, third.turn_id)
-    await chat.quiet()
+    await chat.wait_idle()
     assert continuous(reader.events)
     reply = chat.engine._reply
     assert await chat.told() == [
@@ -128,7 +128,7 @@ async def test_a_message_behind_one_that_was_cancelled_while_it_waited_comes_aft
     await chat.step()
     await end(chat, first.turn_id)
     await end(chat, third.turn_id)
-    await chat.quiet()
+    await chat.wait_idle()
     reply = chat.engine._reply
     assert [said for _, said in await chat.told()] == ["One?", reply, "Two?", "", "Three?", reply]
 
@@ -137,7 +137,7 @@ async def test_a_cancel_of_the_conversation_takes_the_queue_too(chat: Chat, read
     await chat.running("One?", "This")
     await queued(chat, "Two?")
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
     assert [done.reason for done in reader.of(Done)] == [Reason.CANCELLED] * 2
     assert len(chat.engine.requests) == 1
     assert continuous(reader.events)
@@ -185,7 +185,7 @@ async def test_what_is_sent_behind_a_waiting_edit_that_was_rolled_back_follows_t
 ) -> None:
     """An edit of the first message has no parent; what comes behind it still has one."""
     first = await chat.running("One?", "This")
-    chat.begin_send("Another one?", on_busy="enqueue", place=Beside(first.message_id))
+    chat.begin_send("Another one?", on_busy="enqueue", place=Edit(first.message_id))
     edit = await reader.next(Accepted, count=2)
     chat.cancel(edit.turn_id, rollback=True)
     await reader.next(Done)
@@ -209,9 +209,9 @@ async def test_whoever_leaves_takes_the_waiting_messages_along(
     await chat.running("One?", "This")
     await queued(chat, "Two?")
     chat.sessions.disconnect(reader)
-    await chat.quiet()
+    await chat.wait_idle()
     assert len(chat.engine.requests) == 1
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
 
 
 async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
@@ -230,9 +230,9 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
         assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
         said = [said for _, said in await second.told()]
         assert said == ["One?", "This", "Two?", "", "Three?", ""]
-        assert await named(store) == 0
+        assert await running_turns_in_store(store) == 0
         chat.engine.step()
-        await chat.quiet()
+        await chat.wait_idle()
 
 
 async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader: Recorder) -> None:

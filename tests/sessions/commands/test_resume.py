@@ -15,7 +15,7 @@ from sessions.store.history import replay
 from sessions.store.history.keys import Keys
 from sessions.store.history.replay import READ_BYTES
 from sessions.store.history.transactions import Since
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 
 
@@ -145,7 +145,7 @@ async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
     accepted = await chat.running("Hello?", "This reply was", reader=witness)
     chat.cancel(seen_off=7)
     await witness.next(Done, count=1)
-    await chat.quiet()
+    await chat.wait_idle()
     returned = await back(chat, reader)
     done = returned.of(Done)[0]
     assert returned.text(accepted.turn_id) == "This re"
@@ -162,7 +162,7 @@ async def test_one_who_saw_more_than_the_cut_learns_where_it_is(
     chat.leave()
     chat.cancel(seen_off=4)
     await witness.next(Done)
-    await chat.quiet()
+    await chat.wait_idle()
     returned = await back(chat, reader)
     done = returned.of(Done)[0]
     events = all_of(reader, returned)
@@ -329,12 +329,12 @@ async def test_more_than_a_connection_can_take_at_once_is_a_gap(
     await chat.exchange("Hello?")
     await chat.exchange("And now?")
     monkeypatch.setattr(replay, "MAX_BYTES", 2000)
-    lost, told = Recorder(), Recorder()
+    lost, reported = Recorder(), Recorder()
     await chat.resume(lost, 0)
-    await chat.resume(told, 3)
+    await chat.resume(reported, 3)
     assert [type(event) for event in lost.events] == [Gap, Snapshot]
-    assert isinstance(told.events[0], Resumed)
-    for connection in (lost, told):
+    assert isinstance(reported.events[0], Resumed)
+    for connection in (lost, reported):
         chat.leave(connection)
 
 
@@ -355,12 +355,12 @@ async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
 
 async def _lengthen_beginning(store: Redis, journal: str, *, rows: int) -> None:
     """Rows of 4 KB stand before the first event from then on; whoever decodes one of them fails."""
-    told = await store.xrange(journal)
+    reported = await store.xrange(journal)
     writes = store.pipeline(transaction=False)
     writes.delete(journal)
     for number in range(1, rows + 1):
         writes.xadd(journal, {"event": "x" * 4096}, id=f"0-{number}")
-    for name, fields in told:
+    for name, fields in reported:
         writes.xadd(journal, fields, id=name)
     await writes.execute()
 

@@ -12,7 +12,7 @@ from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
 from sessions.records import Meta
 from sessions.store.history.keys import Keys
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -41,17 +41,17 @@ async def test_one_that_is_not_accepted_yet(chat: Chat, reader: Recorder) -> Non
     chat.cancel(rollback=True)
     assert await sending is None
     assert (await reader.next(Done)).removed
-    await chat.quiet()
+    await chat.wait_idle()
     assert await chat.told() == []
 
 
 async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("Hello?", "Hello.")
     done = await chat.exchange("And now?")
-    await chat.quiet()
+    await chat.wait_idle()
     second = Recorder()
     await chat.history(second)
-    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     assert second.of(Removed) == reader.of(Removed)
     assert (second.of(Removed)[0].turn_id, second.of(Removed)[0].seq) == (done.turn_id, done.seq + 1)
     assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
@@ -62,7 +62,7 @@ async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader:
 
 async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
-    await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     assert await chat.told() == []
     await chat.exchange("Hello again?", "Hello.")
     assert await chat.told() == [("user", "Hello again?"), ("assistant", "Hello.")]
@@ -72,23 +72,23 @@ async def test_an_exchange_that_was_followed_stays(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
     await chat.exchange("And now?")
     with pytest.raises(Conflict):
-        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
 
 
 async def test_an_exchange_under_a_running_reply_stays(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
     await chat.running("And now?", "This")
     with pytest.raises(Conflict):
-        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     chat.cancel()
 
 
 async def test_what_is_not_there_is_no_error(chat: Chat, reader: Recorder) -> None:
-    await chat.sessions.take_back(chat.owner, ROOM, "turn_x")
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, "turn_x")
     done = await chat.exchange("Hello?")
     for _ in range(2):
-        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
-    await chat.sessions.take_back(chat.owner, ROOM, "turn_x")
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, "turn_x")
     assert len(reader.of(Removed)) == 1
 
 
@@ -100,7 +100,7 @@ async def test_one_whose_end_is_just_being_written_is_removed_after_it(
     accepted = await chat.running("Hello?", "This")
     chat.cancel()
     assert chat.cancel(accepted.turn_id, rollback=True).already
-    taking = chat.sessions.take_back(chat.owner, ROOM, accepted.turn_id)
+    taking = chat.sessions.take_back(chat.owner, CONVERSATION_ID, accepted.turn_id)
     engine.step()
     await taking
     assert [type(event) for event in reader.events[-2:]] == [Done, Removed]
@@ -109,8 +109,8 @@ async def test_one_whose_end_is_just_being_written_is_removed_after_it(
 
 async def test_a_removal_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?")
-    asking = asyncio.ensure_future(chat.sessions.take_back(chat.owner, ROOM, done.turn_id))
-    await eventually(chat.room.locks.writing.locked)
+    asking = asyncio.ensure_future(chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id))
+    await eventually(chat.live_conversation.locks.writing.locked)
     asking.cancel()
     assert (await reader.next(Removed)).turn_id == done.turn_id
 
@@ -132,7 +132,7 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
 ) -> None:
     """Between the look and the write another replica was faster."""
     done = await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     looked = chat.sessions.parts.base.storage.history.load
 
     async def changed_behind(keys: Keys) -> Meta | None:
@@ -142,4 +142,4 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
 
     monkeypatch.setattr(chat.sessions.parts.base.storage.history, "load", changed_behind)
     with pytest.raises(Busy):
-        await chat.sessions.take_back(chat.owner, ROOM, done.turn_id)
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)

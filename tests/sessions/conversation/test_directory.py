@@ -14,7 +14,7 @@ from sessions.events import Accepted, Deleted, Done, Reason
 from sessions.records import Owner
 from sessions.store.history.index import MAX_LISTED, SLACK_MS
 from sessions.store.history.keys import now_ms
-from tests.sessions.chat import ROOM, Chat, eventually, named
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
 
 
@@ -64,9 +64,9 @@ async def test_a_title_is_the_first_message_until_it_is_another(chat: Chat) -> N
 
 async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     await store.unlink(*chat.keys.pair())
-    for name in (ROOM, "nobodys"):
+    for name in (CONVERSATION_ID, "nobodys"):
         with pytest.raises(NotFound):
             await chat.sessions.rename(chat.owner, name, "About trees")
     assert await store.exists(chat.keys.conversation) == 0
@@ -74,7 +74,7 @@ async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redi
 
 async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.quiet()
+    await chat.wait_idle()
     await store.unlink(*chat.keys.pair())
     for _ in range(2):
         page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
@@ -88,7 +88,7 @@ async def test_expired_ones_leave_the_list_of_an_owner_who_never_looks(chat: Cha
     gone, last = now - kept - SLACK_MS - 10_000, now - kept - SLACK_MS + 60_000
     await store.zadd(listed, {"gone": gone, "last": last})
     await chat.exchange("Hello?")
-    assert await store.zrange(listed, 0, -1) == [b"last", ROOM.encode()]
+    assert await store.zrange(listed, 0, -1) == [b"last", CONVERSATION_ID.encode()]
 
 
 async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store: Redis) -> None:
@@ -98,7 +98,7 @@ async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store
     await chat.exchange("Hello?")
     assert await store.zcard(listed) == MAX_LISTED
     assert await store.zscore(listed, f"c{MAX_LISTED - 1}") is None
-    assert await store.zrevrank(listed, ROOM) == 0
+    assert await store.zrevrank(listed, CONVERSATION_ID) == 0
 
 
 async def test_a_deleted_one_is_gone_and_all_attached_are_told(
@@ -107,24 +107,24 @@ async def test_a_deleted_one_is_gone_and_all_attached_are_told(
     await chat.exchange("Hello?")
     second = Recorder()
     await chat.history(second)
-    await chat.sessions.delete(chat.owner, ROOM, ref="r", subscriber=reader)
+    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
     assert (reader.of(Deleted)[0].ref, second.of(Deleted)[0].ref) == ("r", None)
     assert await content_of(store) == []
     with pytest.raises(NotFound):
         await chat.history()
     with pytest.raises(NotFound):
-        await chat.sessions.delete(chat.owner, ROOM, ref="r", subscriber=reader)
+        await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
     chat.sessions.disconnect(second)
 
 
 async def test_a_deletion_ends_the_running_turn_first(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    await chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader)
+    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
     assert [type(event) for event in reader.events[-2:]] == [Done, Deleted]
     assert reader.of(Done)[0].reason is Reason.CANCELLED
-    await chat.quiet()
+    await chat.wait_idle()
     assert await content_of(store) == []
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
 
 
 async def test_a_message_that_waits_is_refused_by_a_deletion(
@@ -134,21 +134,25 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
     engine.hold_cancels = True
     await chat.running("Hello?", "This")
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
-    await eventually(lambda: len(chat.room.turns) == 2)
-    deleting = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
-    await eventually(lambda: chat.room.turns[-1].intake.revoked)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
+    deleting = asyncio.ensure_future(
+        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
+    )
+    await eventually(lambda: chat.live_conversation.turns[-1].acceptance.revoked)
     engine.step()
     assert isinstance(await waiting, NotFound)
     await deleting
     assert len(reader.of(Accepted)) == 1
     assert await content_of(store) == []
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
 
 
 async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    asking = asyncio.ensure_future(chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader))
-    await eventually(lambda: chat.room.turns[-1].intake.revoked)
+    asking = asyncio.ensure_future(
+        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
+    )
+    await eventually(lambda: chat.live_conversation.turns[-1].acceptance.revoked)
     asking.cancel()
     await reader.next(Deleted)
     assert await content_of(store) == []
@@ -156,7 +160,7 @@ async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Rec
 
 async def test_a_deleted_one_may_begin_anew(chat: Chat, reader: Recorder) -> None:
     first = await chat.exchange("Hello?")
-    await chat.sessions.delete(chat.owner, ROOM, ref=None, subscriber=reader)
+    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
     second = await chat.exchange("Hello?", "Hello again.", client_msg_id="msg-1")
     assert second.turn_id != first.turn_id
     assert reader.of(Accepted)[0].epoch != reader.of(Accepted)[1].epoch
@@ -167,6 +171,6 @@ async def test_a_connection_that_deletes_twice_at_once_is_answered_twice(
     chat: Chat, reader: Recorder
 ) -> None:
     await chat.exchange("Hello?")
-    delete = partial(chat.sessions.delete, chat.owner, ROOM, subscriber=reader)
+    delete = partial(chat.sessions.delete, chat.owner, CONVERSATION_ID, subscriber=reader)
     await asyncio.gather(delete(ref="a"), delete(ref="b"))
     assert [event.ref for event in reader.of(Deleted)] == ["a", "b"]

@@ -9,11 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted.engine import ScriptedEngine
-from sessions.conversation.paging import MAX_PAGE_BYTES
+from sessions.conversation.history_page import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done
 from sessions.records import Owner
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
@@ -47,7 +47,7 @@ async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
 
 async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?", "Hello.")
-    await chat.quiet()
+    await chat.wait_idle()
     page = await chat.history()
     question, answer = page.messages
     assert (page.seq, page.epoch) == (done.seq, reader.events[0].epoch)  # type: ignore[attr-defined]
@@ -72,13 +72,13 @@ async def test_no_more_is_read_for_a_page_than_fits_it(chat: Chat, store: Redis)
     """A hundred long messages are megabytes, of which a page of the newest needs some."""
     for _ in range(8):
         await chat.exchange("a" * 60_000, "b" * 60_000)
-    before = await _told_bytes(store)
+    before = await _store_output_bytes(store)
     page = await chat.history(limit=100)
     assert (len(page.messages), page.has_more) == (4, True)
-    assert await _told_bytes(store) - before < 1.5 * MAX_PAGE_BYTES
+    assert await _store_output_bytes(store) - before < 1.5 * MAX_PAGE_BYTES
 
 
-async def _told_bytes(store: Redis) -> int:
+async def _store_output_bytes(store: Redis) -> int:
     return int((await store.info("stats"))["total_net_output_bytes"])
 
 

@@ -10,12 +10,12 @@ from redis.asyncio import Redis
 
 from engine.messages import Message
 from engine.scripted.engine import ScriptedEngine
-from sessions.conversation.requests import UNDER_THE_OPERATORS
+from sessions.conversation.engine_requests import OPERATOR_SALT
 from sessions.errors import ContextOverflow
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from tests.sessions.chat import ROOM, Chat
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 
 Served = Callable[[str], AbstractAsyncContextManager[Chat]]
@@ -42,14 +42,14 @@ async def test_a_request_names_its_owner_and_its_conversation(chat: Chat) -> Non
     await chat.exchange("Hello?")
     await chat.exchange("Again?")
     owner = str(chat.owner)
-    told = [(one.cache_salt, one.client, one.conversation) for one in chat.engine.requests]
-    assert told == [(owner, owner, ROOM)] * 2
+    reported = [(one.cache_salt, one.client, one.conversation) for one in chat.engine.requests]
+    assert reported == [(owner, owner, CONVERSATION_ID)] * 2
 
 
 async def test_each_conversation_is_told_apart(chat: Chat) -> None:
     await chat.exchange("Hello?")
     await chat.exchange("Hello?", conversation_id="another room")
-    assert [one.conversation for one in chat.engine.requests] == [ROOM, "another room"]
+    assert [one.conversation for one in chat.engine.requests] == [CONVERSATION_ID, "another room"]
 
 
 async def test_a_clients_system_prompt_is_shared_with_nobody(chat: Chat) -> None:
@@ -71,7 +71,7 @@ async def test_the_operators_system_prompt_is_used_where_nobody_names_one_and_sh
             assert request.messages[0] == Message("system", "Be brief.")
             assert request.shares_system
             assert request.client == str(chat.owner)
-            assert request.cache_salt == request.client + UNDER_THE_OPERATORS
+            assert request.cache_salt == request.client + OPERATOR_SALT
 
 
 @pytest.mark.parametrize("named", ["I am your poet.", "Be brief."])

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Filtered
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.filters.filter_hook import Filter, Passed
-from sessions.filters.filtered_reply import FilterBroken, FilteredReply, Released
-from sessions.filters.list_filter import ListFilter, Lists
+from sessions.filters.filtered_reply import FilterContractError, FilteredReply, ReleasedText
+from sessions.filters.interface import Filter, Passed
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.filters.slices import SLICE_CHARS
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:
     return ListFilter(
-        incoming=Lists(incoming, [r"\d{4}-\d{4}"] if incoming else [], max_chars=128),
-        outgoing=Lists(outgoing, [], max_chars=128),
+        incoming=MatchLists(incoming, [r"\d{4}-\d{4}"] if incoming else [], max_chars=128),
+        outgoing=MatchLists(outgoing, [], max_chars=128),
     )
 
 
@@ -60,9 +60,9 @@ async def test_a_long_message_is_read_over_the_edges_of_its_slices() -> None:
 
 async def test_what_a_reply_goes_on_with_and_long_arguments_are_read_over_the_edges_of_slices() -> None:
     filters = Filters([listed(outgoing=["darn it"])])
-    begun = filters.reply()
-    await begun.begin("x" * (SLICE_CHARS - 2) + " darn")
-    assert begun.feed(" it.", 1).filtered
+    started = filters.reply()
+    await started.begin("x" * (SLICE_CHARS - 2) + " darn")
+    assert started.feed(" it.", 1).filtered
     assert not await filters.reply().forbids("x " * SLICE_CHARS)
     assert await filters.reply().forbids("x" * (SLICE_CHARS - 3) + " darn it")
     assert await filters.reply().forbids("darn it")
@@ -82,46 +82,46 @@ async def test_others_work_while_a_long_text_is_read(reads: str) -> None:
 async def test_lists_of_one_direction_say_nothing_to_the_other() -> None:
     filters = Filters([listed(outgoing=["darn"])])
     await filters.check("darn")
-    assert Filters([listed(incoming=["darn"])]).reply().feed("darn", 1) == Released("darn", 1)
+    assert Filters([listed(incoming=["darn"])]).reply().feed("darn", 1) == ReleasedText("darn", 1)
 
 
 async def test_without_filters_everything_passes_as_it_is() -> None:
     await NO_FILTERS.check("darn")
     reply = NO_FILTERS.reply()
-    assert reply.feed("da", 1) == Released("da", 1)
-    assert reply.finish() == Released("", 0)
+    assert reply.feed("da", 1) == ReleasedText("da", 1)
+    assert reply.finish() == ReleasedText("", 0)
 
 
 def test_tokens_leave_with_the_first_character_that_they_made() -> None:
     reply = Filters([listed(outgoing=["darn"])]).reply()
-    assert reply.feed("oh da", 2) == Released("oh ", 2)
-    assert reply.feed("r", 1) == Released("", 0)
-    assert reply.feed("es d", 1) == Released("dares ", 2)
-    assert reply.feed("a", 1) == Released("", 0)
-    assert reply.finish() == Released("da", 1)
+    assert reply.feed("oh da", 2) == ReleasedText("oh ", 2)
+    assert reply.feed("r", 1) == ReleasedText("", 0)
+    assert reply.feed("es d", 1) == ReleasedText("dares ", 2)
+    assert reply.feed("a", 1) == ReleasedText("", 0)
+    assert reply.finish() == ReleasedText("da", 1)
 
 
 def test_a_reply_ends_before_the_match() -> None:
     reply = Filters([listed(outgoing=["darn"])]).reply()
-    assert reply.feed("oh da", 2) == Released("oh ", 2)
-    assert reply.feed("rn it", 1) == Released("", 0, filtered=True)
+    assert reply.feed("oh da", 2) == ReleasedText("oh ", 2)
+    assert reply.feed("rn it", 1) == ReleasedText("", 0, filtered=True)
 
 
 def test_the_end_of_a_reply_may_complete_a_match() -> None:
     reply = Filters([listed(outgoing=["darn"])]).reply()
-    assert reply.feed("oh darn", 2) == Released("oh ", 2)
-    assert reply.finish() == Released("", 0, filtered=True)
+    assert reply.feed("oh darn", 2) == ReleasedText("oh ", 2)
+    assert reply.finish() == ReleasedText("", 0, filtered=True)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_filter_reads_what_the_one_before_it_passed(order: int) -> None:
     """What one held back when the other ends the reply is decided at once."""
     filters = Filters([listed(outgoing=["darn"]), listed(outgoing=["oh my word"])][::order])
-    assert filters.reply().feed("oh my darn it", 3) == Released("oh my ", 3, filtered=True)
+    assert filters.reply().feed("oh my darn it", 3) == ReleasedText("oh my ", 3, filtered=True)
     reply = filters.reply()
-    assert reply.feed("oh my w", 1) == Released("", 0)
-    assert reply.feed("ife", 1) == Released("oh my wife", 2)
-    assert reply.finish() == Released("", 0)
+    assert reply.feed("oh my w", 1) == ReleasedText("", 0)
+    assert reply.feed("ife", 1) == ReleasedText("oh my wife", 2)
+    assert reply.finish() == ReleasedText("", 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a ", "ca", "t", "s ", "猫", "do", "g"]), st.integers(0, 3))))
@@ -135,7 +135,7 @@ def test_text_and_tokens_of_a_reply_that_passes_are_all_there(chunks: list[tuple
     assert all(part.text or not part.tokens for part in parts)
 
 
-def told(text: str, before: int = 0) -> list[ChosenToken]:
+def word_tokens(text: str, before: int = 0) -> list[ChosenToken]:
     """Each word as a token that was certain."""
     words = re.findall(r"\s*\S+", text)
     ends = accumulate((len(word) for word in words), initial=before)
@@ -143,14 +143,14 @@ def told(text: str, before: int = 0) -> list[ChosenToken]:
     return [ChosenToken(token, (), end) for token, end in zip(tokens, islice(ends, 1, None), strict=True)]
 
 
-def names(released: Released) -> list[str]:
+def names(released: ReleasedText) -> list[str]:
     return [one.chosen.token for one in released.logprobs]
 
 
 def test_text_that_is_held_back_holds_its_logprobs_back() -> None:
     reply = Filters([listed(outgoing=["darn it"])]).reply()
-    assert names(reply.feed("oh darn", 2, told("oh darn"))) == ["oh"]
-    assert names(reply.feed(" i", 1, told(" i", 7))) == []
+    assert names(reply.feed("oh darn", 2, word_tokens("oh darn"))) == ["oh"]
+    assert names(reply.feed(" i", 1, word_tokens(" i", 7))) == []
     assert names(reply.feed("s fine", 1)) == [" darn", " i"]
 
 
@@ -160,11 +160,11 @@ def test_a_token_that_a_filter_cuts_is_not_told() -> None:
     whole = [ChosenToken(TokenLogprob("ohdarn", 0.0, b"ohdarn"), (), 7)]
     released = reply.feed("oh darn", 1, whole)
     assert (released.text, released.logprobs) == ("oh ", ())
-    assert reply.finish() == Released("", 0, filtered=True)
+    assert reply.finish() == ReleasedText("", 0, filtered=True)
 
 
 def test_without_filters_logprobs_pass_as_they_are() -> None:
-    assert names(NO_FILTERS.reply().feed("oh darn", 2, told("oh darn"))) == ["oh", " darn"]
+    assert names(NO_FILTERS.reply().feed("oh darn", 2, word_tokens("oh darn"))) == ["oh", " darn"]
 
 
 @given(st.lists(st.sampled_from(["a", " ca", "t", " s", "猫", " do", "g"])))
@@ -188,5 +188,5 @@ def test_tokens_are_told_with_the_last_of_their_text(pieces: list[str]) -> None:
 
 def test_a_filter_that_rewrites_is_found_out() -> None:
     reply = FilteredReply([Rewriting()])
-    with pytest.raises(FilterBroken):
+    with pytest.raises(FilterContractError):
         reply.feed("secret", 1)

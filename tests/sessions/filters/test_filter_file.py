@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sessions.errors import Filtered
-from sessions.filters.filter_file import FiltersUnusable, filters_from
-from sessions.filters.filter_hook import Filter
-from sessions.filters.filtered_reply import Released
+from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.interface import Filter
 
 HERE = "tests.sessions.filters.test_filter_file"
 
@@ -53,13 +53,13 @@ async def test_lists_and_hooks_of_a_file_are_used(tmp_path: Path) -> None:
     for message in ("Darn.", "Is it?"):
         with pytest.raises(Filtered):
             await filters.check(message)
-    assert filters.reply().feed("Darn 1234-5678", 1) == Released("Darn ", 1, filtered=True)
+    assert filters.reply().feed("Darn 1234-5678", 1) == ReleasedText("Darn ", 1, filtered=True)
 
 
 async def test_an_empty_file_lets_everything_pass(tmp_path: Path) -> None:
     filters = filters_from(written(tmp_path, ""))
     await filters.check("darn")
-    assert filters.reply().feed("darn", 1) == Released("darn", 1)
+    assert filters.reply().feed("darn", 1) == ReleasedText("darn", 1)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ async def test_an_empty_file_lets_everything_pass(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_can_not_be_used_is_told_by_its_place(text: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(FiltersUnusable, match=rf"(?s)filters\.toml: .*{why}"):
+    with pytest.raises(InvalidFilterFile, match=rf"(?s)filters\.toml: .*{why}"):
         filters_from(written(tmp_path, text))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FiltersUnusable, match="No such file"):
+    with pytest.raises(InvalidFilterFile, match="No such file"):
         filters_from(tmp_path / "filters.toml")
 
 
@@ -96,4 +96,4 @@ async def test_the_example_does_what_it_says() -> None:
         with pytest.raises(Filtered):
             await filters.check(message)
     reply = filters.reply()
-    assert reply.feed("My key is sk-" + "a" * 20, 1) == Released("My key is ", 1, filtered=True)
+    assert reply.feed("My key is sk-" + "a" * 20, 1) == ReleasedText("My key is ", 1, filtered=True)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessions.filters.filter_hook import Passed
-from sessions.filters.held_text import HeldText
-from sessions.filters.pattern_program import PatternRefused
+from sessions.filters.holdback import HoldbackFilter
+from sessions.filters.interface import Passed
+from sessions.filters.pattern_program import UnsupportedPattern
 from sessions.filters.pattern_scan import PatternScan, PatternSet
 
 ATOMS = st.sampled_from(
@@ -33,11 +33,11 @@ def composed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 PATTERNS = st.recursive(ATOMS | PLACES, composed, max_leaves=6)
 
 
-def reader(*patterns: str, max_chars: int = 128) -> HeldText:
-    return HeldText([PatternScan(PatternSet(patterns, max_chars=max_chars))])
+def reader(*patterns: str, max_chars: int = 128) -> HoldbackFilter:
+    return HoldbackFilter([PatternScan(PatternSet(patterns, max_chars=max_chars))])
 
 
-def passed(held: HeldText, pieces: list[str]) -> Passed:
+def passed(held: HoldbackFilter, pieces: list[str]) -> Passed:
     """All that leaves of a reply."""
     parts = [held.feed(piece) for piece in pieces]
     parts.append(held.finish())
@@ -48,7 +48,7 @@ def passed(held: HeldText, pieces: list[str]) -> Passed:
 def test_no_part_of_a_match_leaves_whatever_the_pieces(patterns: list[str], pieces: list[str]) -> None:
     try:
         held = reader(*patterns)
-    except PatternRefused:
+    except UnsupportedPattern:
         assume(False)
     text = "".join(pieces)
     matches = [start for one in patterns for start in range(len(text)) if re.compile(one).match(text, start)]
@@ -125,18 +125,18 @@ def test_what_leaves_ends_with_a_whole_character() -> None:
     ],
 )
 def test_a_pattern_that_can_not_be_bounded_is_refused(pattern: str, why: str) -> None:
-    with pytest.raises(PatternRefused, match=why):
+    with pytest.raises(UnsupportedPattern, match=why):
         reader(pattern)
 
 
 def test_the_greatest_length_is_the_operators() -> None:
-    with pytest.raises(PatternRefused, match="longer than 3 characters"):
+    with pytest.raises(UnsupportedPattern, match="longer than 3 characters"):
         reader("abcd", max_chars=3)
     assert reader("abc", max_chars=3).feed("abc").filtered
 
 
 def test_an_automaton_that_would_be_too_large_is_refused() -> None:
-    with pytest.raises(PatternRefused, match="too large"):
+    with pytest.raises(UnsupportedPattern, match="too large"):
         reader("(?:a?){300}b", max_chars=1024)
 
 

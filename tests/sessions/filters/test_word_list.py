@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.filters.filter_hook import Passed
-from sessions.filters.held_text import HeldText
+from sessions.filters.holdback import HoldbackFilter
+from sessions.filters.interface import Passed
 from sessions.filters.word_list import WordList, WordScan
 
 
-def reader(*words: str) -> HeldText:
-    return HeldText([WordScan(WordList(words))])
+def reader(*words: str) -> HoldbackFilter:
+    return HoldbackFilter([WordScan(WordList(words))])
 
 
-def passed(held: HeldText, pieces: list[str]) -> Passed:
+def passed(held: HoldbackFilter, pieces: list[str]) -> Passed:
     """All that leaves of a reply."""
     parts = [held.feed(piece) for piece in pieces]
     parts.append(held.finish())

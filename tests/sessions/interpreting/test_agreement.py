@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions.interpreting.agreement import agreed_end, waited_end
+from sessions.interpreting.agreement import agreed_end, wait_k_end
 from sessions.interpreting.scripts import joint, whole_words
 
 
@@ -38,9 +38,9 @@ def test_the_end_of_a_sentence_that_grows_is_nothing_to_agree_on() -> None:
 
 def test_waiting_stays_so_many_words_behind_the_source() -> None:
     now = "eins zwei drei vier fünf"
-    assert now[: waited_end(now, 0, read=5, wait=3, finished=True)] == "eins zwei"
-    assert now[: waited_end(now, len("eins zwei"), read=5, wait=3, finished=True)] == "eins zwei"
-    assert waited_end(now, 0, read=2, wait=3, finished=True) == 0
+    assert now[: wait_k_end(now, 0, read=5, wait=3, finished=True)] == "eins zwei"
+    assert now[: wait_k_end(now, len("eins zwei"), read=5, wait=3, finished=True)] == "eins zwei"
+    assert wait_k_end(now, 0, read=2, wait=3, finished=True) == 0
 
 
 def test_an_unfinished_word_of_the_source_waits() -> None:

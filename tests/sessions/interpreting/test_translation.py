@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.interpreting.source import Growth, Source
-from sessions.interpreting.translation import Translation
-from sessions.records import Told
+from sessions.interpreting.target import Target
+from sessions.records import PublishPolicy
 
 ALPHABET = "ab .?。你好\n"
 POLICIES = st.sampled_from(["agreement", "wait", "segment"])
 
 
 def decode(
-    translation: Translation,
+    translation: Target,
     source: Source,
     words: str,
     *,
@@ -26,11 +26,11 @@ def decode(
     if (ask := translation.next(source, paused=paused)) is None:
         return None
     translation.begin(ask)
-    told = [translation.hear(character, source) for character in words[:cut]]
-    told.append(translation.end(source, finished=cut is None, enough=enough))
+    reported = [translation.extend(character, source) for character in words[:cut]]
+    reported.append(translation.end(source, finished=cut is None, enough=enough))
     if cut is None and ask.is_closed:
         translation.settle(ask)
-    return told
+    return reported
 
 
 GROWTHS = st.lists(
@@ -41,21 +41,21 @@ GROWTHS = st.lists(
 
 @given(st.text(ALPHABET, max_size=60), POLICIES, GROWTHS)
 def test_what_was_told_is_never_revised_and_all_is_translated_once(
-    text: str, policy: Told, growths: list[tuple[int, str, int | None]]
+    text: str, policy: PublishPolicy, growths: list[tuple[int, str, int | None]]
 ) -> None:
-    source, translation = Source(), Translation(policy, wait=2)
-    told, src_off = "", 0
+    source, translation = Source(), Target(policy, wait=2)
+    reported, src_off = "", 0
     for more, words, cut in [*growths, (len(text), "z", None)]:
         off = len(source.text)
         growth = Growth(off=off, text=text[off : off + more], final=more == len(text))
         source.grow(source.news(growth) or "", final=growth.final)
-        told += "".join(decode(translation, source, words, cut=cut) or [])
-        assert translation.text == told
+        reported += "".join(decode(translation, source, words, cut=cut) or [])
+        assert translation.text == reported
         assert src_off <= translation.src_off <= len(source.text)
         src_off = translation.src_off
     while (new := decode(translation, source, " z")) is not None:
-        told += "".join(new)
-    assert translation.text == told
+        reported += "".join(new)
+    assert translation.text == reported
     assert not text[translation.places[-1].src :].strip()
     assert [place.src for place in translation.places] == sorted({place.src for place in translation.places})
 
@@ -65,35 +65,35 @@ def grown(text: str, *, final: bool = False) -> Source:
 
 
 def test_words_are_told_once_three_hypotheses_agree() -> None:
-    translation = Translation("agreement", wait=0)
+    translation = Target("agreement", wait=0)
     assert decode(translation, grown("Good "), "Guten Tag")[-1:] == [""]  # type: ignore[index]
     assert "".join(decode(translation, grown("Good morning "), "Guten Tag") or []) == ""
-    told = decode(translation, grown("Good morning to "), "Guten Morgen an")
-    assert "".join(told or []) == "Guten"
+    reported = decode(translation, grown("Good morning to "), "Guten Morgen an")
+    assert "".join(reported or []) == "Guten"
     ask = translation.next(grown("Good morning to all. "))
     assert ask is not None
     assert (ask.prefix, ask.is_closed, ask.src_end) == ("Guten", True, 20)
 
 
 def test_a_hypothesis_that_was_cut_off_says_nothing_against_the_one_before() -> None:
-    translation = Translation("agreement", wait=0)
+    translation = Target("agreement", wait=0)
     decode(translation, grown("one "), "eins zwei drei")
     decode(translation, grown("one two "), "eins zwei drei vier")
     decode(translation, grown("one two three "), "ei", cut=2)
-    told = decode(translation, grown("one two three four "), "eins zwei drei vier")
-    assert "".join(told or []) == "eins zwei drei"
+    reported = decode(translation, grown("one two three four "), "eins zwei drei vier")
+    assert "".join(reported or []) == "eins zwei drei"
 
 
 def test_a_hypothesis_of_which_enough_was_made_counts_as_far_as_it_goes() -> None:
-    translation = Translation("agreement", wait=0)
+    translation = Target("agreement", wait=0)
     decode(translation, grown("one "), "eins zwei drei")
     decode(translation, grown("one two "), "eins zwei", enough=True)
-    told = decode(translation, grown("one two three "), "eins zwei drei")
-    assert "".join(told or []) == "eins zwei"
+    reported = decode(translation, grown("one two three "), "eins zwei drei")
+    assert "".join(reported or []) == "eins zwei"
 
 
 def test_a_pause_behind_a_sentences_end_closes_it() -> None:
-    translation = Translation("segment", wait=0)
+    translation = Target("segment", wait=0)
     assert translation.next(grown("Good morning.")) is None
     ask = translation.next(grown("Good morning."), paused=True)
     assert ask is not None
@@ -102,22 +102,22 @@ def test_a_pause_behind_a_sentences_end_closes_it() -> None:
 
 
 def test_who_goes_on_later_goes_on_within_the_segment() -> None:
-    first = Translation("segment", wait=0)
+    first = Target("segment", wait=0)
     source = grown("One. Two three. Four", final=True)
     decode(first, source, "Eins.")
     decode(first, source, " Zwei", cut=5)
     place = first.place_within(len(first.text))
     assert (place.src, place.off) == (4, 5)
-    second = Translation("segment", wait=0, text=first.text, place=place)
+    second = Target("segment", wait=0, text=first.text, place=place)
     ask = second.next(source)
     assert ask is not None
     assert (ask.text, ask.prefix) == ("Two three.", "Zwei")
-    told = decode(second, source, " drei.")
-    assert first.text + "".join(told or []) == second.text == "Eins. Zwei drei."
+    reported = decode(second, source, " drei.")
+    assert first.text + "".join(reported or []) == second.text == "Eins. Zwei drei."
 
 
 def test_the_next_hypothesis_is_held_against_the_last_ones_words_behind_what_was_told() -> None:
-    translation = Translation("agreement", wait=0)
+    translation = Target("agreement", wait=0)
     decode(translation, grown("one "), "eins zwei drei vier fünf")
     decode(translation, grown("one two "), "eins zwei drei vier fünf")
     decode(translation, grown("one two three "), "eins zwei drei acht neun zehn", cut=24)
@@ -128,7 +128,7 @@ def test_the_next_hypothesis_is_held_against_the_last_ones_words_behind_what_was
 
 
 def test_of_a_sentence_that_grows_as_many_tokens_are_made_as_words_came_and_one() -> None:
-    translation = Translation("agreement", wait=0)
+    translation = Target("agreement", wait=0)
     ask = translation.next(grown("one two three "))
     assert ask is not None
     assert ask.ahead == 4
@@ -147,6 +147,6 @@ def test_of_a_sentence_that_grows_as_many_tokens_are_made_as_words_came_and_one(
 
 
 def test_who_waits_makes_as_much_as_may_be_told() -> None:
-    ask = Translation("wait", wait=1).next(grown("one two three "))
+    ask = Target("wait", wait=1).next(grown("one two three "))
     assert ask is not None
     assert ask.ahead is None

@@ -17,10 +17,10 @@ from sessions.events import Accepted, Cause, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.replicas import rpc
 from sessions.replicas.rpc import (
-    Answer,
-    OwnerGone,
     Refusal,
     RefusedElsewhere,
+    ReplicaGone,
+    RpcResponse,
     decode_message,
     encode_message,
 )
@@ -28,17 +28,17 @@ from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
 from sessions.store.ownership import RunningTurn
-from sessions.store.redis.asker import crowding, is_of_a_crowd
+from sessions.store.redis.caller_group import is_heavy_caller, with_heaviness
 from sessions.store.redis.client import COLLECT, Script, run_script
-from sessions.turn.cancelling import Cancel, Cancelled
-from tests.sessions.chat import ROOM, Chat, eventually
+from sessions.turn.cancel import Cancel, Cancelled
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
 async def cancelled_there(
     other: Chat, *, turn_id: str | None = None, message: str | None = None, rollback: bool = False
 ) -> Cancelled:
-    place = None if turn_id else ROOM
+    place = None if turn_id else CONVERSATION_ID
     cancel = Cancel(conversation_id=place, turn_id=turn_id, client_msg_id=message, rollback=rollback)
     assert other.sessions.cancel(other.owner, cancel) is None
     return await other.sessions.cancel_elsewhere(other.owner, cancel)
@@ -120,7 +120,7 @@ async def test_what_was_published_counts_as_seen_where_others_watch(
     accepted = await chat.running("Hello?", "This")
     await other.history()
     await chat.step()
-    reader.hands(accepted.turn_id, 0)
+    reader.set_sent(accepted.turn_id, 0)
     await other.reader.until(lambda: bool(other.reader.of(Delta)))
     chat.cancel()
     done = await reader.next(Done)
@@ -144,13 +144,13 @@ async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
     count = chat.engine.count_tokens
 
     async def noting(*told: Any, **more: Any) -> int:
-        seen.append(is_of_a_crowd())
+        seen.append(is_heavy_caller())
         return await count(*told, **more)
 
     monkeypatch.setattr(chat.engine, "count_tokens", noting)
     await chat.running("Hello?", "This")
     for number, is_crowd in enumerate((True, False)):
-        with crowding(partial(bool, is_crowd)):
+        with with_heaviness(partial(bool, is_crowd)):
             sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id=f"m{number}")
         assert await sending is None
     assert [is_crowd for is_crowd, _ in groupby(seen)] == [False, True, False]
@@ -231,8 +231,8 @@ async def test_a_replica_that_was_only_away_for_a_moment_keeps_its_turns(
 ) -> None:
     """Its lease had run out when it was looked for, and it has taken it again."""
 
-    async def gone(*_: object) -> Answer:
-        raise OwnerGone
+    async def gone(*_: object) -> RpcResponse:
+        raise ReplicaGone
 
     accepted = await chat.running("Hello?", "This")
     monkeypatch.setattr(other.sessions.parts.peers.rpc, "ask", gone)
@@ -250,11 +250,11 @@ async def test_a_turn_that_was_listed_for_a_replica_that_came_back_is_left_to_it
     accepted = await chat.running("Hello?", "This")
     chats, others = (one.sessions.parts.base.storage.ownership for one in (chat, other))
     left = RunningTurn(
-        owner=chat.owner, conversation_id=ROOM, turn_id=accepted.turn_id, replica=chats.replica
+        owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica=chats.replica
     )
-    assert others.list_again([left])
+    assert others.relist([left])
     assert await other.sessions.parts.peers.reaper.reap() == 0
-    assert others.list_again([left])
+    assert others.relist([left])
     assert [message.status for message in (await chat.history()).messages] == ["complete", "running"]
     chat.cancel()
     assert (await reader.next(Done)).turn_id == accepted.turn_id
@@ -262,8 +262,8 @@ async def test_a_turn_that_was_listed_for_a_replica_that_came_back_is_left_to_it
 
 def test_a_refusal_says_there_too_when_to_come_again() -> None:
     refusal = Refusal.of(Overloaded("Full.", retry_after_ms=7000))
-    answer = decode_message(encode_message(Answer(number="1", refusal=refusal)))
-    assert isinstance(answer, Answer)
+    answer = decode_message(encode_message(RpcResponse(number="1", refusal=refusal)))
+    assert isinstance(answer, RpcResponse)
     assert answer.refusal is not None
     assert RefusedElsewhere(answer.refusal).retry_after_ms == 7000
 
@@ -272,7 +272,7 @@ async def test_a_letter_that_was_not_announced_is_found(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.peers.relay, "_nudged", lambda: None)
+    monkeypatch.setattr(chat.sessions.parts.peers.relay, "_on_inbox", lambda: None)
     assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False
 
 
@@ -301,7 +301,7 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
     assert not again.duplicate
     await eventually(lambda: len(other.engine.requests) == 1)
     await other.finish(again.turn_id)
-    await other.quiet()
+    await other.wait_idle()
     assert [role for role, _ in await other.told()] == ["user", "assistant"]
 
 
@@ -313,14 +313,14 @@ async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refuse
     chat.begin_send("And now?", on_busy="enqueue", client_msg_id="two")
     queued = await chat.reader.next(Accepted, count=2)
     assert (await other.send("And now?", on_busy="enqueue", client_msg_id="two")).duplicate
-    waiting = chat.room.turns.pop()
+    waiting = chat.live_conversation.turns.pop()
     chat.sessions.parts.base.storage.unsettled.add(queued.turn_id)
     other.reader.events.clear()
     with pytest.raises(RefusedElsewhere, match="again in a moment"):
         await other.send("And now?", on_busy="enqueue", client_msg_id="two")
     assert other.reader.of(Accepted) == []
     chat.sessions.parts.base.storage.unsettled.clear()
-    chat.room.turns.append(waiting)
+    chat.live_conversation.turns.append(waiting)
     chat.cancel()
     await chat.reader.next(Done, count=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
@@ -16,7 +16,7 @@ def leave(chat: Chat, reader: Recorder) -> None:
 async def test_the_last_connection_that_leaves_cancels_the_turn(chat: Chat) -> None:
     await chat.running("Hello?", "This reply")
     leave(chat, chat.reader)
-    await chat.quiet()
+    await chat.wait_idle()
     page = await chat.history(Recorder())
     assert page.messages[-1].content == "This reply"
     assert page.messages[-1].status == "cancelled"
@@ -38,7 +38,7 @@ async def test_what_the_one_who_left_was_handed_counts_at_a_later_cancel(chat: C
     accepted = await chat.running("Hello?", "This reply")
     slow = Recorder()
     await chat.history(slow)
-    slow.hands(accepted.turn_id, 4)
+    slow.set_sent(accepted.turn_id, 4)
     leave(chat, chat.reader)
     chat.cancel()
     done = await slow.next(Done)
@@ -52,12 +52,12 @@ async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(ch
     first = await chat.running("Hello?", "This")
     second = Recorder()
     waiting = chat.begin_send("No, wait!", reader=second, on_busy="interrupt")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     leave(chat, chat.reader)
     leave(chat, second)
     chat.engine.step()
     assert await waiting is None
-    await chat.quiet()
+    await chat.wait_idle()
     assert len(chat.engine.requests) == 1
     await eventually(lambda: chat.sessions.statistics().conversations == 0)
     page = await chat.history(Recorder())
@@ -70,7 +70,7 @@ async def test_one_who_left_before_the_message_was_taken_in_is_not_attached(chat
     sending = chat.begin_send("Hello?", reader=gone)
     leave(chat, gone)
     assert await sending is None
-    await chat.quiet()
+    await chat.wait_idle()
     assert gone.of(Accepted) == []
     page = await chat.history(Recorder())
     assert page.messages[-1].usage is not None
@@ -80,7 +80,7 @@ async def test_one_who_left_before_the_message_was_taken_in_is_not_attached(chat
 async def test_the_cause_is_told_to_the_journal(chat: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     leave(chat, chat.reader)
-    await chat.quiet()
+    await chat.wait_idle()
     record = await chat.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None

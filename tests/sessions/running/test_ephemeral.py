@@ -15,26 +15,26 @@ from engine.scripted.steps import Call, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters
-from sessions.filters.filter_hook import Filter
-from sessions.filters.list_filter import ListFilter, Lists
+from sessions.filters.interface import Filter
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import ALIKE_CHARS, Ask
+from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralRequest
 from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.waiting_pieces import Text
+from sessions.running.reply_buffer import TextPiece
 from sessions.service import Sessions
 from sessions.turn import engine_wait
 from sessions.turn.policy import Policy
 from tests.sessions.broken_filter import Broken
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 
 ALICE = Owner("anonymous", "alice")
-HELLO = Ask((Message("user", "Hello!"),))
+HELLO = EphemeralRequest((Message("user", "Hello!"),))
 
 Floor = Callable[..., AbstractAsyncContextManager[Sessions]]
 
 
 @pytest.fixture
-def floor(store: Redis, engine: ScriptedEngine) -> Floor:
+def make_sessions(store: Redis, engine: ScriptedEngine) -> Floor:
     """Makes a sessions floor; it must have let go of all turns at its end."""
 
     @asynccontextmanager
@@ -48,18 +48,20 @@ def floor(store: Redis, engine: ScriptedEngine) -> Floor:
     return made
 
 
-async def began(sessions: Sessions, engine: ScriptedEngine, reply: str = "One two three.") -> EphemeralReply:
+async def start_reply(
+    sessions: Sessions, engine: ScriptedEngine, reply: str = "One two three."
+) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script(reply)
-    begun = await sessions.answer(ALICE, HELLO)
+    started = await sessions.answer(ALICE, HELLO)
     await eventually(lambda: bool(engine.requests))
-    return begun
+    return started
 
 
-async def place_of(sessions: Sessions, engine: ScriptedEngine, content: str) -> str:
+async def conversation_of(sessions: Sessions, engine: ScriptedEngine, content: str) -> str:
     """What an engine that keeps caches knows the chat of a message by."""
     engine.script("Well.")
-    reply = await sessions.answer(ALICE, Ask((Message("user", content),)))
+    reply = await sessions.answer(ALICE, EphemeralRequest((Message("user", content),)))
     await eventually(lambda: bool(engine.requests))
     place = engine.requests.pop().conversation
     reply.cancel()
@@ -74,30 +76,30 @@ async def end_of(reply: EphemeralReply) -> Done:
 
 
 async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     with pytest.raises(RuntimeError):
         _ = reply.ended
     engine.step(2)
-    assert await anext(reply) == Text("One two")
+    assert await anext(reply) == TextPiece("One two")
     engine.step(2)
-    assert [piece async for piece in reply] == [Text(" three.")]
+    assert [piece async for piece in reply] == [TextPiece(" three.")]
     assert (reply.ended.reason, reply.ended.chars) == (Reason.STOP, 14)
     assert (reply.ended.usage.prompt_tokens, reply.ended.usage.generated_tokens) == (5, 4)
 
 
 async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedEngine) -> None:
     engine.prefill_tokens = 2
-    reply = await began(sessions, engine, "One.")
+    reply = await start_reply(sessions, engine, "One.")
     for _ in range(5):
         engine.step()
         await asyncio.sleep(0)
-    assert [piece async for piece in reply] == [Text("One.")]
+    assert [piece async for piece in reply] == [TextPiece("One.")]
     assert reply.ended.timing.queued_ms is not None
 
 
 async def test_nothing_of_it_is_stored(sessions: Sessions, engine: ScriptedEngine, store: Redis) -> None:
     before = set(await store.keys())
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     assert sessions.statistics().turns == 1
     engine.step(4)
     await end_of(reply)
@@ -105,7 +107,7 @@ async def test_nothing_of_it_is_stored(sessions: Sessions, engine: ScriptedEngin
 
 
 async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     engine.step()
     await anext(reply)
     reply.cancel()
@@ -121,7 +123,7 @@ async def test_an_engine_that_does_not_confirm_holds_no_end_up(
 ) -> None:
     monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
     engine.hold_cancels = True
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     reply.cancel()
     done = await end_of(reply)
     assert done.cancel is not None
@@ -130,38 +132,44 @@ async def test_an_engine_that_does_not_confirm_holds_no_end_up(
 
 
 async def test_nor_the_end_that_a_filter_makes(
-    floor: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    make_sessions: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
     engine.hold_cancels = True
-    words = ListFilter(incoming=Lists([], [], max_chars=9), outgoing=Lists(["two"], [], max_chars=9))
-    async with floor(words) as sessions:
-        reply = await began(sessions, engine)
+    words = ListFilter(
+        incoming=MatchLists([], [], max_chars=9), outgoing=MatchLists(["two"], [], max_chars=9)
+    )
+    async with make_sessions(words) as sessions:
+        reply = await start_reply(sessions, engine)
         engine.step(3)
-        assert [piece async for piece in reply] == [Text("One ")]
+        assert [piece async for piece in reply] == [TextPiece("One ")]
         assert reply.ended.reason is Reason.FILTERED
         engine.step()
 
 
-async def test_a_filter_with_a_defect_ends_this_turn_alone(floor: Floor, engine: ScriptedEngine) -> None:
-    async with floor(Broken()) as sessions:
-        reply = await began(sessions, engine)
+async def test_a_filter_with_a_defect_ends_this_turn_alone(
+    make_sessions: Floor, engine: ScriptedEngine
+) -> None:
+    async with make_sessions(Broken()) as sessions:
+        reply = await start_reply(sessions, engine)
         engine.step()
         done = await end_of(reply)
         assert (done.reason, done.error and done.error.code) == (Reason.ERROR, "internal")
         await eventually(lambda: engine.statistics().cancels == 1)
 
 
-async def test_what_can_not_be_answered_is_refused(floor: Floor, engine: ScriptedEngine) -> None:
-    words = ListFilter(incoming=Lists(["darn"], [], max_chars=9), outgoing=Lists([], [], max_chars=9))
-    async with floor(words) as sessions:
+async def test_what_can_not_be_answered_is_refused(make_sessions: Floor, engine: ScriptedEngine) -> None:
+    words = ListFilter(
+        incoming=MatchLists(["darn"], [], max_chars=9), outgoing=MatchLists([], [], max_chars=9)
+    )
+    async with make_sessions(words) as sessions:
         for messages, refusal in (
             ([Message("user", "word " * 200)], ContextOverflow),
             ([Message("assistant", "Oh darn."), Message("user", "What?")], Filtered),
             ([Message("system", "")], BadParams),
         ):
             with pytest.raises(refusal):
-                await sessions.answer(ALICE, Ask(tuple(messages), Params()))
+                await sessions.answer(ALICE, EphemeralRequest(tuple(messages), Params()))
         engine.fail()
         with pytest.raises(EngineDown):
             await sessions.answer(ALICE, HELLO)
@@ -181,7 +189,7 @@ async def test_an_engine_that_fails_behind_the_answer_ends_it(
 async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     engine.die()
     await eventually(lambda: len(engine.requests) == 2)
     engine.step(20)
@@ -189,7 +197,7 @@ async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
 
 
 async def test_one_that_dies_behind_it_is_not(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     engine.step()
     await anext(reply)
     engine.die()
@@ -212,7 +220,7 @@ async def test_nor_is_one_that_dies_behind_its_first_thought_or_call(
 
 
 async def test_a_drain_waits_and_then_ends_it(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await began(sessions, engine)
+    reply = await start_reply(sessions, engine)
     draining = asyncio.create_task(sessions.drain(0.05))
     done = await end_of(reply)
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.INTERRUPTED, Cause.DRAIN)
@@ -247,9 +255,11 @@ async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
     engine.revive()
 
 
-async def test_chats_meet_by_how_their_first_message_begins(floor: Floor, engine: ScriptedEngine) -> None:
+async def test_chats_meet_by_how_their_first_message_begins(
+    make_sessions: Floor, engine: ScriptedEngine
+) -> None:
     """Megabytes of it would be read while everybody's text waits."""
-    async with floor() as sessions:
-        one = await place_of(sessions, engine, "a" * ALIKE_CHARS)
-        assert await place_of(sessions, engine, "a" * ALIKE_CHARS + "b") == one
-        assert await place_of(sessions, engine, "b" + "a" * ALIKE_CHARS) != one
+    async with make_sessions() as sessions:
+        one = await conversation_of(sessions, engine, "a" * AFFINITY_CHARS)
+        assert await conversation_of(sessions, engine, "a" * AFFINITY_CHARS + "b") == one
+        assert await conversation_of(sessions, engine, "b" + "a" * AFFINITY_CHARS) != one

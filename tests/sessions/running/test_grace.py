@@ -8,7 +8,7 @@ import gc
 from redis.asyncio import Redis
 
 from sessions.events import Accepted, Cause, Done, Reason
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 LONG_S = 60.0
@@ -17,7 +17,7 @@ SHORT_S = 0.05
 
 async def end_of(chat: Chat, accepted: Accepted) -> Done:
     """What the store has."""
-    await chat.quiet()
+    await chat.wait_idle()
     record = await chat.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
@@ -29,7 +29,7 @@ async def test_one_who_comes_back_within_the_grace_keeps_the_turn(chat: Chat) ->
     chat.leave()
     returned = Recorder()
     await chat.resume(returned, accepted.seq)
-    assert chat.room.turns[0].grace is None
+    assert chat.live_conversation.turns[0].grace is None
     chat.engine.step(20)
     assert (await returned.next(Done)).reason is Reason.STOP
     chat.leave(returned)
@@ -57,12 +57,12 @@ async def test_each_leave_gives_the_whole_grace_anew(chat: Chat) -> None:
     await chat.running("Hello?", "This", grace_s=LONG_S)
     loop = asyncio.get_running_loop()
     chat.leave()
-    first = chat.room.turns[0].grace
+    first = chat.live_conversation.turns[0].grace
     assert first is not None
     returned = Recorder()
     await chat.history(returned)
     chat.leave(returned)
-    second = chat.room.turns[0].grace
+    second = chat.live_conversation.turns[0].grace
     assert second is not None
     assert first.cancelled()
     assert first.when() < second.when() <= loop.time() + LONG_S
@@ -81,7 +81,7 @@ async def test_a_cancel_during_the_grace_is_the_clients(chat: Chat) -> None:
 async def test_a_turn_that_continues_goes_on_with_nobody_there(chat: Chat) -> None:
     accepted = await chat.running("Hello?", "This", on_disconnect="continue")
     chat.leave()
-    await eventually(lambda: chat.room.turns != [] and not chat.room.subscribers)
+    await eventually(lambda: chat.live_conversation.turns != [] and not chat.live_conversation.subscribers)
     chat.engine.step(20)
     done = await end_of(chat, accepted)
     assert (done.reason, done.cancel) == (Reason.STOP, None)
@@ -92,7 +92,7 @@ async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(cha
     accepted = await chat.running("Hello?", "This", on_disconnect="continue")
     chat.leave()
     chat.engine.step(20)
-    await chat.quiet()
+    await chat.wait_idle()
     returned = Recorder()
     await chat.resume(returned, accepted.seq)
     assert returned.text(accepted.turn_id) == chat.engine._reply
@@ -103,10 +103,10 @@ async def test_a_turn_that_continues_keeps_nothing_of_its_sender(chat: Chat, rea
     """A connection has an outbox and a request, and a turn may go on for minutes."""
     await chat.running("Hello?", "This", on_disconnect="continue")
     chat.leave()
-    (live,) = chat.room.turns
+    (live,) = chat.live_conversation.turns
     assert reader not in gc.get_referents(live)
     chat.engine.step(20)
-    await chat.quiet()
+    await chat.wait_idle()
 
 
 async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) -> None:
@@ -114,7 +114,7 @@ async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) ->
     chat.engine.hold_cancels = True
     first = await chat.running("Hello?", "This", grace_s=LONG_S)
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
-    await eventually(lambda: len(chat.room.turns) == 2)
+    await eventually(lambda: len(chat.live_conversation.turns) == 2)
     chat.leave()
     chat.engine.step()
     assert await waiting is None
@@ -127,6 +127,6 @@ async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) ->
 async def test_nothing_stays_behind_of_those_who_left(chat: Chat, store: Redis) -> None:
     await chat.running("Hello?", "This", grace_s=SHORT_S)
     chat.leave()
-    await chat.quiet()
+    await chat.wait_idle()
     await eventually(lambda: chat.sessions.statistics().conversations == 0)
     assert await store.hget(chat.keys.conversation, "watchers") == b""

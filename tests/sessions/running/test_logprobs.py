@@ -8,30 +8,30 @@ from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Reason
 from sessions.filters.chain import Filters
-from sessions.filters.filtered_reply import Released
-from sessions.filters.list_filter import ListFilter, Lists
+from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import Ask
+from sessions.running.ephemeral import EphemeralRequest
 from sessions.running.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
-from sessions.running.waiting_pieces import TOLD_AT_ONCE, Piece, Text, WaitingPieces
+from sessions.running.reply_buffer import MAX_PIECE_LOGPROBS, Piece, ReplyBuffer, TextPiece
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
 
 
-def told(piece: Piece | None) -> tuple[str, list[str]]:
+def text_and_tokens(piece: Piece | None) -> tuple[str, list[str]]:
     """A text, and the names of the tokens that came with it."""
-    assert isinstance(piece, Text)
+    assert isinstance(piece, TextPiece)
     return piece.text, [one.chosen.token for one in piece.logprobs]
 
 
-async def begun(sessions: Sessions, engine: ScriptedEngine, asked: Params) -> EphemeralReply:
+async def start_reply(sessions: Sessions, engine: ScriptedEngine, asked: Params) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script("One two darn.")
-    reply = await sessions.answer(ALICE, Ask(HELLO, asked))
+    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, asked))
     await eventually(lambda: bool(engine.requests))
     return reply
 
@@ -39,28 +39,28 @@ async def begun(sessions: Sessions, engine: ScriptedEngine, asked: Params) -> Ep
 async def test_a_late_reader_gets_what_belongs_to_the_text_that_it_takes(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
-    reply = await begun(sessions, engine, Params(top_logprobs=1))
+    reply = await start_reply(sessions, engine, Params(top_logprobs=1))
     engine.step(2)
-    assert told(await anext(reply)) == ("One two", ["One", " two"])
+    assert text_and_tokens(await anext(reply)) == ("One two", ["One", " two"])
     engine.step(2)
-    assert told(await anext(reply)) == (" darn.", [" darn."])
+    assert text_and_tokens(await anext(reply)) == (" darn.", [" darn."])
 
 
 async def test_who_does_not_ask_is_told_nothing(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await begun(sessions, engine, Params())
+    reply = await start_reply(sessions, engine, Params())
     engine.step(4)
-    assert told(await anext(reply)) == ("One two darn.", [])
+    assert text_and_tokens(await anext(reply)) == ("One two darn.", [])
 
 
 async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: ScriptedEngine) -> None:
     """Its space left, and its name would tell the rest."""
-    nothing, words = Lists([], [], max_chars=128), Lists(["darn"], [], max_chars=128)
+    nothing, words = MatchLists([], [], max_chars=128), MatchLists(["darn"], [], max_chars=128)
     filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
     floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, filters=filters))
     async with floor.running(alone=True):
-        reply = await begun(floor, engine, Params(top_logprobs=0))
+        reply = await start_reply(floor, engine, Params(top_logprobs=0))
         engine.step(4)
-        pieces = [told(piece) async for piece in reply]
+        pieces = [text_and_tokens(piece) async for piece in reply]
     assert "".join(text for text, _ in pieces) == "One two "
     assert [name for _, some in pieces for name in some] == ["One", " two"]
     assert reply.ended.reason is Reason.FILTERED
@@ -69,21 +69,21 @@ async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: Scri
 async def test_no_more_tokens_are_told_at_once_than_may_be(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
-    engine.script(["x"] * (TOLD_AT_ONCE + 2))
-    reply = await sessions.answer(ALICE, Ask(HELLO, Params(top_logprobs=20)))
+    engine.script(["x"] * (MAX_PIECE_LOGPROBS + 2))
+    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, Params(top_logprobs=20)))
     await eventually(lambda: bool(engine.requests))
-    engine.step(TOLD_AT_ONCE + 3)
+    engine.step(MAX_PIECE_LOGPROBS + 3)
     await eventually(lambda: reply.done is not None)
-    pieces = [told(piece) async for piece in reply]
+    pieces = [text_and_tokens(piece) async for piece in reply]
     assert [(len(text), len(some)) for text, some in pieces] == [
-        (TOLD_AT_ONCE + 2, TOLD_AT_ONCE),
+        (MAX_PIECE_LOGPROBS + 2, MAX_PIECE_LOGPROBS),
         (0, 2),
     ]
 
 
 async def test_a_reader_that_is_too_late_is_cut_off(sessions: Sessions, engine: ScriptedEngine) -> None:
     engine.script(["x" * 16_384] * 100)
-    reply = await sessions.answer(ALICE, Ask(HELLO))
+    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO))
     cut: list[str] = []
     reply.cut_off = lambda: cut.append("off")
     await eventually(lambda: bool(engine.requests))
@@ -96,9 +96,9 @@ async def test_a_reader_that_is_too_late_is_cut_off(sessions: Sessions, engine: 
 def test_what_is_told_of_tokens_counts_for_what_may_wait() -> None:
     likely = TokenLogprob("x", -1.0, b"x")
     token = ChosenToken(likely, (likely,) * 20, 1)
-    waiting = WaitingPieces()
+    waiting = ReplyBuffer()
     for _ in range(1000):
-        waiting.hear(Released("x", 1, logprobs=(token,)))
+        waiting.add_text(ReleasedText("x", 1, logprobs=(token,)))
     assert waiting.bytes > MAX_WAITING_BYTES
-    assert sum(len(told(piece)[1]) for piece in iter(waiting.take, None)) == 1000
+    assert sum(len(text_and_tokens(piece)[1]) for piece in iter(waiting.take, None)) == 1000
     assert waiting.bytes == 0

@@ -14,14 +14,14 @@ from engine.scripted.steps import Call
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason
 from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, Lists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import Ask
-from sessions.running.replies import Replies
-from sessions.running.waiting_pieces import Piece, Text
+from sessions.running.ephemeral import EphemeralRequest
+from sessions.running.replies import ReplySet
+from sessions.running.reply_buffer import Piece, TextPiece
 from sessions.service import Sessions
 from sessions.turn.policy import Policy, ToolLimits
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
@@ -33,7 +33,7 @@ ROUND = (
 )
 
 
-async def begun(sessions: Sessions, engine: ScriptedEngine, *asks: Ask) -> Replies:
+async def start_replies(sessions: Sessions, engine: ScriptedEngine, *asks: EphemeralRequest) -> ReplySet:
     replies = await sessions.answers(ALICE, asks)
     await eventually(lambda: len(engine.requests) == len(replies))
     return replies
@@ -42,16 +42,16 @@ async def begun(sessions: Sessions, engine: ScriptedEngine, *asks: Ask) -> Repli
 async def test_they_are_read_as_one_and_take_turns(sessions: Sessions, engine: ScriptedEngine) -> None:
     for reply in ("One two", "Three four"):
         engine.script(reply)
-    replies = await begun(sessions, engine, Ask(HELLO, replies=2))
-    told: list[tuple[int, Piece | None]] = []
+    replies = await start_replies(sessions, engine, EphemeralRequest(HELLO, replies=2))
+    reported: list[tuple[int, Piece | None]] = []
     for _ in range(3):
         engine.step()
-        told += [await anext(replies), await anext(replies)]
-    assert told == [
-        (0, Text("One")),
-        (1, Text("Three")),
-        (0, Text(" two")),
-        (1, Text(" four")),
+        reported += [await anext(replies), await anext(replies)]
+    assert reported == [
+        (0, TextPiece("One")),
+        (1, TextPiece("Three")),
+        (0, TextPiece(" two")),
+        (1, TextPiece(" four")),
         (0, None),
         (1, None),
     ]
@@ -62,13 +62,13 @@ async def test_they_are_read_as_one_and_take_turns(sessions: Sessions, engine: S
 
 async def test_a_seed_makes_each_another_one(sessions: Sessions, engine: ScriptedEngine) -> None:
     largest = 2**63 - 1
-    await begun(sessions, engine, Ask(HELLO, Params(seed=largest), replies=2))
+    await start_replies(sessions, engine, EphemeralRequest(HELLO, Params(seed=largest), replies=2))
     assert [request.params.seed for request in engine.requests] == [largest, 0]
     assert engine.requests[0].cache_salt == engine.requests[1].cache_salt
 
 
 async def test_who_leaves_ends_them_all(sessions: Sessions, engine: ScriptedEngine) -> None:
-    replies = await begun(sessions, engine, Ask(HELLO, replies=3))
+    replies = await start_replies(sessions, engine, EphemeralRequest(HELLO, replies=3))
     engine.step()
     replies.cancel()
     async for _ in replies:
@@ -81,7 +81,9 @@ async def test_a_request_that_is_refused_leaves_nothing_of_any(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     with pytest.raises(ContextOverflow):
-        await sessions.answers(ALICE, [Ask(HELLO), Ask((Message("user", "word " * 200),), replies=2)])
+        await sessions.answers(
+            ALICE, [EphemeralRequest(HELLO), EphemeralRequest((Message("user", "word " * 200),), replies=2)]
+        )
     assert (sessions.statistics().turns, engine.requests) == (0, [])
 
 
@@ -89,7 +91,7 @@ async def test_each_takes_a_place(store: Redis, engine: ScriptedEngine) -> None:
     floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=2))
     async with floor.running(alone=True):
         with pytest.raises(Overloaded):
-            await floor.answers(ALICE, [Ask(HELLO, replies=3)])
+            await floor.answers(ALICE, [EphemeralRequest(HELLO, replies=3)])
         assert floor.statistics().turns == 0
 
 
@@ -98,7 +100,7 @@ async def test_a_raw_prompt_has_no_system_prompt(store: Redis, engine: ScriptedE
         client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, system_prompt="Be kind.")
     )
     async with floor.running(alone=True):
-        await begun(floor, engine, Ask(HELLO, spec=ReplySpec(raw=True)))
+        await start_replies(floor, engine, EphemeralRequest(HELLO, spec=ReplySpec(raw=True)))
         (request,) = engine.requests
     assert (request.messages, request.spec.raw, request.shares_system) == (HELLO, True, False)
 
@@ -114,9 +116,9 @@ async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the
             for choice in ("required", "named"):
                 spec = ReplySpec(tools=(LOOK,), tool_choice=choice, tool_name="look")  # type: ignore[arg-type]
                 with pytest.raises(BadParams) as refused:
-                    await floor.answer(ALICE, Ask(HELLO, spec=spec))
+                    await floor.answer(ALICE, EphemeralRequest(HELLO, spec=spec))
                 assert refused.value.field == "tools"
-            free = Ask(HELLO, spec=ReplySpec(tools=(LOOK,)))
+            free = EphemeralRequest(HELLO, spec=ReplySpec(tools=(LOOK,)))
             if unsupported == "refuse":
                 with pytest.raises(BadParams):
                     await floor.answer(ALICE, free)
@@ -130,10 +132,10 @@ async def test_a_clients_loop_of_calls_ends_in_words(store: Redis, engine: Scrip
     """The rounds of one message of the user count, and begin anew with the next one."""
     policy = Policy(ttl_s=60, max_turns=99, tools=ToolLimits(max_rounds=2))
     floor = Sessions(client=store, engine=engine, policy=policy)
-    asked = (HELLO + ROUND, HELLO + ROUND + ROUND + HELLO, HELLO + ROUND + ROUND)
+    requested = (HELLO + ROUND, HELLO + ROUND + ROUND + HELLO, HELLO + ROUND + ROUND)
     async with floor.running(alone=True):
-        replies = [await floor.answer(ALICE, Ask(messages, spec=FREE)) for messages in asked]
-        await eventually(lambda: len(engine.requests) == len(asked))
+        replies = [await floor.answer(ALICE, EphemeralRequest(messages, spec=FREE)) for messages in requested]
+        await eventually(lambda: len(engine.requests) == len(requested))
     assert [reply.ignored for reply in replies] == [(), (), ("tools",)]
     assert [request.spec.tool_choice for request in engine.requests] == ["auto", "auto", "none"]
 
@@ -150,7 +152,7 @@ async def test_a_loop_that_can_not_end_in_words_is_refused(
     floor = Sessions(client=store, engine=engine, policy=policy)
     async with floor.running(alone=True):
         with pytest.raises(BadParams, match="2 replies to the last message of the user did") as refused:
-            await floor.answer(ALICE, Ask(HELLO + ROUND + ROUND, spec=spec))
+            await floor.answer(ALICE, EphemeralRequest(HELLO + ROUND + ROUND, spec=spec))
     assert (refused.value.field, engine.requests) == ("tools", [])
 
 
@@ -164,7 +166,7 @@ async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Red
             ((*HELLO, Message("tool", "A tree.", call_id="c1")), "role"),
         ):
             with pytest.raises(BadParams) as refused:
-                await floor.answer(ALICE, Ask(messages))
+                await floor.answer(ALICE, EphemeralRequest(messages))
             assert refused.value.field == field
     assert engine.requests == []
 
@@ -172,22 +174,26 @@ async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Red
 async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_window(
     store: Redis, engine: ScriptedEngine
 ) -> None:
-    words = ListFilter(incoming=Lists(["darn"], [], max_chars=9), outgoing=Lists([], [], max_chars=9))
+    words = ListFilter(
+        incoming=MatchLists(["darn"], [], max_chars=9), outgoing=MatchLists([], [], max_chars=9)
+    )
     policy = Policy(ttl_s=60, max_turns=9, filters=Filters([words]))
     floor = Sessions(client=store, engine=engine, policy=policy)
     called = Message("assistant", "", calls=(ToolCall("c1", "look", '{"at":"darn"}'),))
     async with floor.running(alone=True):
         for ask in (
-            Ask((*HELLO, called)),
-            Ask((Message("assistant", "", reasoning="Oh darn."), *HELLO)),
-            Ask(HELLO, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
+            EphemeralRequest((*HELLO, called)),
+            EphemeralRequest((Message("assistant", "", reasoning="Oh darn."), *HELLO)),
+            EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
         ):
             with pytest.raises(Filtered):
                 await floor.answer(ALICE, ask)
         with pytest.raises(ContextOverflow):
-            await floor.answer(ALICE, Ask(HELLO, spec=ReplySpec(tools=(Tool("look", "word " * 200),))))
+            await floor.answer(
+                ALICE, EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "word " * 200),)))
+            )
         with pytest.raises(BadParams) as refused:
-            await floor.answer(ALICE, Ask(HELLO, spec=ReplySpec(format=Regex("("))))
+            await floor.answer(ALICE, EphemeralRequest(HELLO, spec=ReplySpec(format=Regex("("))))
         assert refused.value.field == "format"
     assert engine.requests == []
 
@@ -197,7 +203,9 @@ async def test_a_reply_that_calls_waits_for_its_tools_and_others_do_not(
 ) -> None:
     engine.script([Call("look")])
     engine.script("One.")
-    replies = await begun(sessions, engine, Ask(HELLO, spec=ReplySpec(tools=(LOOK,)), replies=2))
+    replies = await start_replies(
+        sessions, engine, EphemeralRequest(HELLO, spec=ReplySpec(tools=(LOOK,)), replies=2)
+    )
     engine.step(3)
     async for _ in replies:
         pass

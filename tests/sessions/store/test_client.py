@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
-from sessions.store.redis.asker import asking_for, crowding
-from sessions.store.redis.client import REMOVE, piped, run_script, store_errors
+from sessions.store.redis.caller_group import on_behalf_of, with_heaviness
+from sessions.store.redis.client import REMOVE, pipelined, run_script, store_errors
 from sessions.store.redis.servers import connect
-from tests.refusing_store import refusing_writes
+from tests.store_faults import refusing_writes
 
 REMOVAL = '{"turn_id": "turn", "seq": 1, "message_id": "message", "reply_id": "reply"}'
 
@@ -118,7 +118,7 @@ async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
     answered: list[str] = []
 
     async def ask(store: Redis, group: str) -> None:
-        with asking_for(group):
+        with on_behalf_of(group):
             await store.ping()
         answered.append(group)
 
@@ -137,14 +137,14 @@ async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
 async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(store_url: str) -> None:
     async with connect(store_url) as store:
         pool, held = store.connection_pool, []
-        with crowding(lambda: True):
-            for number in range(servers.CROWD):
-                with asking_for(f"crowd-{number}"):
+        with with_heaviness(lambda: True):
+            for number in range(servers.HEAVY_SLOTS):
+                with on_behalf_of(f"crowd-{number}"):
                     held.append(await pool.get_connection())
-            with asking_for("crowd"):
+            with on_behalf_of("crowd"):
                 waits = asyncio.create_task(store.ping())
         async with asyncio.timeout(30):
-            with asking_for("bob"):
+            with on_behalf_of("bob"):
                 for _ in range(5):
                     assert await store.ping()
         assert not waits.done()
@@ -156,8 +156,8 @@ async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(s
 async def test_a_crowds_command_that_gets_no_connection_holds_nothing(store_url: str) -> None:
     """If places were kept, the last one would get none."""
     async with connect("unix:///nowhere.sock") as away:
-        with crowding(lambda: True), asking_for("crowd"):
-            for _ in range(servers.CROWD + 1):
+        with with_heaviness(lambda: True), on_behalf_of("crowd"):
+            for _ in range(servers.HEAVY_SLOTS + 1):
                 async with asyncio.timeout(30):
                     with pytest.raises(StoreDown) as down, store_errors():
                         await away.ping()
@@ -167,23 +167,23 @@ async def test_a_crowds_command_that_gets_no_connection_holds_nothing(store_url:
 @pytest.mark.parametrize("is_piped", [False, True], ids=["alone", "in a pipeline"])
 async def test_a_command_begins_no_task(store: Redis, *, is_piped: bool) -> None:
     """Its caller would wait for two more turns of the event loop, each behind the work of all others."""
-    loop, begun = asyncio.get_running_loop(), list[str]()
+    loop, started = asyncio.get_running_loop(), list[str]()
 
     def noted(
         loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        begun.append(work.__qualname__)
+        started.append(work.__qualname__)
         return asyncio.Task(work, loop=loop, **options)
 
     loop.set_task_factory(noted)
     try:
         if is_piped:
-            await piped(store, lambda pipe: pipe.get("nothing"))
+            await pipelined(store, lambda pipe: pipe.get("nothing"))
         else:
             await store.get("nothing")
     finally:
         loop.set_task_factory(None)
-    assert begun == []
+    assert started == []
 
 
 @pytest.mark.parametrize("is_piped", [False, True], ids=["alone", "in a pipeline"])
@@ -192,7 +192,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_answer_for_the_next(
 ) -> None:
     await store.set("mine", "mine")
     for _ in range(2 * servers.AT_ONCE):
-        work = piped(store, lambda pipe: pipe.get("mine")) if is_piped else store.get("mine")
+        work = pipelined(store, lambda pipe: pipe.get("mine")) if is_piped else store.get("mine")
         asking = asyncio.ensure_future(work)
         await asyncio.sleep(0)
         asking.cancel()

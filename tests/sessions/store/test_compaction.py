@@ -12,18 +12,18 @@ from structlog.testing import capture_logs
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.history.compacting import LISTS, Compaction, _list
+from sessions.store.history.compaction import LISTS, Compaction, _list
 from sessions.store.history.history import OLDER_BYTES
 from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
-from sessions.turn.positions import Again, Beside
+from sessions.turn.placement import Edit, Regenerate
 from tests.bench.storage import cost
-from tests.sessions.chat import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
 async def due(store: Redis, chat: Chat) -> Compaction:
     """Compacts as if every window were over."""
-    await chat.quiet()
+    await chat.wait_idle()
     for name in await store.keys("ms:compaction:*"):
         for conversation in await store.zrange(name, 0, -1):
             await store.zadd(name, {conversation: 1})
@@ -34,7 +34,7 @@ async def compacted(store: Redis, chat: Chat) -> None:
     assert await (await due(store, chat)).compact() == 1
 
 
-async def told(chat: Chat, seq: int) -> list[Event]:
+async def replayed(chat: Chat, seq: int) -> list[Event]:
     """What a reader that came so far is told."""
     reader = Recorder()
     await chat.resume(reader, seq)
@@ -72,17 +72,17 @@ def whole(events: Sequence[Event], seq: int) -> bool:
     return True
 
 
-async def talk(chat: Chat, reader: Recorder) -> None:
+async def varied_history(chat: Chat, reader: Recorder) -> None:
     """One of each: whole, empty, cut, taken back at once and later, queued, cancelled in the queue, edited, made anew."""
     first = await chat.exchange("Hello?", "One two three.", client_msg_id="one")
     await chat.exchange("Nothing?", "")
     cut = await chat.running("Cut me.", "This reply was", client_msg_id="cut")
-    reader.hands(cut.turn_id, 8)
+    reader.set_sent(cut.turn_id, 8)
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
     taken = await chat.running("Take me back.", "This reply")
     chat.cancel(taken.turn_id, rollback=True)
-    await chat.quiet()
+    await chat.wait_idle()
     later = await chat.exchange("Take me back later.", "So be it.")
     await chat.sessions.take_back(chat.owner, "room", later.turn_id)
     await chat.running("Head?", "This reply")
@@ -100,25 +100,25 @@ async def talk(chat: Chat, reader: Recorder) -> None:
     await eventually(lambda: len(chat.engine.requests) > requests)
     chat.engine.step(20)
     await reader.until(lambda: any(done.turn_id == queued.turn_id for done in reader.of(Done)))
-    await chat.quiet()
-    await chat.exchange("Hello again?", "Edited.", place=Beside(reader.of(Accepted)[0].message_id))
-    await chat.exchange("", "Made anew.", place=Again(first.message_id))
-    await chat.quiet()
+    await chat.wait_idle()
+    await chat.exchange("Hello again?", "Edited.", place=Edit(reader.of(Accepted)[0].message_id))
+    await chat.exchange("", "Made anew.", place=Regenerate(first.message_id))
+    await chat.wait_idle()
 
 
 async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compaction(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
     """From every seq, the oldest one too; a reader in the midst of a text is told of a gap and the whole history."""
-    await talk(chat, reader)
+    await varied_history(chat, reader)
     last = reader.of(Done)[-1].seq
-    before = [await told(chat, seq) for seq in range(last + 1)]
+    before = [await replayed(chat, seq) for seq in range(last + 1)]
     history = await chat.told()
     await compacted(store, chat)
     assert await store.exists(chat.keys.journal) == 0
     gaps = 0
     for seq, expected in enumerate(before):
-        events = await told(chat, seq)
+        events = await replayed(chat, seq)
         if events and isinstance(events[0], Gap):
             assert isinstance(events[1], Snapshot)
             gaps += 1
@@ -138,7 +138,7 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
         for done in (event for event in events if isinstance(event, Done) and seq == 0):
             assert digest(texts(events).get(done.turn_id, "")) == done.text_sha256
     assert 0 < gaps < last / 2
-    assert not isinstance((await told(chat, 0))[0], Gap)
+    assert not isinstance((await replayed(chat, 0))[0], Gap)
     assert await chat.told() == history
 
 
@@ -150,12 +150,12 @@ async def test_what_goes_on_behind_a_compaction_is_told_behind_it(
     for name in await store.keys("ms:compaction:*"):
         await store.zadd(name, {chat.keys.conversation: 1})
     await Compaction(store, ttl_s=60, window_s=0).compact()
-    events = await told(chat, 0)
+    events = await replayed(chat, 0)
     assert whole(events, 0)
     assert list(texts(events).values()) == ["One two three.", "This reply"]
     chat.engine.step(20)
-    await chat.quiet()
-    assert list(texts(await told(chat, 0)).values()) == ["One two three.", chat.engine._reply]
+    await chat.wait_idle()
+    assert list(texts(await replayed(chat, 0)).values()) == ["One two three.", chat.engine._reply]
 
 
 async def test_a_window_is_waited_for(chat: Chat, store: Redis) -> None:
@@ -188,7 +188,7 @@ async def test_a_turn_that_ends_while_somebody_looks_is_listed(chat: Chat, store
     (name,) = await store.keys("ms:compaction:*")
     lease, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
     await chat.exchange("And now?", "Four.")
-    await chat.quiet()
+    await chat.wait_idle()
     await run_script(store, SETTLE_DUE, [name], [taken, lease, 0])
     assert await store.zscore(name, chat.keys.conversation) is not None
     assert await compaction.compact() == 0  # not before its time
@@ -203,7 +203,7 @@ async def test_a_turn_of_a_dead_replica_is_listed_by_the_one_that_closes_it(
     (name,) = await store.keys("ms:compaction:*")
     assert await store.zrange(name, 0, -1) == [chat.keys.conversation.encode()]
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
 
 
 async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
@@ -211,7 +211,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     for _ in range(8):
         await chat.exchange("Hello?" * 20_000, "Well." * 20_000)
     await compacted(store, chat)
-    gap, snapshot = await told(chat, 0)
+    gap, snapshot = await replayed(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
     since = await chat.sessions.parts.base.storage.history.since(chat.keys, 0)
@@ -266,10 +266,10 @@ async def test_a_list_of_what_is_due_that_takes_nothing_is_no_fault_of_a_journal
     async with troubled(store):
         with capture_logs() as logged:
             done = await chat.exchange("Hello?", "One two three.")
-            await chat.quiet()
+            await chat.wait_idle()
         assert done.saved
         events = [one["event"] for one in logged]
-        assert "not listed for compaction" in events
-        assert "journal begun anew" not in events
+        assert "compaction not scheduled" in events
+        assert "journal restarted" not in events
     await chat.exchange("Again?", "Yes.")
     await compacted(store, chat)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from shutil import which
 from typing import cast
 
 import pytest
@@ -15,22 +16,22 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
 from engine.scripted.engine import ScriptedEngine
-from sessions.commands import queueing
+from sessions.commands import turn_queue
 from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis import durability, embedded
-from sessions.store.redis.durability import Confirming, Durability, Unsupported
+from sessions.store.redis.durability import Durability, DurabilityUnsupported, WriteConfirmer
 from sessions.store.redis.embedded import embedded_store
+from sessions.store.redis.server_config import checked_server_configs
 from sessions.store.redis.servers import connect
-from sessions.store.redis.setup import setups_for
 from sessions.turn.policy import Policy
-from tests.disk import disk
-from tests.refusing_store import pid_of, stalled
-from tests.sessions.chat import Chat
+from tests.faulty_disk import disk
+from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder, continuous
-from tests.sessions.server_group import Node, change_places, cluster, happened, node, with_replicas
+from tests.sessions.server_group import Node, cluster, happened, node, switch_roles, with_replicas
+from tests.store_faults import pid_of, stalled
 
 
 @asynccontextmanager
@@ -62,6 +63,8 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
 
 def lossy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, sync_s: float = 0.0) -> None:
     """The embedded store's disk loses at a kill what was not synced."""
+    if which("cc") is None:
+        pytest.skip("needs gcc and libc6-dev")
     for name, value in disk(folder, store=folder / "store", sync_s=sync_s).items():
         monkeypatch.setenv(name, value)
     if sync_s:
@@ -143,7 +146,7 @@ async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_noth
             chat.cancel(accepted.turn_id)
             assert (await chat.reader.next(Done)).saved
             chat.engine.step(20)
-            await chat.quiet()
+            await chat.wait_idle()
             said = [content for _, content in await chat.told()]
             assert said == ["One?", chat.engine._reply, "Two?", ""]
             assert continuous(chat.reader.events)
@@ -154,7 +157,7 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
 ) -> None:
     """It goes on while the replica stands still, which is asked for a second."""
     master, replica = pair
-    monkeypatch.setattr(queueing, "CONFIRMED_WITHIN_S", 0.05)
+    monkeypatch.setattr(turn_queue, "CONFIRMED_WITHIN_S", 0.05)
     async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
         accepted = await chat.running("One?", "This")
         with stalled(replica.process.pid):
@@ -164,7 +167,7 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
         chat.engine.step(20)
         done = await chat.reader.next(Done)
         assert (done.turn_id, done.saved) == (accepted.turn_id, True)
-        await chat.quiet()
+        await chat.wait_idle()
         assert continuous(chat.reader.events)
 
 
@@ -223,16 +226,16 @@ async def test_a_server_that_answers_before_its_disk_is_not_asked_for_it(tmp_pat
         connect(f"redis://127.0.0.1:{one.port}") as store,
     ):
         for asked in (Durability.MEMORY, Durability.REPLICATED):
-            await setups_for(store, asked)
+            await checked_server_configs(store, asked)
         for name, value in (("appendfsync", "everysec"), ("appendfsync", "no"), ("appendonly", "no")):
             await store.config_set(name, value)
-            with pytest.raises(Unsupported, match="appendfsync always"):
-                await setups_for(store, Durability.DISK)
+            with pytest.raises(DurabilityUnsupported, match="appendfsync always"):
+                await checked_server_configs(store, Durability.DISK)
             await store.config_set("appendfsync", "always")
-        with pytest.raises(Unsupported, match="appendonly yes"):
-            await setups_for(store, Durability.DISK)
+        with pytest.raises(DurabilityUnsupported, match="appendonly yes"):
+            await checked_server_configs(store, Durability.DISK)
         await store.config_set("appendonly", "yes")
-        await setups_for(store, Durability.DISK)
+        await checked_server_configs(store, Durability.DISK)
 
 
 async def test_a_cluster_is_asked_where_the_conversation_is(
@@ -241,7 +244,7 @@ async def test_a_cluster_is_asked_where_the_conversation_is(
     async with cluster(tmp_path / "cluster") as nodes:
         url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
         async with connect(url) as store:
-            await Confirming(store, Durability.REPLICATED).check()
+            await WriteConfirmer(store, Durability.REPLICATED).check()
         with hasty(monkeypatch):
             async with chatting(url, Durability.REPLICATED) as chat:
                 with pytest.raises(StoreDown, match="did not confirm"):
@@ -255,13 +258,13 @@ async def test_a_write_to_a_master_that_was_replaced_is_not_confirmed(tmp_path: 
         with_replicas(masters, tmp_path / "replicas", repl_diskless_sync_delay=0) as replicas,
         connect(f"redis+cluster://127.0.0.1:{masters[0].port}") as store,
     ):
-        confirming = Confirming(store, Durability.REPLICATED)
+        confirming = WriteConfirmer(store, Durability.REPLICATED)
         await store.set("key", "written")
         number = [one.port for one in masters].index(
             cast("RedisCluster", store).get_node_from_key("key").port
         )
         await confirming.confirm("key", ttl_ms=60_000, term=0)
-        await change_places(masters[number], replicas[number], "TAKEOVER")
+        await switch_roles(masters[number], replicas[number], "TAKEOVER")
         with pytest.raises(StoreDown):
             await confirming.confirm("key", ttl_ms=60_000, term=0)
         await confirming.confirm("key", ttl_ms=60_000, term=0)
@@ -277,7 +280,7 @@ async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(
         return bool((await master.ask("INFO", "clients"))["blocked_clients"])
 
     async with connect(f"redis://127.0.0.1:{master.port}") as store:
-        confirming = Confirming(store, Durability.REPLICATED)
+        confirming = WriteConfirmer(store, Durability.REPLICATED)
         with stalled(replica.process.pid):
             await store.set("key", "written")
             confirmed = asyncio.ensure_future(confirming.confirm("key", ttl_ms=60_000, term=0))

@@ -20,9 +20,9 @@ from sessions.store.redis import embedded
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.store.redis.servers import connect
-from tests.refusing_store import pid_of
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import happened
+from tests.store_faults import pid_of
 
 SERVICE = """
 import asyncio, sys
@@ -48,7 +48,7 @@ def running(pid: int) -> bool:
     return True
 
 
-async def lives_again(client: Redis, old: int) -> bool:
+async def has_restarted(client: Redis, old: int) -> bool:
     try:
         return await pid_of(client) != old
     except (RedisError, OSError):
@@ -89,7 +89,7 @@ async def test_it_is_restarted_whenever_it_is_killed(tmp_path: Path, monkeypatch
         for number in range(3):
             await client.rpush("numbers", number)
             os.kill(pid := await pid_of(client), signal.SIGKILL)
-            await happened(lambda: lives_again(client, pid))
+            await happened(lambda: has_restarted(client, pid))
         assert await client.lrange("numbers", 0, -1) == [b"0", b"1", b"2"]
         pid = await pid_of(client)
     assert not running(pid)

@@ -16,9 +16,9 @@ from sessions.store.history.keys import Keys
 from sessions.store.images import UNSENT_S, Images
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import load_scripts
-from tests.pictures import JPEG, PNG, Picture, png
-from tests.sessions.round_trips import RoundTrips
-from tests.sessions.store.ledgers import cost, counted, of
+from tests.sample_images import JPEG, PNG, Picture, png
+from tests.sessions.store.storage_quotas import cost, counted_bytes, of
+from tests.sessions.store_round_trips import RoundTrips
 
 ALICE, BOB = (Owner("anonymous", name) for name in ("alice", "bob"))
 GROUP = "address:192.0.2.7"
@@ -63,7 +63,7 @@ async def test_an_upload_that_comes_again_counts_once_and_is_prolonged_once_half
     await images.keep(ALICE, PNG.image, group=GROUP)
     assert await store.ttl(upload_of(ALICE, PNG)) > UNSENT_S - 60
     await ledger.settle()
-    assert await of(store, ALICE) == await counted(store, f"ms:stored-by:{{{GROUP}}}") == COST
+    assert await of(store, ALICE) == await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == COST
 
 
 async def test_a_deleted_upload_counts_no_longer(images: Images, ledger: Ledger, store: Redis) -> None:
@@ -71,7 +71,7 @@ async def test_a_deleted_upload_counts_no_longer(images: Images, ledger: Ledger,
     await ledger.settle()
     both = await of(store, ALICE)
     await images.forget_uploads(ALICE, [PNG.image.digest])
-    assert await of(store, ALICE) == await counted(store, f"ms:stored-by:{{{GROUP}}}") == both - COST
+    assert await of(store, ALICE) == await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == both - COST
 
 
 async def test_an_upload_counts_at_once(images: Images, store: Redis) -> None:
@@ -105,7 +105,7 @@ async def test_all_owners_of_an_address_are_counted_together(images: Images, sto
     for owner in (ALICE, BOB):
         await images.keep(owner, PNG.image, group=GROUP)
     assert [await of(store, owner) for owner in (ALICE, BOB)] == [COST, COST]
-    assert await counted(store, f"ms:stored-by:{{{GROUP}}}") == 2 * COST
+    assert await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == 2 * COST
 
 
 async def test_erasure_leaves_no_upload(images: Images, ledger: Ledger, store: Redis) -> None:
@@ -127,8 +127,8 @@ async def test_no_number_of_images_takes_more_round_trips(
         assert await trips.of(images.keep(ALICE, *some[-count:], group=GROUP)) == 4
         assert await trips.of(images.show(ALICE, keys, names[-count:], group=GROUP)) == 4
         assert await trips.of(images.show(ALICE, keys, names[-count:], group=GROUP)) == 2
-        asked = [Message("user", "What?", images=tuple(some[-count:]))]
-        assert await trips.of(images.shown(keys, asked)) == 2
+        requested = [Message("user", "What?", images=tuple(some[-count:]))]
+        assert await trips.of(images.shown(keys, requested)) == 2
         await images.forget(ALICE)
 
 

@@ -15,15 +15,15 @@ from sessions.store.history.journal import Entry, Journal
 from sessions.store.redis.client import load_scripts
 from sessions.turn import turn_journal
 from sessions.turn.turn_journal import TurnJournal
-from tests.refusing_store import refusing_writes
-from tests.sessions.chat import eventually
+from tests.sessions.chat_driver import eventually
+from tests.store_faults import refusing_writes
 
 
 def keys(name: str) -> tuple[str, str]:
     return f"{{{name}}}", f"{{{name}}}:journal"
 
 
-async def begun(store: Redis, *names: str) -> None:
+async def open_turns(store: Redis, *names: str) -> None:
     """As if each of these had a turn of its own name under way, its `accepted` as event 1."""
     await load_scripts(store)
     for name in names:
@@ -50,7 +50,7 @@ async def journal(store: Redis) -> AsyncIterator[Journal]:
 
 async def test_many_turns_share_a_pipeline(store: Redis, journal: Journal) -> None:
     names = [f"turn-{number}" for number in range(50)]
-    await begun(store, *names)
+    await open_turns(store, *names)
     writes = [journal.put_nowait(keys(name), name, [Entry(2, b"event")]) for name in names]
     await asyncio.gather(*writes)
     assert journal.pipelines == 1
@@ -58,7 +58,7 @@ async def test_many_turns_share_a_pipeline(store: Redis, journal: Journal) -> No
 
 
 async def test_what_comes_during_a_pipeline_makes_the_next(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     first = journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
     await eventually(lambda: journal.pipelines == 1)
     rest = [journal.put_nowait(keys("a"), "a", [Entry(seq, b"event")]) for seq in (3, 4)]
@@ -68,7 +68,7 @@ async def test_what_comes_during_a_pipeline_makes_the_next(store: Redis, journal
 
 
 async def test_a_server_that_forgot_its_scripts_gets_them_again(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     await store.script_flush()
     await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
     assert await seqs(store, "a") == [b"2-0"]
@@ -78,7 +78,7 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
     store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that dies twice in a moment: that is an outage, and no fault of a turn's data."""
-    await begun(store, "a")
+    await open_turns(store, "a")
     await store.script_flush()
 
     async def load_and_forget(client: Redis) -> None:
@@ -92,7 +92,7 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
 
 
 async def test_one_lost_turn_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     lost = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
     kept = journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
     await kept
@@ -101,7 +101,7 @@ async def test_one_lost_turn_is_no_trouble_for_the_others(store: Redis, journal:
 
 
 async def test_one_refused_write_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     await store.set(keys("b")[0], "no hash")
     refused = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
     await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
@@ -110,14 +110,14 @@ async def test_one_refused_write_is_no_trouble_for_the_others(store: Redis, jour
 
 
 async def test_a_writer_that_no_longer_waits_is_left_alone(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     journal.put_nowait(keys("a"), "a", [Entry(2, b"event")]).cancel()
     await journal.put_nowait(keys("a"), "a", [Entry(3, b"event")])
     assert await seqs(store, "a") == [b"2-0", b"3-0"]
 
 
 async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     async with refusing_writes(store):
         assert not await turn.write(event(2))
@@ -129,7 +129,7 @@ async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, j
 
 
 async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, journal: Journal) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     async with refusing_writes(store):
         assert not await turn.write(event(2))
@@ -164,7 +164,7 @@ async def test_a_lost_turn_stays_lost_though_the_store_is_late(
 async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written(
     store: Redis, journal: Journal
 ) -> None:
-    await begun(store, "a")
+    await open_turns(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     writing = asyncio.ensure_future(turn.write(event(2)))
     await eventually(lambda: turn._writing is not None)
@@ -178,7 +178,7 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
     store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn of the loop is behind all others' work, and a text waits for it."""
-    await begun(store, "a")
+    await open_turns(store, "a")
     turns, answered, resolve = 0, 0, journal._resolve
 
     async def take_turns() -> None:
@@ -187,10 +187,10 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
             await asyncio.sleep(0)
             turns += 1
 
-    def noted(*told: Any) -> None:
+    def noted(*on_written: Any) -> None:
         nonlocal answered
         answered = turns
-        resolve(*told)
+        resolve(*on_written)
 
     taking = asyncio.create_task(take_turns())
     monkeypatch.setattr(journal, "_resolve", noted)
@@ -201,7 +201,7 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
 
 async def test_all_who_wait_for_a_write_of_a_turn_go_on(store: Redis, journal: Journal) -> None:
     """A tool's outcome is written beside the text, and a wait for it has no limit."""
-    await begun(store, "a")
+    await open_turns(store, "a")
     turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(turn.write(event(2)))

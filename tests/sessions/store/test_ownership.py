@@ -11,14 +11,14 @@ from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Cause, Deleted, Done, Reason
 from sessions.records import Owner, digest
-from sessions.replicas import reaping
+from sessions.replicas import reaper
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.turn.policy import Policy
-from tests.refusing_store import refusing_writes
-from tests.sessions.chat import ROOM, Chat, named
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
+from tests.store_faults import refusing_writes
 
 POLICY = Policy(ttl_s=3600, max_turns=100)
 
@@ -39,37 +39,37 @@ async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
     store: Redis, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reaper that looks right after the outage waits until the living replicas have renewed their leases."""
-    for module, name in ((ownership, "RENEW_S"), (replica, "RENEW_S"), (reaping, "REAP_S")):
+    for module, name in ((ownership, "RENEW_S"), (replica, "RENEW_S"), (reaper, "REAP_S")):
         monkeypatch.setattr(module, name, 3600.0)  # they renew and look when the test says so
     chats = [
         Chat(Sessions(client=store, engine=engine, policy=POLICY), engine, owner, Recorder())
         for engine in (ScriptedEngine(by_hand=True, context_tokens=200) for _ in range(2))
     ]
     async with chats[0].sessions.running(alone=False), chats[1].sessions.running(alone=False):
-        chat, reaper = chats[0], chats[1].sessions.parts.peers.reaper
+        chat, other = chats[0], chats[1].sessions.parts.peers.reaper
         held = chat.sessions.parts.base.storage.ownership
         await chat.running("Hello?", "This")
-        assert await reaper.reap() == 0
+        assert await other.reap() == 0
         await lose_lease(chat, store)
         async with refusing_writes(store):
-            for failing in (held.renew(), reaper.reap()):
+            for failing in (held.renew(), other.reap()):
                 with pytest.raises(StoreDown):
                     await failing
         monkeypatch.setattr(ownership, "SETTLE_S", 3600.0)
-        assert await reaper.reap() == 0
+        assert await other.reap() == 0
         chat.engine.step(20)
         assert (await chat.reader.next(Done)).reason is Reason.STOP
-        await chat.quiet()
+        await chat.wait_idle()
         chat.leave()
 
 
 async def test_nobody_is_dead_where_no_lease_can_be_renewed(store: Redis) -> None:
     one = Ownership(store, replica="one")
     await one.renew()
-    assert not await one.lives("two")
+    assert not await one.is_alive("two")
     async with refusing_writes(store):
         with pytest.raises(StoreDown):
-            await one.lives("two")
+            await one.is_alive("two")
 
 
 async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
@@ -98,7 +98,7 @@ async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
     await other.sessions.parts.peers.reaper.reap()
     chat.engine.step()
     done = await reader.next(Done)
-    await chat.quiet()
+    await chat.wait_idle()
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
     assert continuous(reader.events)
     journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
@@ -114,7 +114,7 @@ async def test_a_turn_lost_at_its_very_end_has_one_end(
     await lose_lease(chat, store)
     await other.sessions.parts.peers.reaper.reap()
     chat.cancel()
-    await chat.quiet()
+    await chat.wait_idle()
     assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
 
 
@@ -127,7 +127,7 @@ async def test_an_end_that_was_told_unsaved_is_not_told_again(
         assert not (await reader.next(Done)).saved
     await lose_lease(chat, store)
     await other.sessions.parts.peers.reaper.reap()
-    await chat.quiet()
+    await chat.wait_idle()
     assert len(reader.of(Done)) == 1
 
 
@@ -139,7 +139,7 @@ async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
     await reader.next(Deleted)
     assert [done.cancel.cause for done in reader.of(Done) if done.cancel] == [Cause.CLIENT]
     assert [told.ref for told in other.reader.of(Deleted)] == ["gone"]
-    assert await named(store) == 0
+    assert await running_turns_in_store(store) == 0
     await chat.exchange("Hello?", "Hello again.")
 
 
@@ -183,7 +183,7 @@ async def test_a_start_alone_closes_what_the_last_service_left(
     assert await store.exists("ms:replica:old")
     async with successor.running(alone=True):
         assert not await store.exists("ms:replica:old")
-        assert await named(store) == 0
+        assert await running_turns_in_store(store) == 0
         page = await Chat(successor, engine, owner, Recorder()).history()
     assert (page.messages[-1].content, page.messages[-1].status) == ("This", "interrupted")
 
@@ -194,7 +194,9 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     accepted = await chat.running("Hello?", "This")
     own = chat.sessions.parts.base.storage.ownership
     here = f"ms:running:{own.replica}"
-    turn = RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id="never", replica=own.replica)
+    turn = RunningTurn(
+        owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id="never", replica=own.replica
+    )
     await own.add(turn, beside=lambda _: None)
     assert await store.hlen(here) == 2
     assert await chat.sessions.parts.peers.reaper.reap() == 1
@@ -217,13 +219,13 @@ async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Red
 
 
 def row(chat: Chat, turn_id: str, replica: str) -> bytes:
-    """A running turn as replicas of this version and of 0.1.0 name it."""
+    """A running turn as a replica lists it."""
     return msgspec.json.encode(
-        RunningTurn(owner=chat.owner, conversation_id=ROOM, turn_id=turn_id, replica=replica)
+        RunningTurn(owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=turn_id, replica=replica)
     )
 
 
-async def told_bytes(store: Redis) -> int:
+async def store_output_bytes(store: Redis) -> int:
     """What the store wrote to its clients so far."""
     facts: dict[str, int] = await store.info("stats")
     return facts["total_net_output_bytes"]
@@ -235,44 +237,10 @@ async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: 
     await chat.sessions.parts.peers.reaper.reap()
     rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
     await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
-    before = await told_bytes(store)
+    before = await store_output_bytes(store)
     assert await chat.sessions.parts.peers.reaper.reap() == 0
-    assert await told_bytes(store) - before < 20_000
+    assert await store_output_bytes(store) - before < 20_000
     await store.delete(f"ms:running:{living}")
-
-
-async def test_the_turns_of_a_replica_of_0_1_0_are_closed_when_it_is_dead(
-    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It names them in the one hash; a living one's are left alone, and found by their ids."""
-    monkeypatch.setattr(ownership, "OLD_LOOK_S", 0.0)
-    accepted = await chat.running("Hello?", "This")
-    name = chat.sessions.parts.base.storage.ownership.replica
-    await store.delete(f"ms:running:{name}")
-    await store.hset("ms:running", accepted.turn_id, row(chat, accepted.turn_id, name).decode())
-    assert await other.sessions.parts.peers.reaper.reap() == 0
-    found = await other.sessions.parts.base.storage.ownership.find(accepted.turn_id)
-    assert found is not None
-    assert found.conversation_id == ROOM
-    await lose_lease(chat, store)
-    assert await other.sessions.parts.peers.reaper.reap() == 1
-    assert await named(store) == 0
-    assert (await other.told())[-1] == ("assistant", "This")
-    chat.cancel()
-
-
-async def test_the_old_hash_of_living_replicas_is_looked_at_now_and_then_alone(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
-    living = other.sessions.parts.base.storage.ownership.replica
-    await store.hset("ms:running", "turn_x", row(chat, "turn_x", living).decode())
-    await chat.sessions.parts.peers.reaper.reap()
-    await store.config_resetstat()
-    for _ in range(10):
-        await chat.sessions.parts.peers.reaper.reap()
-    calls: dict[str, dict[str, int]] = await store.info("commandstats")
-    assert "cmdstat_hgetall" not in calls
-    await store.delete("ms:running")
 
 
 async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
@@ -313,4 +281,4 @@ async def test_a_dead_replicas_spoiled_row_keeps_nobody_else_from_being_closed(
     other = Ownership(store, replica="other")
     await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
     left = await other.orphans(lambda _: False)
-    assert [turn.conversation_id for turn in left] == [ROOM]
+    assert [turn.conversation_id for turn in left] == [CONVERSATION_ID]

@@ -13,13 +13,10 @@ from redis.asyncio import Redis
 from engine.scripted.engine import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.durability import Durability
-from sessions.store.redis.permissions import COMMANDS, OF_ADOPTION, rule
-from sessions.store.redis.setup import advice, setups
-from sessions.turn.cancelling import Cancel
+from sessions.store.redis.permissions import COMMANDS, rule
+from sessions.turn.cancel import Cancel
 from sessions.turn.policy import Policy
-from tests.sessions.chat import ROOM, Chat
-from tests.sessions.old_store import ANN, LAPTOP, lay_out
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,7 +30,7 @@ async def allow(store: Redis, *commands: str) -> None:
 @pytest.fixture
 async def narrow(store: Redis, store_url: str) -> AsyncIterator[Redis]:
     """The store as such a user has it; what was denied to anybody is in its log."""
-    await allow(store, *COMMANDS, *OF_ADOPTION)
+    await allow(store, *COMMANDS)
     await store.execute_command("ACL", "LOG", "RESET")
     async with Redis.from_url(store_url, username="narrow", password="secret") as client:
         yield client
@@ -45,16 +42,15 @@ async def denied(store: Redis) -> list[Any]:
     return [entry[b"object"] for entry in log]
 
 
-def floor(client: Redis, engine: ScriptedEngine) -> Sessions:
+def make_sessions(client: Redis, engine: ScriptedEngine) -> Sessions:
     return Sessions(client=client, engine=engine, policy=Policy(ttl_s=3600, max_turns=10, sharing=True))
 
 
 async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
     narrow: Redis, store: Redis, owner: Owner
 ) -> None:
-    await lay_out(store)
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    here, there = floor(narrow, engine), floor(narrow, ScriptedEngine())
+    here, there = make_sessions(narrow, engine), make_sessions(narrow, ScriptedEngine())
     async with here.running(alone=False), there.running(alone=False):
         chat, other = (Chat(one, engine, owner, Recorder()) for one in (here, there))
         await chat.exchange("Hello?")
@@ -62,18 +58,16 @@ async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
         first = await chat.running("One?", "This", client_msg_id="one")
         assert (await other.send("One?", client_msg_id="one")).duplicate
         await other.sessions.cancel_elsewhere(owner, Cancel(turn_id=first.turn_id))
-        await chat.quiet()
-        await chat.sessions.take_back(owner, ROOM, first.turn_id)
+        await chat.wait_idle()
+        await chat.sessions.take_back(owner, CONVERSATION_ID, first.turn_id)
         late = Recorder()
         await chat.resume(late, 0)
         chat.leave(late)
-        await chat.sessions.rename(owner, ROOM, "Greetings")
+        await chat.sessions.rename(owner, CONVERSATION_ID, "Greetings")
         assert (await chat.sessions.search(owner, "hello", limit=10, before=None)).hits
-        link = await chat.sessions.share(owner, ROOM)
+        link = await chat.sessions.share(owner, CONVERSATION_ID)
         assert (await other.sessions.shared(link, before=None)).messages
         assert [row async for row in chat.sessions.export(owner)]
-        await here.adopt(ANN, LAPTOP)
-        assert (await here.conversations(ANN, limit=10, before=None)).conversations
         assert len([one async for one in chat.sessions.erase(owner)]) == 1
         for one in (chat, other):
             one.reader.closed = True
@@ -81,20 +75,9 @@ async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
     assert await denied(store) == []
 
 
-async def test_a_user_that_may_not_move_old_conversations_is_told(narrow: Redis, store: Redis) -> None:
-    def said(found: list[Any]) -> str:
-        return " ".join(advice(found, Durability.MEMORY))
-
-    assert "forbids" not in said(await setups(narrow))
-    for missing in OF_ADOPTION:
-        await allow(store, *COMMANDS, *(name for name in OF_ADOPTION if name != missing))
-        assert "forbids its user DUMP or RESTORE" in said(await setups(narrow))
-    assert not await store.keys("ms:probe:*")
-
-
 def test_the_guide_lists_them() -> None:
     guide = (ROOT / "deploy" / "README.md").read_text().replace(" \\\n", " ")
-    assert f"on >PASSWORD {rule((*COMMANDS, *OF_ADOPTION))}\n" in guide
+    assert f"on >PASSWORD {rule(COMMANDS)}\n" in guide
 
 
 def test_no_script_runs_another_command() -> None:
@@ -111,13 +94,13 @@ async def test_a_user_that_may_not_ask_for_sizes_has_conversations_counted_all_t
     narrow: Redis, store: Redis, owner: Owner
 ) -> None:
     """Permissions of earlier versions lack it."""
-    await allow(store, *(name for name in COMMANDS if name != "memory|usage"), *OF_ADOPTION)
+    await allow(store, *(name for name in COMMANDS if name != "memory|usage"))
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    here = floor(narrow, engine)
+    here = make_sessions(narrow, engine)
     async with here.running(alone=False):
         chat = Chat(here, engine, owner, Recorder())
         await chat.exchange("Hello?" * 20)
-        await chat.quiet()
+        await chat.wait_idle()
         chat.leave()
     charged: Any = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
     taken = int(await store.memory_usage(chat.keys.conversation, samples=0) or 0)

@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.cuts import Kept
 from sessions.events import Accepted, Delta, Done, Event, Journalled, Reason, Removed, Timing, Usage
 from sessions.records import digest
 from sessions.store.history.replay import replayed
+from sessions.truncation import KeptLength
 from tests.sessions.recorder import continuous, seqs
 
 USAGE = Usage(prompt_tokens=0, cached_tokens=0, generated_tokens=0, sent_tokens=0, wasted_tokens=0)
@@ -19,18 +19,18 @@ TIMING = Timing(queued_ms=None, first_token_ms=None, total_ms=0.0)
 ROOM = "room"
 
 
-class Told(msgspec.Struct):
+class ExpectedConversation(msgspec.Struct):
     """A conversation as its journal has it; `cut`: how much of each reply is kept, if that is decided."""
 
     events: list[Journalled]
-    cut: dict[str, Kept]
+    cut: dict[str, KeptLength]
     kept: dict[str, str]
 
 
 @st.composite
-def journals(draw: st.DrawFn) -> Told:
+def journals(draw: st.DrawFn) -> ExpectedConversation:
     """Turns one after the other, some of which left the history; the last one may have no end yet."""
-    told = Told([], {}, {})
+    told = ExpectedConversation([], {}, {})
     turns = draw(st.integers(1, 4))
     for number in range(turns):
         is_running = number == turns - 1 and draw(st.booleans())
@@ -38,7 +38,7 @@ def journals(draw: st.DrawFn) -> Told:
     return told
 
 
-def _turn(draw: st.DrawFn, told: Told, turn_id: str, *, is_running: bool) -> None:
+def _turn(draw: st.DrawFn, told: ExpectedConversation, turn_id: str, *, is_running: bool) -> None:
     seq = len(told.events) + 1
     told.events.append(
         Accepted(conversation_id=ROOM, client_msg_id="m", turn_id=turn_id, message_id="u", epoch="e", seq=seq)
@@ -50,7 +50,7 @@ def _turn(draw: st.DrawFn, told: Told, turn_id: str, *, is_running: bool) -> Non
     cut = draw(st.none() | st.integers(0, len(text)))
     told.kept[turn_id] = text if cut is None else text[:cut]
     if cut is not None:
-        told.cut[turn_id] = Kept(cut)
+        told.cut[turn_id] = KeptLength(cut)
     if is_running:
         return
     told.events.append(done(turn_id, len(told.events) + 1, told.kept[turn_id]))
@@ -82,7 +82,9 @@ def text_of(events: Iterable[Event], turn_id: str) -> str:
 
 
 @given(journals(), st.data())
-def test_what_was_seen_and_what_is_told_again_are_continuous(told: Told, data: st.DataObject) -> None:
+def test_what_was_seen_and_what_is_told_again_are_continuous(
+    told: ExpectedConversation, data: st.DataObject
+) -> None:
     seen = data.draw(st.integers(0, len(told.events)))
     events = [*told.events[:seen], *replayed(told.events[seen:], told.cut)]
     assert continuous(events)
@@ -91,7 +93,7 @@ def test_what_was_seen_and_what_is_told_again_are_continuous(told: Told, data: s
 
 
 @given(journals())
-def test_whoever_saw_nothing_is_told_what_the_history_says(told: Told) -> None:
+def test_whoever_saw_nothing_is_told_what_the_history_says(told: ExpectedConversation) -> None:
     events = replayed(told.events, told.cut)
     assert {turn_id: text_of(events, turn_id) for turn_id in told.kept} == told.kept
     ends = [event for event in events if isinstance(event, Done)]
@@ -100,7 +102,7 @@ def test_whoever_saw_nothing_is_told_what_the_history_says(told: Told) -> None:
 
 
 @given(journals())
-def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(told: Told) -> None:
+def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(told: ExpectedConversation) -> None:
     """By the next event, whose seqs begin where these end."""
     events = replayed(told.events, told.cut)
     last = seqs(events)[-1][1]
@@ -109,7 +111,7 @@ def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(told: Told) -
 
 
 @given(journals(), st.data())
-def test_a_replay_is_the_same_in_two_parts(told: Told, data: st.DataObject) -> None:
+def test_a_replay_is_the_same_in_two_parts(told: ExpectedConversation, data: st.DataObject) -> None:
     """A reader that leaves again in the middle of it misses nothing either."""
     events = replayed(told.events, told.cut)
     half = data.draw(st.integers(0, len(events)))

@@ -13,7 +13,14 @@ from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, enco
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
 from sessions.store.history.history import History
 from sessions.store.history.keys import Keys
-from sessions.store.history.transactions import MAX_SIBLINGS, Beginning, Duplicate, Ending, Moved, Siblings
+from sessions.store.history.transactions import (
+    MAX_SIBLINGS,
+    Beginning,
+    Duplicate,
+    Ending,
+    Siblings,
+    StaleFacts,
+)
 from sessions.store.redis.client import APPEND, run_script
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
@@ -98,7 +105,7 @@ def removal(turn: TurnRecord, *, seq: int) -> Removed:
     return Removed(conversation_id="room", turn_id=turn.turn_id, seq=seq)
 
 
-async def told(history: History) -> list[str]:
+async def message_ids(history: History) -> list[str]:
     return [message.message_id for message in (await history.branch(KEYS)).messages]
 
 
@@ -124,14 +131,14 @@ async def test_one_client_msg_id_makes_one_turn(history: History) -> None:
 
 async def test_a_second_turn_waits_for_the_end_of_the_first(history: History) -> None:
     await history.begin(KEYS, beginning("a", seq=1))
-    with pytest.raises(Moved, match="busy"):
+    with pytest.raises(StaleFacts, match="busy"):
         await history.begin(KEYS, beginning("b", seq=2))
 
 
 @pytest.mark.parametrize("seq", [1, 2, 4])
 async def test_a_turn_on_stale_facts_is_not_accepted(history: History, seq: int) -> None:
     await exchange(history, "a", seq=1)
-    with pytest.raises(Moved, match="moved"):
+    with pytest.raises(StaleFacts, match="moved"):
         await history.begin(KEYS, beginning("b", seq=seq))
     assert await journal_seqs(history) == [1, 2]
 
@@ -163,7 +170,7 @@ async def test_finishing_twice_finishes_once(history: History) -> None:
     await history.begin(KEYS, begun)
     for _ in range(2):
         await history.finish(KEYS, ending(begun, seq=2))
-    assert await told(history) == ["user-a", "reply-a"]
+    assert await message_ids(history) == ["user-a", "reply-a"]
     assert await journal_seqs(history) == [1, 2]
     meta = await history.load(KEYS)
     assert meta is not None
@@ -191,7 +198,7 @@ async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> Non
     await history.begin(KEYS, begun)
     for _ in range(2):
         await history.finish(KEYS, ending(begun, seq=4, removed=True))
-    assert await told(history) == ["user-a", "reply-a"]
+    assert await message_ids(history) == ["user-a", "reply-a"]
     record = await history.turn_of(KEYS, "sent-b")
     assert record is not None
     assert record.done is not None
@@ -204,7 +211,7 @@ async def test_removing_twice_removes_once_and_says_so_each_time(history: Histor
     assert await history.remove(KEYS, turn, removal(turn, seq=3))
     assert await history.remove(KEYS, turn, removal(turn, seq=3))
     assert not await history.remove(KEYS, turn, removal(turn, seq=4))
-    assert await told(history) == []
+    assert await message_ids(history) == []
     assert await journal_seqs(history) == [1, 2, 3]
 
 
@@ -224,7 +231,7 @@ async def test_an_exchange_under_a_running_turn_stays(history: History) -> None:
 
 async def test_a_removal_on_stale_facts_is_refused(history: History) -> None:
     turn = await exchange(history, "a", seq=1)
-    with pytest.raises(Moved):
+    with pytest.raises(StaleFacts):
         await history.remove(KEYS, turn, removal(turn, seq=2))
 
 
@@ -232,9 +239,9 @@ async def test_the_sibling_before_becomes_active(history: History) -> None:
     await exchange(history, "a", seq=1)
     await exchange(history, "b", seq=3, parent="reply-a")
     other = await exchange(history, "c", seq=5, parent="reply-a")
-    assert await told(history) == ["user-a", "reply-a", "user-c", "reply-c"]
+    assert await message_ids(history) == ["user-a", "reply-a", "user-c", "reply-c"]
     await history.remove(KEYS, other, removal(other, seq=7))
-    assert await told(history) == ["user-a", "reply-a", "user-b", "reply-b"]
+    assert await message_ids(history) == ["user-a", "reply-a", "user-b", "reply-b"]
 
 
 async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history: History) -> None:
@@ -242,7 +249,7 @@ async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history
     await exchange(history, "b", seq=3)
     await exchange(history, "c", seq=5, parent="reply-b")
     await history.remove(KEYS, aside, removal(aside, seq=7))
-    assert await told(history) == ["user-b", "reply-b", "user-c", "reply-c"]
+    assert await message_ids(history) == ["user-b", "reply-b", "user-c", "reply-c"]
     assert (await history.branch(KEYS)).siblings[0] == Siblings(["user-b"], 1, 0)
 
 
@@ -266,9 +273,9 @@ async def test_a_withdrawn_turn_may_come_again(history: History) -> None:
     await history.begin(KEYS, begun)
     for _ in range(2):
         await history.withdraw(KEYS, begun.turn, removal(begun.turn, seq=2))
-    assert await told(history) == []
+    assert await message_ids(history) == []
     assert await journal_seqs(history) == [1, 2]
-    with pytest.raises(Moved):
+    with pytest.raises(StaleFacts):
         await history.begin(KEYS, begun)
     await history.begin(KEYS, beginning("b", seq=3, sent="sent-a"))
 
@@ -276,7 +283,7 @@ async def test_a_withdrawn_turn_may_come_again(history: History) -> None:
 async def test_a_turn_that_never_came_is_withdrawn_in_vain(history: History) -> None:
     turn = await exchange(history, "a", seq=1)
     await history.withdraw(KEYS, turn, removal(turn, seq=3))
-    assert await told(history) == ["user-a", "reply-a"]
+    assert await message_ids(history) == ["user-a", "reply-a"]
 
 
 async def test_a_branch_is_read_newest_first_up_to_a_limit_or_a_message(history: History) -> None:

@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
-from sessions.store.history.coding import encode_message
+from sessions.store.history.codec import encode_message
 from sessions.store.history.index import Index
 from sessions.store.history.keys import Keys
+from sessions.store.search.query import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, QueryWords
 from sessions.store.search.search import Hit, Search
-from sessions.store.search.words import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Words
 
 ALICE = Owner("anonymous", "alice")
 BOB = Owner("anonymous", "bob")
@@ -171,7 +171,7 @@ async def test_a_message_that_can_not_be_read_hides_no_other(store: Redis, shelf
 
 @given(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=300), st.text(max_size=300))
 def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before: str, behind: str) -> None:
-    words = Words(query)
+    words = QueryWords(query)
     text = before + query + behind
     assert words.are_in(text)
     excerpt = words.excerpt(text)
@@ -183,5 +183,5 @@ def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before:
 
 def test_a_query_has_a_bounded_number_of_words() -> None:
     words = " ".join(f"w{number:02}" for number in range(MAX_WORDS))
-    assert Words(f"{words} missing").are_in(words)
-    assert not Words(f"missing {words}").are_in(words)
+    assert QueryWords(f"{words} missing").are_in(words)
+    assert not QueryWords(f"missing {words}").are_in(words)

@@ -12,10 +12,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from sessions.errors import StoreDown
-from sessions.store.redis import setup
 from sessions.store.redis.durability import Durability
+from sessions.store.redis.server_config import checked_server_configs, config_warnings, server_configs
 from sessions.store.redis.servers import connect
-from sessions.store.redis.setup import advice, setups, setups_for
 from tests.sessions.server_group import cluster, happened, node
 
 
@@ -25,12 +24,12 @@ async def server(folder: Path, **options: str | int) -> AsyncIterator[Redis]:
         yield store
 
 
-async def said(store: Redis, durability: Durability = Durability.MEMORY) -> str:
-    return " ".join(advice(await setups(store), durability))
+async def setup_advice(store: Redis, durability: Durability = Durability.MEMORY) -> str:
+    return " ".join(config_warnings(await server_configs(store), durability))
 
 
 async def test_of_the_embedded_store_there_is_nothing_to_say(store: Redis) -> None:
-    assert await said(store) == ""
+    assert await setup_advice(store) == ""
 
 
 @pytest.mark.parametrize(
@@ -48,37 +47,30 @@ async def test_what_may_lose_conversations_is_said(
     tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
     async with server(tmp_path, **options) as store:
-        assert sentence in await said(store)
+        assert sentence in await setup_advice(store)
 
 
 async def test_a_policy_that_never_comes_to_pass_is_not_spoken_of(tmp_path: Path) -> None:
     async with server(
         tmp_path, appendonly="yes", appendfsync="always", maxmemory_policy="allkeys-lru"
     ) as store:
-        assert "evicts" not in await said(store)
+        assert "evicts" not in await setup_advice(store)
 
 
 async def test_a_server_that_forbids_config_is_asked_otherwise(tmp_path: Path) -> None:
     """As managed ones do."""
     async with server(tmp_path, save="", maxmemory="64mb", maxmemory_policy="allkeys-lru") as store:
         await store.execute_command("ACL", "SETUSER", "default", "-config")
-        words = await said(store)
+        words = await setup_advice(store)
         assert "evicts keys" in words
         assert "no append-only file" in words
     async with server(tmp_path / "other", appendonly="yes") as store:
         await store.execute_command("ACL", "SETUSER", "default", "-config")
-        assert "does not say how it writes to its disk" in await said(store)
+        assert "does not say how it writes to its disk" in await setup_advice(store)
 
 
-async def test_a_store_that_still_reads_its_file_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_still_reads_its_file_is_waited_for(tmp_path: Path) -> None:
     """It says that it has no file until then. If it is ready a moment later, nothing else shows why."""
-
-    async def ready(_: Redis) -> bool:
-        return True
-
-    monkeypatch.setattr(setup, "may_adopt", ready)
     async with node(tmp_path / "one", appendonly="yes", appendfsync="always") as one:
         async with connect(f"redis://127.0.0.1:{one.port}") as store:
             for number in range(50):
@@ -104,12 +96,12 @@ async def test_a_store_that_still_reads_its_file_is_waited_for(
         await happened(is_reading)
         async with connect(f"redis://127.0.0.1:{one.port}") as store:
             with pytest.raises(StoreDown, match="BusyLoading"):
-                await setups_for(store, Durability.DISK)
+                await checked_server_configs(store, Durability.DISK)
 
 
 async def test_replicas_that_are_asked_for_and_missing_are_spoken_of(tmp_path: Path) -> None:
     async with server(tmp_path, appendonly="yes") as store:
-        assert "no replica" in await said(store, Durability.REPLICATED)
+        assert "no replica" in await setup_advice(store, Durability.REPLICATED)
 
 
 async def test_every_master_of_a_cluster_is_asked(tmp_path: Path) -> None:
@@ -118,5 +110,5 @@ async def test_every_master_of_a_cluster_is_asked(tmp_path: Path) -> None:
             await one.ask("CONFIG", "SET", "appendonly", "yes")
         await nodes[2].ask("CONFIG", "SET", "appendfsync", "no")
         async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store:
-            assert len(await setups(store)) == len(nodes)
-            assert "lose the last half minute" in await said(store)
+            assert len(await server_configs(store)) == len(nodes)
+            assert "lose the last half minute" in await setup_advice(store)

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.history.coding import encode_message
+from sessions.store.history.codec import encode_message
 from sessions.store.history.history import History
 from sessions.store.sharing import Sharing
 from tests.sessions.store.test_scripts import KEYS, exchange, message

@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import Conflict
+from sessions.store.history.codec import encode_message
 from sessions.store.history.history import History
 from sessions.store.history.transactions import Beginning, Siblings
 from sessions.store.redis.client import ACTIVATE, run_script
@@ -39,28 +40,28 @@ class Tree:
         fields = await self.fields()
         name, seq = f"t{len(self.turns)}", int(fields.get("seq", 0)) + 1
         parent = self.random.choice(["", *_messages(fields, "reply")]) or None
-        begun = beginning(name, seq=seq, parent=parent)
+        started = beginning(name, seq=seq, parent=parent)
         if (users := _messages(fields, "user")) and self.random.random() < 0.4:
             answered = self.random.choice(users)
             turn = msgspec.structs.replace(
-                begun.turn, message_id=answered, parent_id=fields[f"parent:{answered}"] or None
+                started.turn, message_id=answered, parent_id=fields[f"parent:{answered}"] or None
             )
-            begun = msgspec.structs.replace(begun, message=None, turn=turn)
-        self.turns[name] = begun
-        await self.history.begin(KEYS, begun)
-        return begun
+            started = msgspec.structs.replace(started, message=None, turn=turn)
+        self.turns[name] = started
+        await self.history.begin(KEYS, started)
+        return started
 
     async def step(self) -> None:
         fields = await self.fields()
         match self.random.choice(["turn", "turn", "rollback", "withdraw", "remove", "activate"]):
             case "turn" | "rollback" as what:
-                begun = await self.begins()
-                end = ending(begun, seq=begun.event.seq + 1, removed=what == "rollback")
+                started = await self.begins()
+                end = ending(started, seq=started.event.seq + 1, removed=what == "rollback")
                 await self.history.finish(KEYS, end)
             case "withdraw":
-                begun = await self.begins()
-                removed = removal(begun.turn, seq=begun.event.seq + 1)
-                await self.history.withdraw(KEYS, begun.turn, removed)
+                started = await self.begins()
+                removed = removal(started.turn, seq=started.event.seq + 1)
+                await self.history.withdraw(KEYS, started.turn, removed)
                 assert (await self.fields()).get("leaf", "") == fields.get("leaf", "")
             case "remove" if self.turns:
                 turn = self.turns[self.random.choice(list(self.turns))].turn
@@ -104,7 +105,7 @@ async def test_a_tree_stays_whole_at_every_step(seed: int, history: History, sto
 
 async def queue_behind_the_running_reply(store: Redis) -> None:
     """A message that came while turn `a` runs hangs below the reply that has no end yet."""
-    queued = msgspec.json.encode(message("user-q", "reply-a", role="user", content="And then?"))
+    queued = encode_message(message("user-q", "reply-a", role="user", content="And then?"))
     below: dict[Any, Any] = {
         "message:user-q": queued,
         "parent:user-q": "reply-a",
@@ -127,10 +128,10 @@ async def test_a_branch_goes_through_a_reply_that_has_no_end_yet(history: Histor
 
 
 async def test_an_end_leaves_what_is_sent_behind_it_active(history: History, store: Redis) -> None:
-    begun = beginning("a", seq=1)
-    await history.begin(KEYS, begun)
+    started = beginning("a", seq=1)
+    await history.begin(KEYS, started)
     await queue_behind_the_running_reply(store)
-    await history.finish(KEYS, ending(begun, seq=2))
+    await history.finish(KEYS, ending(started, seq=2))
     branch = await history.branch(KEYS)
     assert [one.message_id for one in branch.messages] == ["user-a", "reply-a", "user-q"]
 
@@ -141,10 +142,10 @@ async def test_what_is_sent_behind_a_reply_that_leaves_goes_behind_what_comes_be
     first = beginning("f", seq=1)
     await history.begin(KEYS, first)
     await history.finish(KEYS, ending(first, seq=2))
-    begun = beginning("a", seq=3, parent="reply-f")
-    await history.begin(KEYS, begun)
+    started = beginning("a", seq=3, parent="reply-f")
+    await history.begin(KEYS, started)
     await queue_behind_the_running_reply(store)
-    await history.finish(KEYS, ending(begun, seq=4, removed=True))
+    await history.finish(KEYS, ending(started, seq=4, removed=True))
     branch = await history.branch(KEYS)
     assert [one.message_id for one in branch.messages] == ["user-f", "reply-f", "user-q"]
     assert branch.messages[-1].parent_id == "reply-f"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.titles.titles import MAX_CHARS, READ_CHARS, first_title, written_title
+from sessions.titles.title_prompt import MAX_CHARS, READ_CHARS, first_title, parse_title
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,15 @@ from sessions.titles.titles import MAX_CHARS, READ_CHARS, first_title, written_t
     ],
 )
 def test_a_title_is_the_first_line_without_decoration(written: str, title: str) -> None:
-    assert written_title(written) == title
+    assert parse_title(written) == title
 
 
 @given(st.text())
 def test_whatever_a_model_writes_a_title_is_one_short_line(written: str) -> None:
-    title = written_title(written)
+    title = parse_title(written)
     assert len(title) <= MAX_CHARS
     assert title == " ".join(title.split())
-    assert written_title(title) in {title, ""} or len(written_title(title)) < len(title)
+    assert parse_title(title) in {title, ""} or len(parse_title(title)) < len(title)
 
 
 def test_the_first_title_is_the_beginning_of_the_message() -> None:

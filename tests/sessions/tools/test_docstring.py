@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.tools.functions.docstring import documented
+from sessions.tools.functions.docstring import parse_docstring
 
 GOOGLE = """Find trains.
 
@@ -34,14 +34,14 @@ SPHINX = """Find trains.
 
 @pytest.mark.parametrize("text", [GOOGLE, SPHINX])
 def test_parameters_are_described_by_both_customs(text: str) -> None:
-    found = documented(text).parameters
+    found = parse_docstring(text).parameters
     assert found["start"] == "Where from, with the country."
     assert found["end"] == "Where to: any place."
 
 
 @pytest.mark.parametrize("text", [GOOGLE, SPHINX])
 def test_the_rest_describes_the_function(text: str) -> None:
-    description = documented(text).description
+    description = parse_docstring(text).description
     assert description.splitlines()[0] == "Find trains."
     assert description.endswith("Those of today alone.")
     assert "Where" not in description
@@ -50,10 +50,10 @@ def test_the_rest_describes_the_function(text: str) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "  \n "])
 def test_no_docstring_says_nothing(text: str | None) -> None:
-    assert documented(text).description == ""
-    assert documented(text).parameters == {}
+    assert parse_docstring(text).description == ""
+    assert parse_docstring(text).parameters == {}
 
 
 @given(st.text(alphabet="ab:\n \tArgs()*param", max_size=60))
 def test_any_docstring_can_be_read(text: str) -> None:
-    documented(text)
+    parse_docstring(text)

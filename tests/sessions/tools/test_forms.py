@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from sessions.tools.forms import FORM_BYTES, FormRefused, form_of, misfit
+from sessions.tools.forms import FORM_BYTES, UnsupportedForm, form_of, validation_error
 
 
 def form(required: tuple[str, ...] = (), **fields: Any) -> str:
@@ -35,7 +35,7 @@ def form(required: tuple[str, ...] = (), **fields: Any) -> str:
     ],
 )
 def test_what_is_no_flat_form_is_refused(schema: str) -> None:
-    with pytest.raises(FormRefused):
+    with pytest.raises(UnsupportedForm):
         form_of(schema)
 
 
@@ -58,13 +58,13 @@ def test_what_is_no_flat_form_is_refused(schema: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(field: dict[str, Any], value: Any, words: str) -> None:
-    assert misfit(form_of(form(a=field)), {"a": value}) == words
+    assert validation_error(form_of(form(a=field)), {"a": value}) == words
 
 
 def test_what_is_missing_or_was_not_asked_for_is_named() -> None:
-    asked = form_of(form(required=("a",), a={"type": "string"}))
-    assert misfit(asked, {}) == "a is missing"
-    assert misfit(asked, {"a": "x", "b": "y"}) == "b was not asked for"
+    requested = form_of(form(required=("a",), a={"type": "string"}))
+    assert validation_error(requested, {}) == "a is missing"
+    assert validation_error(requested, {"a": "x", "b": "y"}) == "b was not asked for"
 
 
 FIELDS = [
@@ -94,4 +94,4 @@ def test_an_answer_fits_where_its_json_schema_allows_it(
 ) -> None:
     schema = json.loads(form(required=("a",) if needed else (), a=field)) | {"additionalProperties": False}
     allowed = Draft202012Validator(schema).is_valid(answer)
-    assert (misfit(form_of(json.dumps(schema)), answer) is None) == allowed
+    assert (validation_error(form_of(json.dumps(schema)), answer) is None) == allowed

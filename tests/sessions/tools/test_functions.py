@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
-from sessions.tools.functions.declared import (
+from sessions.tools.functions.declaration import (
     Accepted,
     CallContext,
     Dismissed,
@@ -23,8 +23,8 @@ from sessions.tools.functions.declared import (
     ToolLost,
     tool,
 )
-from sessions.tools.places import Places
-from tests.sessions.tools.calling import User, Watcher, box_of, call_of
+from sessions.tools.slots import Slots
+from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
 
 FORM = '{"type": "object", "properties": {"ok": {"type": "boolean"}}}'
 caller: ContextVar[str] = ContextVar("caller", default="nobody")
@@ -150,12 +150,12 @@ async def test_other_exceptions_are_told_by_their_type_alone(
 async def test_a_failure_is_found_in_the_log_by_its_number() -> None:
     with (
         structlog.testing.capture_logs() as lines,
-        pytest.raises(ToolFailed, match="ConnectionError") as told,
+        pytest.raises(ToolFailed, match="ConnectionError") as reported,
     ):
         await box_of(connects).run("connects", {}, call_of())
     (line,) = [line for line in lines if line["event"] == "tool failed"]
     assert line["tool"] == "connects"
-    assert line["incident"] in str(told.value)
+    assert line["incident"] in str(reported.value)
 
 
 async def test_a_result_that_is_no_json_fails_the_call() -> None:
@@ -233,7 +233,7 @@ async def test_a_function_that_ignores_its_cancellation_keeps_nobody_waiting() -
 
 async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -> None:
     """A thread can't be ended: who is in one counts, though nobody waits for it."""
-    box = box_of(gate.wait, threads=Places(total=1, each=1), limit_s=60)
+    box = box_of(gate.wait, threads=Slots(total=1, each=1), limit_s=60)
     first = asyncio.create_task(box.run("wait", {}, call_of("alice")))
     await entered(gate)
     first.cancel()
@@ -246,7 +246,7 @@ async def test_a_thread_holds_its_place_until_its_function_returns(gate: Gate) -
 
 
 async def test_one_owner_does_not_get_all_threads(gate: Gate) -> None:
-    box = box_of(gate.wait, weather, threads=Places(total=3, each=2), limit_s=60)
+    box = box_of(gate.wait, weather, threads=Slots(total=3, each=2), limit_s=60)
     hers = [asyncio.create_task(box.run("wait", {}, call_of("alice"))) for _ in range(5)]
     await entered(gate)
     await entered(gate)
@@ -256,7 +256,7 @@ async def test_one_owner_does_not_get_all_threads(gate: Gate) -> None:
 
 
 async def test_a_call_that_gets_no_thread_in_time_was_not_started(gate: Gate) -> None:
-    box = box_of(gate.wait, threads=Places(total=1, each=1), limit_s=0.05)
+    box = box_of(gate.wait, threads=Slots(total=1, each=1), limit_s=0.05)
     with pytest.raises(ToolLost):
         await box.run("wait", {}, call_of())
     with pytest.raises(ToolFailed, match="was not started") as failure:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from engine.upstream.wire.server_sent_events import EventReader
 from sessions.tools.mcp_servers.content_text import text_of
-from sessions.tools.mcp_servers.event_lines import LATEST_MS, SOONEST_MS, EventLines
 from sessions.tools.mcp_servers.listing import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
@@ -22,9 +21,10 @@ from sessions.tools.mcp_servers.listing import (
     RemoteTool,
     listing_of,
 )
-from sessions.tools.mcp_servers.pace import EVENT_COSTS, Pace
+from sessions.tools.mcp_servers.rate_limit import EVENT_COSTS, ReadRateLimiter
+from sessions.tools.mcp_servers.sse_lines import LATEST_MS, SOONEST_MS, SseLineReader
 from sessions.tools.server_tool import NAME, Approval
-from tests.sessions.tools.servers import options_of
+from tests.sessions.tools.mcp_servers import options_of
 
 LINES = st.sampled_from(
     [
@@ -46,13 +46,13 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 def test_lines_pass_however_they_are_cut(lines: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
     whole = b"".join(line + end for line, end in lines)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    reader, passed, events = EventLines(), b"", 0
+    reader, passed, events = SseLineReader(), b"", 0
     for start, end in pairwise(places):
         out, ended = reader.feed(whole[start:end])
         passed += out
         events += ended
     passed += reader.rest()
-    once, counted = EventLines().feed(whole)
+    once, counted = SseLineReader().feed(whole)
     assert (passed, events) == (once, counted)
     assert EventReader().feed(passed) == EventReader().feed(whole)
     assert b": note" not in passed
@@ -63,7 +63,7 @@ def test_lines_pass_however_they_are_cut(lines: list[tuple[bytes, bytes]], cuts:
 
 @given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 50), st.floats(0, 5)), max_size=30))
 def test_a_server_is_read_no_faster_than_its_pace(reads: list[tuple[int, int, float]]) -> None:
-    pace, now, cost = Pace(burst=65536, rate=10_000), 0.0, 0
+    pace, now, cost = ReadRateLimiter(burst=65536, rate=10_000), 0.0, 0
     for size, events, later in reads:
         now += later
         cost += size + events * EVENT_COSTS
@@ -72,7 +72,7 @@ def test_a_server_is_read_no_faster_than_its_pace(reads: list[tuple[int, int, fl
 
 
 def test_a_burst_is_read_without_a_pause() -> None:
-    assert Pace(burst=1000, rate=10).pause(size=1000, events=0, now=3.0) == 0
+    assert ReadRateLimiter(burst=1000, rate=10).pause(size=1000, events=0, now=3.0) == 0
 
 
 def remote(name: str, **more: Any) -> RemoteTool:

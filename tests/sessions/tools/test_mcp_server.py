@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack
 import pytest
 import structlog
 
-from sessions.tools.mcp_servers.mcp_server import McpServer, Tempo
+from sessions.tools.mcp_servers.mcp_server import McpServer, ReconnectTiming
 from sessions.tools.server_tool import Accepted, Answer, Approval, Declined, Dismissed, ToolFailed, ToolLost
-from sessions.tools.tool_box import ToolBox
-from tests.sessions.chat import eventually
-from tests.sessions.tools.calling import User, Watcher, box_of, call_of
-from tests.sessions.tools.servers import TEMPO, Era, Shop, box_at, options_of
+from sessions.tools.tool_registry import ToolRegistry
+from tests.sessions.chat_driver import eventually
+from tests.sessions.tools.mcp_servers import TEMPO, Era, Shop, box_at, options_of
+from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
 
-SLOW = Tempo(first=0.02, longest=0.3, apart=1.0)
+SLOW = ReconnectTiming(first=0.02, longest=0.3, apart=1.0)
 """Leaves time to call a server that is not known to be gone."""
 
 
@@ -37,35 +37,35 @@ async def shop(era: Era) -> Shop:
 
 
 @pytest.fixture
-async def box(shop: Shop) -> AsyncIterator[ToolBox]:
+async def box(shop: Shop) -> AsyncIterator[ToolRegistry]:
     """All tools of the shop."""
     async with shop.served() as url, box_at(options_of(url)) as running:
         yield running
 
 
-async def test_the_tools_of_a_server_are_offered(box: ToolBox) -> None:
+async def test_the_tools_of_a_server_are_offered(box: ToolRegistry) -> None:
     tools = {tool.name: tool for tool in box.offered()}
     assert list(tools) == sorted(tools)
     assert tools["price"].description == "Say what something costs."
     assert json.loads(tools["price"].parameters)["required"] == ["item"]
 
 
-async def test_what_is_not_annotated_as_harmless_asks_its_user(box: ToolBox) -> None:
+async def test_what_is_not_annotated_as_harmless_asks_its_user(box: ToolRegistry) -> None:
     tools = {tool.name: tool for tool in box.offered()}
     assert (tools["price"].approval, tools["price"].idempotent) == (Approval.NEVER, True)
     assert (tools["order"].approval, tools["order"].idempotent) == (Approval.ALWAYS, True)
     assert (tools["wait"].approval, tools["wait"].idempotent) == (Approval.ALWAYS, False)
 
 
-async def test_a_call_gives_the_text_of_its_result(box: ToolBox) -> None:
+async def test_a_call_gives_the_text_of_its_result(box: ToolRegistry) -> None:
     assert await box.run("order", {"item": "tea"}, call_of()) == "tea is ordered"
 
 
-async def test_structured_content_that_is_said_as_text_is_told_once(box: ToolBox) -> None:
+async def test_structured_content_that_is_said_as_text_is_told_once(box: ToolRegistry) -> None:
     assert await box.run("price", {"item": "tea", "pieces": 2}, call_of()) == "6"
 
 
-async def test_what_is_no_text_is_named(box: ToolBox) -> None:
+async def test_what_is_no_text_is_named(box: ToolRegistry) -> None:
     text = await box.run("picture", {}, call_of())
     assert text.splitlines()[:2] == [
         "Here it is:",
@@ -73,17 +73,17 @@ async def test_what_is_no_text_is_named(box: ToolBox) -> None:
     ]
 
 
-async def test_what_a_tool_says_about_its_failure_reaches_the_model(box: ToolBox) -> None:
+async def test_what_a_tool_says_about_its_failure_reaches_the_model(box: ToolRegistry) -> None:
     with pytest.raises(ToolFailed, match="The shelf is empty"):
         await box.run("fail", {}, call_of())
 
 
-async def test_arguments_that_the_server_refuses_are_explained(box: ToolBox) -> None:
+async def test_arguments_that_the_server_refuses_are_explained(box: ToolRegistry) -> None:
     with pytest.raises(ToolFailed, match="item"):
         await box.run("price", {"thing": 3}, call_of())
 
 
-async def test_progress_is_heard(box: ToolBox, shop: Shop) -> None:
+async def test_progress_is_heard(box: ToolRegistry, shop: Shop) -> None:
     watcher = Watcher()
     running = asyncio.create_task(box.run("count", {"to": 3}, call_of(progress=watcher)))
     seen = await watcher.seen.get()
@@ -94,7 +94,7 @@ async def test_progress_is_heard(box: ToolBox, shop: Shop) -> None:
     assert await running == "counted to 3"
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(box: ToolBox, shop: Shop) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(box: ToolRegistry, shop: Shop) -> None:
     running = asyncio.create_task(box.run("wait", {"name": "alice"}, call_of()))
     assert await shop.waiting.get() == "alice"
     running.cancel()
@@ -118,7 +118,7 @@ async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(shop: Shop) ->
         (Dismissed(), "tea: cancel None"),
     ],
 )
-async def test_a_server_asks_the_user_of_its_call(box: ToolBox, answer: Answer, said: str) -> None:
+async def test_a_server_asks_the_user_of_its_call(box: ToolRegistry, answer: Answer, said: str) -> None:
     user = User()
     running = asyncio.create_task(box.run("sell", {"item": "tea"}, call_of(elicit=user.elicit)))
     asked = await user.answers(answer)
@@ -127,7 +127,7 @@ async def test_a_server_asks_the_user_of_its_call(box: ToolBox, answer: Answer, 
     assert await running == said
 
 
-async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolBox) -> None:
+async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolRegistry) -> None:
     """One session has the calls of all users."""
     users = {name: User() for name in ("alice", "bob", "carol")}
     calls = [
@@ -140,7 +140,7 @@ async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolBox) -> 
     assert all(user.asked.empty() for user in users.values())
 
 
-async def test_a_question_ends_with_its_call(box: ToolBox) -> None:
+async def test_a_question_ends_with_its_call(box: ToolRegistry) -> None:
     user = User()
     running = asyncio.create_task(box.run("sell", {"item": "tea"}, call_of(elicit=user.elicit)))
     _, waiting = await user.asked.get()
@@ -150,7 +150,7 @@ async def test_a_question_ends_with_its_call(box: ToolBox) -> None:
     await eventually(waiting.cancelled)
 
 
-async def test_a_call_has_a_key_that_is_its_own(box: ToolBox) -> None:
+async def test_a_call_has_a_key_that_is_its_own(box: ToolRegistry) -> None:
     assert json.loads(await box.run("who", {}, call_of(call_id="c7"))) == {"midstream/call": "c7"}
 
 
@@ -163,7 +163,7 @@ async def test_a_server_is_told_whose_call_it_is_where_the_operator_wants_that(s
         }
 
 
-async def test_a_change_of_the_list_is_heard_of(box: ToolBox) -> None:
+async def test_a_change_of_the_list_is_heard_of(box: ToolRegistry) -> None:
     before = box.offered()
     await box.run("extend", {"name": "again"}, call_of())
     await eventually(lambda: box.tool("again") is not None)
@@ -198,7 +198,7 @@ async def test_a_name_that_is_taken_is_left_out_and_logged(shop: Shop) -> None:
 
     functions = box_of(order)._sources
     async with shop.served() as url, box_at(options_of(url, tools=("order", "price"))) as box:
-        both = ToolBox([*functions, *box._sources])
+        both = ToolRegistry([*functions, *box._sources])
         with structlog.testing.capture_logs() as lines:
             assert [tool.name for tool in both.offered()] == ["order", "price"]
         assert [line["tool"] for line in lines] == ["order"]
@@ -245,7 +245,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew(shop: Shop) -> No
         return  # has no sessions
     async with AsyncExitStack() as stack:
         async with shop.served() as url:
-            box = await stack.enter_async_context(box_at(options_of(url), tempo=SLOW))
+            box = await stack.enter_async_context(box_at(options_of(url), timing=SLOW))
         async with Shop(shop.era).served(port_of(url)):
             with pytest.raises(ToolFailed, match=r"has restarted\. The tool was not run"):
                 await box.run("order", {"item": "tea"}, call_of())
@@ -256,7 +256,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew(shop: Shop) -> No
 
 async def test_headers_of_the_operator_come_with_every_request(shop: Shop) -> None:
     async with shop.served() as url:
-        box = ToolBox([McpServer(options_of(url), {"Authorization": "Bearer secret"}, tempo=TEMPO)])
+        box = ToolRegistry([McpServer(options_of(url), {"Authorization": "Bearer secret"}, timing=TEMPO)])
         async with box.running():
             await box.run("order", {"item": "tea"}, call_of())
     assert {headers.get("authorization") for headers in shop.heard} == {"Bearer secret"}

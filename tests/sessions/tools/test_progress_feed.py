@@ -9,7 +9,7 @@ import pytest
 
 from sessions.tools.progress_feed import ProgressFeed, plain
 from sessions.tools.server_tool import Progress
-from tests.sessions.tools.calling import Watcher
+from tests.sessions.tools.tool_calls import Watcher
 
 
 async def test_a_flood_is_heard_as_its_newest() -> None:
@@ -17,11 +17,11 @@ async def test_a_flood_is_heard_as_its_newest() -> None:
     feed = ProgressFeed(watcher, interval_s=0.05)
     await asyncio.to_thread(lambda: [feed.tell(Progress(done=number)) for number in range(50_000)])
     feed.tell(Progress(done=50_000))
-    heard = [await watcher.seen.get()]
-    while heard[-1].done < 50_000:
-        heard.append(await watcher.seen.get())
-    assert len(heard) < 100
-    assert [one.done for one in heard] == sorted(one.done for one in heard)
+    received = [await watcher.seen.get()]
+    while received[-1].done < 50_000:
+        received.append(await watcher.seen.get())
+    assert len(received) < 100
+    assert [one.done for one in received] == sorted(one.done for one in received)
 
 
 async def test_reports_are_apart() -> None:

@@ -14,14 +14,13 @@ import pytest
 import structlog
 from starlette.types import Send
 
-from sessions.tools.mcp_servers import guard, wire_call
-from sessions.tools.mcp_servers.guard import GuardedBody
-from sessions.tools.mcp_servers.pace import EVENT_COSTS, Pace
+from sessions.tools.mcp_servers import call_traffic, guarded_transport
+from sessions.tools.mcp_servers.guarded_transport import GuardedBody
+from sessions.tools.mcp_servers.rate_limit import EVENT_COSTS, ReadRateLimiter
 from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
-from sessions.tools.tool_box import ToolBox
-from tests.sessions.chat import eventually
-from tests.sessions.tools.calling import User, Watcher, call_of
-from tests.sessions.tools.servers import (
+from sessions.tools.tool_registry import ToolRegistry
+from tests.sessions.chat_driver import eventually
+from tests.sessions.tools.mcp_servers import (
     FORM,
     TEMPO,
     Answer,
@@ -33,10 +32,11 @@ from tests.sessions.tools.servers import (
     options_of,
     part,
     progress_of,
-    said,
     start,
+    text_result,
     tool_of,
 )
+from tests.sessions.tools.tool_calls import User, Watcher, call_of
 
 LINES = list[Any]
 
@@ -44,12 +44,12 @@ LINES = list[Any]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server is granted after the end of a call is short here."""
-    monkeypatch.setattr(wire_call, "GRACE_S", 0.1)
-    monkeypatch.setattr(guard, "ANSWER_S", 1.0)
+    monkeypatch.setattr(call_traffic, "GRACE_S", 0.1)
+    monkeypatch.setattr(guarded_transport, "ANSWER_S", 1.0)
 
 
 @asynccontextmanager
-async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolBox]:
+async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolRegistry]:
     """A box with a rogue, and beside it a shop as it should be."""
     shop = Shop("modern")
     async with (
@@ -63,7 +63,7 @@ async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolBox]:
         yield box
 
 
-async def nobody_else_notices(box: ToolBox) -> None:
+async def assert_others_unaffected(box: ToolRegistry) -> None:
     assert await box.run("order", {"item": "tea"}, call_of("bob")) == "tea is ordered"
 
 
@@ -80,7 +80,7 @@ async def test_a_server_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(
     with structlog.testing.capture_logs() as lines:
         async with calling(Rogue(**{method: hang}), connect_s=0.2) as box:
             assert box.tool("r_work") is None
-            await nobody_else_notices(box)
+            await assert_others_unaffected(box)
     away = [line for line in lines if line["event"] == "tool server away"]
     assert away[0]["server"] == "rogue"
     assert away[0]["why"] == "it does not answer in time"
@@ -92,9 +92,9 @@ async def test_servers_that_hang_are_waited_for_together() -> None:
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(listening(rogue)) for rogue in hanging]
         servers = [options_of(url, name=f"r{number}", connect_s=2.0) for number, url in enumerate(urls)]
-        begun = clock.time()
+        started = clock.time()
         async with box_at(*servers):
-            assert 2.0 <= clock.time() - begun < 2.0 * len(hanging)
+            assert 2.0 <= clock.time() - started < 2.0 * len(hanging)
 
 
 async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
@@ -105,7 +105,7 @@ async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
         called = await rogue.message("tools/call")
         cancelled = await rogue.message("notifications/cancelled")
         assert cancelled["params"]["requestId"] == called["id"]
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> None:
@@ -119,7 +119,7 @@ async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> No
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 LISTS: list[tuple[Any, str]] = [
@@ -166,7 +166,7 @@ async def test_ten_thousand_tools_are_too_many() -> None:
     rogue.tools = [tool_of(f"t{number}") for number in range(10_000)]
     with structlog.testing.capture_logs() as lines:
         async with calling(rogue) as box:
-            await nobody_else_notices(box)
+            await assert_others_unaffected(box)
             assert [tool.name for tool in box.offered() if tool.name.startswith("r_")] == []
     assert "more than 2048 tools" in next(
         line["why"] for line in lines if line["event"] == "tool server away"
@@ -186,7 +186,7 @@ async def test_a_list_without_an_end_is_given_up() -> None:
 
     with structlog.testing.capture_logs() as lines:
         async with calling(Rogue(tools_list=page)) as box:
-            await nobody_else_notices(box)
+            await assert_others_unaffected(box)
     assert "32 pages" in next(line["why"] for line in lines if line["event"] == "tool server away")
 
 
@@ -206,7 +206,7 @@ async def test_a_list_that_is_none_offers_nothing(tools: Any) -> None:
     rogue.tools = tools
     async with calling(rogue) as box:
         assert box.tool("r_work") is None
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 def streaming(body: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], **headers: str) -> Answer:
@@ -245,7 +245,7 @@ async def endless_progress(message: dict[str, Any], send: Send) -> None:
 
 
 async def huge_result(message: dict[str, Any], send: Send) -> None:
-    await part(send, event({"id": message["id"], "result": said("x" * 10_000_000)}), more=False)
+    await part(send, event({"id": message["id"], "result": text_result("x" * 10_000_000)}), more=False)
 
 
 FLOODS = [endless_line, endless_lines, endless_comments, huge_result]
@@ -257,10 +257,10 @@ async def test_a_flood_ends_its_call_alone(
 ) -> None:
     async with calling(Rogue(tools_call=streaming(flood)), max_response_bytes=65536) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of()))
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
         with pytest.raises(ToolFailed, match="more bytes than are read"):
             await running
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_a_body_without_an_end_is_not_read_to_its_end() -> None:
@@ -272,7 +272,7 @@ async def test_a_body_without_an_end_is_not_read_to_its_end() -> None:
     async with calling(rogue, max_response_bytes=65536) as box:
         with pytest.raises(ToolFailed, match="more bytes than are read"):
             await box.run("r_work", {}, call_of())
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_a_bomb_is_not_unpacked() -> None:
@@ -283,18 +283,18 @@ async def test_a_bomb_is_not_unpacked() -> None:
     async with calling(rogue) as box:
         with pytest.raises(ToolLost, match="can't be read"):
             await box.run("r_work", {}, call_of())
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_progress_without_an_end_is_heard_a_few_times_until_the_time_is_up() -> None:
     watcher = Watcher()
     async with calling(Rogue(tools_call=streaming(endless_progress)), call_s=0.6) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of(progress=watcher)))
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
         with pytest.raises(ToolLost, match=r"within 0.6 s"):
             await running
         assert 1 <= watcher.seen.qsize() <= 4
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 class Endless(httpx2.AsyncByteStream):
@@ -308,19 +308,19 @@ class Endless(httpx2.AsyncByteStream):
 async def test_a_server_is_read_at_a_pace() -> None:
     """However fast it sends: some events at once, then as many as the pace has it."""
     response = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
-    pace = Pace(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
+    limiter = ReadRateLimiter(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
     read: list[bytes] = []
 
     async def reading() -> None:
-        async for passed in GuardedBody(response, None, pace=pace, most_bytes=4096):
+        async for passed in GuardedBody(response, None, limiter=limiter, most_bytes=4096):
             read.append(passed)  # noqa: PERF401 - what was read stays when the time is up
 
     clock = asyncio.get_running_loop()
-    begun = clock.time()
+    started = clock.time()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reading(), 0.5)
     events = b"".join(read).count(b"data:")
-    assert 20 <= events <= 20 + 4 + 50 * (clock.time() - begun)
+    assert 20 <= events <= 20 + 4 + 50 * (clock.time() - started)
 
 
 async def test_an_answer_that_goes_on_after_its_cancellation_is_cut_off() -> None:
@@ -376,7 +376,7 @@ async def test_an_answer_that_broke_off_is_resumed() -> None:
 
     async def rest(send: Send) -> None:
         await start(send)
-        await part(send, event({"id": asked[0]["id"], "result": said("resumed")}, id="8"), more=False)
+        await part(send, event({"id": asked[0]["id"], "result": text_result("resumed")}, id="8"), more=False)
 
     rogue = Rogue(tools_call=streaming(broken))
     async with calling(rogue) as box:
@@ -390,7 +390,7 @@ async def test_an_answer_that_broke_off_is_resumed() -> None:
         ({"content": "no list"}, "did not answer with a tool result"),
         ({"content": [{"type": "dance"}]}, "did not answer with a tool result"),
         ([], "no answer"),
-        (said("x", structuredContent={"deep": [[[]]]}), None),
+        (text_result("x", structuredContent={"deep": [[[]]]}), None),
     ],
 )
 async def test_a_result_that_is_none_fails_its_call(result: Any, words: str | None) -> None:
@@ -403,14 +403,14 @@ async def test_a_result_that_is_none_fails_its_call(result: Any, words: str | No
         else:
             with pytest.raises(ToolFailed, match=words):
                 await box.run("r_work", {}, call_of())
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_a_pattern_that_takes_for_ever_is_not_matched() -> None:
     """A server may say what its results are like: in words that a regular expression never comes to an end with."""
 
     async def answer(message: dict[str, Any]) -> Any:
-        return said("x", structuredContent={"a": "a" * 60 + "!"})
+        return text_result("x", structuredContent={"a": "a" * 60 + "!"})
 
     rogue = Rogue(tools_call=answer)
     evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -432,7 +432,7 @@ async def test_a_status_that_refuses_is_told(status: int, kind: type[ToolFailed]
         with pytest.raises(ToolFailed, match=f"HTTP status {status}") as failure:
             await box.run("r_work", {}, call_of())
         assert type(failure.value) is kind
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 def question(number: int) -> str:
@@ -527,7 +527,7 @@ async def test_other_requests_of_a_server_are_refused(method: str) -> None:
         running = asyncio.create_task(box.run("r_work", {}, call_of()))
         assert "error" in await answer_to(rogue, "q")
         running.cancel()
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_a_list_that_changes_all_the_time_is_looked_at_now_and_then() -> None:
@@ -549,7 +549,7 @@ async def test_a_list_that_changes_all_the_time_is_looked_at_now_and_then() -> N
         began = asyncio.get_running_loop().time()
         await eventually(lambda: looks > 5)
         assert asyncio.get_running_loop().time() - began >= 4 * TEMPO.apart
-        await nobody_else_notices(box)
+        await assert_others_unaffected(box)
 
 
 async def test_what_a_server_says_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -565,7 +565,7 @@ async def test_what_a_server_says_is_in_no_line_of_the_log(caplog: pytest.LogCap
 
 async def test_cookies_of_a_server_are_not_kept() -> None:
     async def answer(message: dict[str, Any], send: Send) -> None:
-        await part(send, event({"id": message["id"], "result": said("done")}), more=False)
+        await part(send, event({"id": message["id"], "result": text_result("done")}), more=False)
 
     rogue = Rogue(tools_call=streaming(answer, set_cookie="a=b"))
     async with calling(rogue) as box:

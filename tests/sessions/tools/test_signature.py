@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from sessions.tools.functions.signature import BadSignature, Signature
 from sessions.tools.server_tool import CallContext, ToolFailed
-from tests.sessions.tools.calling import call_of
+from tests.sessions.tools.tool_calls import call_of
 
 
 class Unit(Enum):
@@ -167,10 +167,12 @@ def test_a_call_passes_the_check_where_the_schema_allows_it_and_only_there(
     signature = Signature(function_of(hints, optional), {})
     schema = json.loads(signature.schema)
     Draft202012Validator.check_schema(schema)
-    asked = {name: data.draw(values, name) for name in data.draw(st.sets(st.sampled_from([*hints, "other"])))}
-    allowed = Draft202012Validator(schema).is_valid(asked)
+    requested = {
+        name: data.draw(values, name) for name in data.draw(st.sets(st.sampled_from([*hints, "other"])))
+    }
+    allowed = Draft202012Validator(schema).is_valid(requested)
     try:
-        found = signature.bound(asked, call_of())
+        found = signature.bound(requested, call_of())
     except ToolFailed:
         assert not allowed
     else:

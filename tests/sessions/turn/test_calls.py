@@ -13,20 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sessions.errors import Conflict
 from sessions.events import CallState
 from sessions.records import CallRecord, digest
-from sessions.store.history.coding import decode_call, encode_call
-from sessions.turn.calls import (
+from sessions.store.history.codec import decode_call, encode_call
+from sessions.turn.tool_calls import (
     CallAnswer,
-    Calls,
     Decision,
     Result,
+    ToolCalls,
     answered,
     cancelled,
     claimed,
     done,
     expired,
-    is_to_be_run,
+    is_runnable,
     lost,
-    read_as,
+    result_text,
 )
 
 SETTLED = {state for state in CallState if state.is_settled}
@@ -61,7 +61,7 @@ class OpenCalls(RuleBasedStateMachine):
 
     @initialize(kinds=st.lists(KINDS, min_size=1, max_size=4))
     def begin(self, kinds: list[tuple[str, str]]) -> None:
-        self.calls = Calls(call(number, *kind) for number, kind in enumerate(kinds))
+        self.calls = ToolCalls(call(number, *kind) for number, kind in enumerate(kinds))
         self.settled: dict[str, CallRecord] = {}
         self.started: dict[str, int] = {}
         self.accepted: list[CallAnswer] = []
@@ -97,7 +97,7 @@ class OpenCalls(RuleBasedStateMachine):
     @rule(place=st.integers(0, 3))
     def start(self, place: int) -> None:
         one = self.calls.records[place % len(self.calls)]
-        if is_to_be_run(one):
+        if is_runnable(one):
             self.calls.put(claimed(one, runner="here"))
             self.started[one.call_id] = self.started.get(one.call_id, 0) + 1
 
@@ -153,7 +153,7 @@ class OpenCalls(RuleBasedStateMachine):
 
     @invariant()
     def every_call_has_something_for_the_model_to_read(self) -> None:
-        assert all(read_as(one) for one in (self.calls.records if hasattr(self, "calls") else ()))
+        assert all(result_text(one) for one in (self.calls.records if hasattr(self, "calls") else ()))
 
 
 TestOpenCalls = OpenCalls.TestCase
@@ -184,7 +184,9 @@ def test_a_tool_that_runs_does_not_expire() -> None:
 
 @pytest.mark.parametrize("chars", [0, 1, 2, 3])
 def test_calls_behind_what_is_kept_are_forgotten(chars: int) -> None:
-    calls = Calls(msgspec.structs.replace(call(number, "client", "none"), off=number) for number in range(3))
+    calls = ToolCalls(
+        msgspec.structs.replace(call(number, "client", "none"), off=number) for number in range(3)
+    )
     gone = calls.keep(chars)
     assert [one.off for one in calls.records] == list(range(min(chars + 1, 3)))
     assert len(gone) + len(calls) == 3

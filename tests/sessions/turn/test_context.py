@@ -13,7 +13,7 @@ from engine.messages import Message, ModelFacts, Params
 from engine.scripted.steps import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
-from sessions.turn.prompt import Prompt, Room, exchanges, fit, prompt_messages, refuse_endless
+from sessions.turn.prompt import ContextBudget, Prompt, exchanges, fit, prompt_messages, refuse_oversized
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FACTS = ModelFacts(
@@ -42,12 +42,12 @@ def branch(lengths: Sequence[tuple[int, int]], newest: int) -> list[MessageRecor
     return [*records, record(f"u{len(lengths)}", "user", newest)]
 
 
-async def counted(messages: Sequence[Message]) -> int:
+async def word_count(messages: Sequence[Message]) -> int:
     return count_words(messages)
 
 
 async def fitted(records: list[MessageRecord], *, window: int, reply: int, system: str = "") -> Prompt:
-    return await fit(system, records, room=Room.of(window, reply), count=counted)
+    return await fit(system, records, room=ContextBudget.of(window, reply), count=word_count)
 
 
 @patient
@@ -61,8 +61,8 @@ async def test_a_prompt_fits_and_drops_only_the_oldest_exchanges_whole(
     lengths: list[tuple[int, int]], newest: int, window: int, system: str
 ) -> None:
     records = branch(lengths, newest)
-    room = Room.of(window, 512)
-    prompt = await fit(system, records, room=room, count=counted)
+    room = ContextBudget.of(window, 512)
+    prompt = await fit(system, records, room=room, count=word_count)
     tokens = count_words(prompt.messages)
     kept = next(place for place, one in enumerate(records) if one.message_id == prompt.context_from)
     assert prompt.messages == prompt_messages(system, records[kept:])
@@ -111,8 +111,8 @@ async def test_a_long_message_may_use_the_replys_room() -> None:
 
 
 def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:
-    assert Room.of(100, 10) == Room(100, 10)
-    assert Room.of(100, 512) == Room(100, 25)
+    assert ContextBudget.of(100, 10) == ContextBudget(100, 10)
+    assert ContextBudget.of(100, 512) == ContextBudget(100, 25)
 
 
 def test_empty_replies_are_left_out() -> None:
@@ -132,9 +132,9 @@ def test_a_branch_is_grouped_into_exchanges() -> None:
 def test_what_no_window_holds_is_refused_before_it_is_tokenized(text: str) -> None:
     """White space too, which templates leave out only at the ends, and tokenizers are slow about."""
     with pytest.raises(ContextOverflow):
-        refuse_endless([Message("assistant", text), Message("user", "")], FACTS)
+        refuse_oversized([Message("assistant", text), Message("user", "")], FACTS)
 
 
 @pytest.mark.parametrize("text", ["x" * 40, "x" * 40 + " " * 40])
 def test_what_a_window_may_hold_is_counted_by_the_engine(text: str) -> None:
-    refuse_endless([Message("assistant", text)], FACTS)
+    refuse_oversized([Message("assistant", text)], FACTS)

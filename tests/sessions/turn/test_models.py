@@ -13,16 +13,16 @@ from engine.served_models import ServedModel, ServedModels
 from sessions.events import Accepted, Done, Reason, Status
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.coding import decode_message, decode_turn
+from sessions.store.history.codec import decode_message, decode_turn
+from sessions.turn.placement import Regenerate
 from sessions.turn.policy import Policy
-from sessions.turn.positions import Again
-from tests.sessions.chat import ROOM, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder
 from tests.sessions.store.test_compaction import compacted
 from tests.sessions.store.test_ownership import lose_lease
 
 
-class Houses:
+class TwoModels:
     """A big model, a small one behind it, and a chat whose `engine` is the big one's."""
 
     def __init__(self, chat: Chat, big: ScriptedEngine, small: ScriptedEngine) -> None:
@@ -51,11 +51,11 @@ def models_of(big: ScriptedEngine, small: ScriptedEngine) -> ServedModels:
 
 
 @pytest.fixture
-async def houses(store: Redis, owner: Owner, reader: Recorder, sessions: Sessions) -> Houses:
+async def two_models(store: Redis, owner: Owner, reader: Recorder, sessions: Sessions) -> TwoModels:
     big, small = sessions.choice._models.models
     assert isinstance(big.engine, ScriptedEngine)
     assert isinstance(small.engine, ScriptedEngine)
-    return Houses(Chat(sessions, big.engine, owner, reader), big.engine, small.engine)
+    return TwoModels(Chat(sessions, big.engine, owner, reader), big.engine, small.engine)
 
 
 @pytest.fixture
@@ -67,27 +67,27 @@ async def sessions(store: Redis) -> AsyncIterator[Sessions]:
     assert floor.statistics().turns == 0
 
 
-async def test_an_engine_that_dies_is_stood_in_for(houses: Houses, reader: Recorder) -> None:
-    await houses.fallen_back("This")
-    houses.small.step(20)
+async def test_an_engine_that_dies_is_stood_in_for(two_models: TwoModels, reader: Recorder) -> None:
+    await two_models.fallen_back("This")
+    two_models.small.step(20)
     done = await reader.next(Done)
     assert [(status.state, status.model) for status in reader.of(Status)] == [("fallback", "small")]
     assert (done.reason, done.model, done.requested_model) == (Reason.STOP, "small", "big")
-    assert houses.small.requests[0].fallbacks == ()
+    assert two_models.small.requests[0].fallbacks == ()
 
 
-async def test_who_stands_in_is_asked_again_as_any_model(houses: Houses, reader: Recorder) -> None:
-    await houses.fallen_back()
-    houses.small.die()
-    await eventually(lambda: len(houses.small.requests) == 2)
-    houses.small.step(20)
+async def test_who_stands_in_is_asked_again_as_any_model(two_models: TwoModels, reader: Recorder) -> None:
+    await two_models.fallen_back()
+    two_models.small.die()
+    await eventually(lambda: len(two_models.small.requests) == 2)
+    two_models.small.step(20)
     assert (await reader.next(Done)).model == "small"
     assert [status.state for status in reader.of(Status)] == ["fallback", "retrying"]
 
 
-async def test_a_cancel_reaches_the_model_that_stands_in(houses: Houses, reader: Recorder) -> None:
-    await houses.fallen_back("This")
-    houses.chat.cancel()
+async def test_a_cancel_reaches_the_model_that_stands_in(two_models: TwoModels, reader: Recorder) -> None:
+    await two_models.fallen_back("This")
+    two_models.chat.cancel()
     done = await reader.next(Done)
     assert (done.reason, done.model, done.requested_model) == (Reason.CANCELLED, "small", "big")
     assert done.cancel is not None
@@ -95,58 +95,58 @@ async def test_a_cancel_reaches_the_model_that_stands_in(houses: Houses, reader:
 
 
 async def test_a_model_that_died_after_its_first_word_is_not_stood_in_for(
-    houses: Houses, reader: Recorder
+    two_models: TwoModels, reader: Recorder
 ) -> None:
-    await houses.chat.running("Hello?", "This")
-    houses.big.die()
+    await two_models.chat.running("Hello?", "This")
+    two_models.big.die()
     done = await reader.next(Done)
     assert (done.reason, done.model, done.requested_model) == (Reason.INTERRUPTED, "big", None)
-    assert not houses.small.requests
+    assert not two_models.small.requests
 
 
-async def test_a_cancelled_turn_asks_nobody_else(houses: Houses, reader: Recorder) -> None:
-    houses.big.hold_cancels = True
-    await houses.chat.running("Hello?")
-    houses.chat.cancel()
-    houses.big.die()
+async def test_a_cancelled_turn_asks_nobody_else(two_models: TwoModels, reader: Recorder) -> None:
+    two_models.big.hold_cancels = True
+    await two_models.chat.running("Hello?")
+    two_models.chat.cancel()
+    two_models.big.die()
     assert (await reader.next(Done)).reason is Reason.CANCELLED
-    assert not houses.small.requests
+    assert not two_models.small.requests
 
 
 async def test_who_comes_later_is_told_who_wrote_what_has_left_the_journal(
-    houses: Houses, store: Redis, reader: Recorder
+    two_models: TwoModels, store: Redis, reader: Recorder
 ) -> None:
-    await houses.fallen_back("This")
-    houses.small.step(20)
+    await two_models.fallen_back("This")
+    two_models.small.step(20)
     await reader.next(Done)
-    await compacted(store, houses.chat)
+    await compacted(store, two_models.chat)
     late = Recorder()
-    await houses.chat.resume(late, 0)
-    houses.chat.leave(late)
+    await two_models.chat.resume(late, 0)
+    two_models.chat.leave(late)
     (accepted,), (done,) = late.of(Accepted), late.of(Done)
     assert (accepted.model, done.model, done.requested_model) == ("big", "small", "big")
 
 
 @pytest.mark.parametrize(("shown", "told"), [("This", ("small", "big")), ("", ("big", None))])
 async def test_a_dead_replica_has_told_the_store_who_wrote(
-    houses: Houses, store: Redis, owner: Owner, shown: str, told: tuple[str, str | None]
+    two_models: TwoModels, store: Redis, owner: Owner, shown: str, told: tuple[str, str | None]
 ) -> None:
     """With the first text: what was told of by nobody but a status is not known to the others."""
-    await houses.fallen_back(shown)
+    await two_models.fallen_back(shown)
     second = Sessions(
         client=store,
         engine=models_of(ScriptedEngine(by_hand=True), ScriptedEngine(by_hand=True)),
         policy=Policy(ttl_s=3600, max_turns=100),
     )
     async with second.running(alone=False):
-        await lose_lease(houses.chat, store)
+        await lose_lease(two_models.chat, store)
         assert await second.parts.peers.reaper.reap() == 1
         reader = Recorder()
-        page = (await second.history(owner, reader, ROOM, limit=9)).page
+        page = (await second.history(owner, reader, CONVERSATION_ID, limit=9)).page
         reply = page.messages[-1]
-        turn = await second.parts.base.storage.history.turn(houses.chat.keys, reply.turn_id)
+        turn = await second.parts.base.storage.history.turn(two_models.chat.keys, reply.turn_id)
         second.disconnect(reader)
-    houses.chat.cancel()
+    two_models.chat.cancel()
     assert turn is not None
     assert turn.done is not None
     assert reply.model == turn.done.model
@@ -154,20 +154,20 @@ async def test_a_dead_replica_has_told_the_store_who_wrote(
 
 
 async def test_a_reply_that_is_made_again_asks_the_model_not_who_stood_in_for_it(
-    houses: Houses, reader: Recorder
+    two_models: TwoModels, reader: Recorder
 ) -> None:
-    await houses.fallen_back("This")
-    houses.small.step(20)
+    await two_models.fallen_back("This")
+    two_models.small.step(20)
     done = await reader.next(Done)
-    houses.big.revive()
-    await houses.chat.running("", place=Again(done.message_id))
-    assert len(houses.big.requests) == 2
-    houses.chat.cancel()
+    two_models.big.revive()
+    await two_models.chat.running("", place=Regenerate(done.message_id))
+    assert len(two_models.big.requests) == 2
+    two_models.chat.cancel()
 
 
-async def test_the_longest_window_is_known_once_all_are(houses: Houses, sessions: Sessions) -> None:
+async def test_the_longest_window_is_known_once_all_are(two_models: TwoModels, sessions: Sessions) -> None:
     assert sessions.choice.longest_window == 200
-    houses.small._facts = None  # type: ignore[assignment]
+    two_models.small._facts = None  # type: ignore[assignment]
     assert sessions.choice.longest_window is None
 
 

@@ -7,8 +7,8 @@ import pytest
 from engine.scripted.engine import ScriptedEngine
 from sessions.events import Accepted, Delta, Done, Status
 from sessions.turn import engine_wait
-from sessions.turn.cancelling import Cancel
-from tests.sessions.chat import Chat, eventually
+from sessions.turn.cancel import Cancel
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -20,11 +20,11 @@ def engine() -> ScriptedEngine:
     return engine
 
 
-def told(reader: Recorder) -> list[tuple[str, int | None, float | None]]:
+def status_fields(reader: Recorder) -> list[tuple[str, int | None, float | None]]:
     return [(status.state, status.queue_position, status.progress) for status in reader.of(Status)]
 
 
-async def behind_others(chat: Chat, *others: str) -> Accepted:
+async def queued_message(chat: Chat, *others: str) -> Accepted:
     """A message that waits for as many replies as others are named."""
     for name in others:
         await chat.running(name, conversation_id=name, reader=Recorder())
@@ -36,20 +36,23 @@ async def behind_others(chat: Chat, *others: str) -> Accepted:
 async def test_the_place_in_the_queue_then_the_prefill_then_text(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
-    accepted = await behind_others(chat, "ann", "bob")
+    accepted = await queued_message(chat, "ann", "bob")
     for name in ("ann", "bob"):
         chat.sessions.cancel(chat.owner, Cancel(conversation_id=name))
-    await reader.until(lambda: told(reader)[-1] == ("queued", 1, None))
+    await reader.until(lambda: status_fields(reader)[-1] == ("queued", 1, None))
     while not reader.text(accepted.turn_id):
         await chat.step()
-    assert [told(reader)[0], told(reader)[-1]] == [("queued", 2, None), ("prefill", None, 0.5)]
+    assert [status_fields(reader)[0], status_fields(reader)[-1]] == [
+        ("queued", 2, None),
+        ("prefill", None, 0.5),
+    ]
     assert {status.turn_id for status in reader.of(Status)} == {accepted.turn_id}
     chat.cancel()
 
 
 async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("one two three four")
-    assert told(reader) == [("prefill", None, 0.5)]
+    assert status_fields(reader) == [("prefill", None, 0.5)]
     assert continuous(reader.events)
     journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert journal == [
@@ -60,7 +63,7 @@ async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorde
 
 
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
-    await behind_others(chat, "ann")
+    await queued_message(chat, "ann")
     tablet, phone = Recorder(), Recorder()
     shown = await chat.shown(tablet)
     assert (shown.wait, shown.page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
@@ -74,7 +77,7 @@ async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
 async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
-    accepted = await behind_others(chat, "ann")
+    accepted = await queued_message(chat, "ann")
     chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
     await eventually(lambda: engine.statistics().queued == 1)
     while not reader.text(accepted.turn_id):
@@ -89,15 +92,15 @@ async def test_nothing_is_told_of_a_wait_that_was_cancelled(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
     engine.hold_cancels = True
-    await behind_others(chat, "ann", "bob")
+    await queued_message(chat, "ann", "bob")
     chat.cancel()
     chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
     engine.step()
-    await eventually(lambda: chat.room.turns[0].engine.stream is not None)
+    await eventually(lambda: chat.live_conversation.turns[0].engine.stream is not None)
     chat.sessions.cancel(chat.owner, Cancel(conversation_id="bob"))
     engine.step(3)
     await reader.next(Done)
-    assert told(reader) == [("queued", 2, None)]
+    assert status_fields(reader) == [("queued", 2, None)]
 
 
 async def test_tokens_that_were_kept_are_told_with_the_end_and_in_the_history(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.parsing.known import format_of
+from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import PLAIN
 from engine.upstream.options import Features
 from engine.upstream.wire.request import prompt_of
 from sessions.events import CallState
 from sessions.records import CallRecord, MessageRecord
-from sessions.turn.prompt import Knows, prompt_messages
+from sessions.turn.prompt import ModelInputs, prompt_messages
 from tests.engine.strict_templates import strict_families
 
 patient = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -25,7 +25,7 @@ FAMILIES = strict_families()
 
 @cache
 def builder(name: str) -> PromptBuilder:
-    return PromptBuilder(FAMILIES[name], format_of(FAMILIES[name]))
+    return PromptBuilder(FAMILIES[name], detect_format(FAMILIES[name]))
 
 
 def record(number: int, role: str, content: str, **more: object) -> MessageRecord:
@@ -55,12 +55,12 @@ def branches(draw: st.DrawFn) -> list[MessageRecord]:
             records = records[: draw(st.integers(0, len(records)))]
         records.append(record(len(records), "user", said))
         for _ in range(draw(st.integers(0, 3))):
-            text, thought = (
+            text, reasoning_off = (
                 draw(st.sampled_from(["", " ", "Let me see."])),
                 draw(st.sampled_from(["", "Hm."])),
             )
             called = tuple(draw(st.lists(calls(), max_size=2, unique_by=lambda call: call.call_id)))
-            records.append(record(len(records), "assistant", text, reasoning=thought, calls=called))
+            records.append(record(len(records), "assistant", text, reasoning=reasoning_off, calls=called))
     return [*records, record(len(records), "user", "And now?")]
 
 
@@ -69,27 +69,28 @@ SYSTEMS = st.sampled_from(["", "Be brief."])
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 @patient
-@given(SYSTEMS, branches(), st.builds(Knows, tools=st.booleans()))
+@given(SYSTEMS, branches(), st.builds(ModelInputs, tools=st.booleans()))
 def test_the_next_message_is_answered(
-    name: str, system: str, records: list[MessageRecord], knows: Knows
+    name: str, system: str, records: list[MessageRecord], inputs: ModelInputs
 ) -> None:
-    prompt = prompt_messages(system, records, knows=knows)
+    prompt = prompt_messages(system, records, inputs=inputs)
     assert "And now?" in builder(name).rendered(prompt)
     if records[-2:-1] and records[-2].calls:
-        results = prompt_messages(system, records[:-1], knows=knows)
+        results = prompt_messages(system, records[:-1], inputs=inputs)
         assert builder(name).rendered(results)
 
 
 @pytest.mark.parametrize(
-    ("name", "knows"), [("devstral", Knows()), ("llama", Knows(tools=False)), ("gemma 3", Knows(tools=False))]
+    ("name", "inputs"),
+    [("devstral", ModelInputs()), ("llama", ModelInputs(tools=False)), ("gemma 3", ModelInputs(tools=False))],
 )
 @patient
 @given(SYSTEMS, branches())
 def test_an_upstream_of_these_families_answers_it_too(
-    name: str, knows: Knows, system: str, records: list[MessageRecord]
+    name: str, inputs: ModelInputs, system: str, records: list[MessageRecord]
 ) -> None:
     """Its template can't be tried here, so it gets what the strictest ones take."""
-    prompt = prompt_messages(system, records, knows=knows)
+    prompt = prompt_messages(system, records, inputs=inputs)
     messages = prompt_of(prompt, PLAIN, Features())["messages"]
     render: Callable[..., str] = FAMILIES[name].apply_chat_template
     assert "And now?" in render(messages, tokenize=False, add_generation_prompt=True)

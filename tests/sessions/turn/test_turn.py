@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.text.characters import floor_boundary
-from sessions.cuts import Kept
 from sessions.events import Cause, Failure, Reason
 from sessions.records import digest
-from sessions.turn.turn import EngineCount, IllegalTransition, Turn, TurnIds, TurnState
+from sessions.truncation import KeptLength
+from sessions.turn.turn_state import EngineCount, IllegalTransition, TurnIds, TurnPhase, TurnState
 
 IDS = TurnIds(conversation_id="room", turn_id="turn", reply_id="reply")
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,8 +20,8 @@ PIECES = ["extend", "think", "called"]
 STEPS = ["accept", "start", *PIECES, "cancel", "end"]
 
 
-def running(*texts: str, tokens: int = 1) -> Turn:
-    turn = Turn(IDS)
+def running(*texts: str, tokens: int = 1) -> TurnState:
+    turn = TurnState(IDS)
     turn.accept(now=10.0)
     turn.start(prompt_tokens=5, cached_tokens=2, now=10.1)
     for seq, text in enumerate(texts, start=2):
@@ -29,7 +29,7 @@ def running(*texts: str, tokens: int = 1) -> Turn:
     return turn
 
 
-def ask(turn: Turn, step: str) -> str:
+def apply_step(turn: TurnState, step: str) -> str:
     """One thing that can happen to a turn; says how it went."""
     try:
         match step:
@@ -40,11 +40,11 @@ def ask(turn: Turn, step: str) -> str:
             case "extend":
                 turn.extend("text", tokens=1, seq=1, now=1.0)
             case "think":
-                turn.think(tokens=1, seq=1, now=1.0)
+                turn.add_reasoning(tokens=1, seq=1, now=1.0)
             case "called":
                 turn.called(tokens=1, seq=1, now=1.0)
             case "cancel":
-                cut = turn.cancel(Cause.CLIENT, handed=2, seen_off=None, now=1.0)
+                cut = turn.cancel(Cause.CLIENT, sent_off=2, seen_off=None, now=1.0)
                 return "done" if cut else "too late"
             case _:
                 turn.end(Reason.STOP, seq=1, now=1.0)
@@ -56,14 +56,14 @@ def ask(turn: Turn, step: str) -> str:
 @patient
 @given(st.lists(st.sampled_from(STEPS)))
 def test_any_sequence_has_at_most_one_end_and_nothing_behind_it(steps: list[str]) -> None:
-    turn = Turn(IDS)
-    went = [(step, ask(turn, step)) for step in steps]
+    turn = TurnState(IDS)
+    went = [(step, apply_step(turn, step)) for step in steps]
     assert went.count(("accept", "done")) == min(1, steps.count("accept"))
     assert went.count(("end", "done")) <= 1
     assert went.count(("cancel", "done")) <= 1
     if ("end", "done") in went:
         behind = went[went.index(("end", "done")) + 1 :]
-        assert turn.state is TurnState.ENDED
+        assert turn.state is TurnPhase.ENDED
         assert all(outcome in ("refused", "too late") for step, outcome in behind if step != "start")
     if ("cancel", "done") in went:
         behind = went[went.index(("cancel", "done")) :]
@@ -73,19 +73,19 @@ def test_any_sequence_has_at_most_one_end_and_nothing_behind_it(steps: list[str]
 @patient
 @given(st.lists(st.sampled_from(STEPS)))
 def test_any_sequence_can_still_be_brought_to_its_end(steps: list[str]) -> None:
-    turn = Turn(IDS)
-    ended = ("end", "done") in [(step, ask(turn, step)) for step in [*steps, "accept"]]
-    assert ask(turn, "end") == ("refused" if ended else "done")
+    turn = TurnState(IDS)
+    ended = ("end", "done") in [(step, apply_step(turn, step)) for step in [*steps, "accept"]]
+    assert apply_step(turn, "end") == ("refused" if ended else "done")
 
 
 @patient
 @given(TEXTS, st.integers(0, 60), st.none() | st.integers(0, 60))
 def test_the_cut_is_what_was_handed_or_seen_down_to_a_character(
-    texts: list[str], handed: int, seen: int | None
+    texts: list[str], sent_off: int, seen: int | None
 ) -> None:
     turn, whole = running(*texts), "".join(texts)
-    assert turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, now=20.0)
-    furthest = min(handed, len(whole), len(whole) if seen is None else seen)
+    assert turn.cancel(Cause.CLIENT, sent_off=sent_off, seen_off=seen, now=20.0)
+    furthest = min(sent_off, len(whole), len(whole) if seen is None else seen)
     done = turn.end(Reason.STOP, seq=99, now=20.5)
     assert turn.text == whole[: done.chars] == whole[: floor_boundary(whole, furthest)]
     assert done.text_sha256 == digest(turn.text)
@@ -95,14 +95,14 @@ def test_the_cut_is_what_was_handed_or_seen_down_to_a_character(
 @patient
 @given(TEXTS, st.integers(0, 60), st.none() | st.integers(0, 60), st.integers(0, 5))
 def test_every_generated_token_is_kept_or_wasted(
-    texts: list[str], handed: int, seen: int | None, more: int
+    texts: list[str], sent_off: int, seen: int | None, more: int
 ) -> None:
     turn = running(*texts, tokens=2)
-    turn.cancel(Cause.CLIENT, handed=handed, seen_off=seen, now=20.0)
+    turn.cancel(Cause.CLIENT, sent_off=sent_off, seen_off=seen, now=20.0)
     generated = 2 * len(texts) + more
     turn.count = EngineCount(prompt_tokens=5, generated_tokens=generated)
     usage = turn.end(Reason.CANCELLED, seq=99, now=20.5).usage
-    kept = turn.pieces.tokens_of(Kept(len(turn.text), turn.pieces.end.thought))
+    kept = turn.pieces.tokens_of(KeptLength(len(turn.text), turn.pieces.end.reasoning_off))
     assert usage.wasted_tokens == generated - kept
     assert kept <= usage.sent_tokens <= 2 * len(texts)
 
@@ -110,7 +110,7 @@ def test_every_generated_token_is_kept_or_wasted(
 @patient
 @given(TEXTS)
 def test_offsets_follow_each_other(texts: list[str]) -> None:
-    turn = Turn(IDS)
+    turn = TurnState(IDS)
     turn.accept(now=0.0)
     deltas = [turn.extend(text, tokens=1, seq=seq, now=1.0) for seq, text in enumerate(texts)]
     assert [delta.off for delta in deltas] == [len("".join(texts[:place])) for place in range(len(texts))]
@@ -120,7 +120,7 @@ def test_offsets_follow_each_other(texts: list[str]) -> None:
 def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_count() -> None:
     turn = running()
     assert not turn.has_begun
-    turn.think(tokens=3, seq=2, now=10.2)
+    turn.add_reasoning(tokens=3, seq=2, now=10.2)
     assert turn.has_begun
     turn.extend("So:", tokens=1, seq=3, now=10.3)
     turn.called(tokens=4, seq=4, now=10.4)
@@ -133,9 +133,9 @@ def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_count() -> None:
 def test_what_it_took_to_think_is_summed_up_to_what_came_behind_each_thought() -> None:
     turn = running()
     for now in (10.0, 10.5, 11.0):
-        turn.think("Hm.", tokens=1, seq=2, now=now)
+        turn.add_reasoning("Hm.", tokens=1, seq=2, now=now)
     turn.extend("So:", tokens=1, seq=5, now=12.0)
-    turn.think("Or?", tokens=1, seq=6, now=20.0)
+    turn.add_reasoning("Or?", tokens=1, seq=6, now=20.0)
     turn.extend(" no.", tokens=1, seq=7, now=20.25)
     assert turn.end(Reason.STOP, seq=8, now=30.0).usage.reasoning_ms == pytest.approx(2250)
     plain = running()
@@ -155,22 +155,22 @@ def test_a_turn_that_stopped_with_calls_waits_for_its_tools(told: Reason, reason
 
 def test_what_was_thought_behind_the_cut_is_wasted() -> None:
     turn = running("one", " two")
-    turn.think(tokens=5, seq=4, now=10.4)
+    turn.add_reasoning(tokens=5, seq=4, now=10.4)
     turn.extend(" three", tokens=1, seq=5, now=10.5)
-    turn.cancel(Cause.CLIENT, handed=3, seen_off=None, now=20.0)
+    turn.cancel(Cause.CLIENT, sent_off=3, seen_off=None, now=20.0)
     assert turn.end(Reason.CANCELLED, seq=6, now=20.5).usage.wasted_tokens == 7
 
 
 def test_a_rollback_keeps_nothing() -> None:
     turn = running("This", " reply")
-    turn.cancel(Cause.ROLLBACK, handed=10, seen_off=None, now=20.0)
+    turn.cancel(Cause.ROLLBACK, sent_off=10, seen_off=None, now=20.0)
     done = turn.end(Reason.STOP, seq=9, now=20.0)
     assert (done.chars, done.removed, done.usage.sent_tokens, done.usage.wasted_tokens) == (0, True, 2, 2)
 
 
 def test_a_drain_is_a_failure_of_ours() -> None:
     turn = running("This")
-    turn.cancel(Cause.DRAIN, handed=4, seen_off=None, now=20.0)
+    turn.cancel(Cause.DRAIN, sent_off=4, seen_off=None, now=20.0)
     error = Failure(code="engine_unavailable", message="gone")
     done = turn.end(Reason.ERROR, seq=9, now=20.0, error=error)
     assert (done.reason, done.error) == (Reason.INTERRUPTED, None)
@@ -203,8 +203,8 @@ def test_times_count_from_the_acceptance() -> None:
 
 
 def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
-    turn = Turn(IDS)
-    assert turn.cancel(Cause.CLIENT, handed=0, seen_off=None, now=0.5)
+    turn = TurnState(IDS)
+    assert turn.cancel(Cause.CLIENT, sent_off=0, seen_off=None, now=0.5)
     with pytest.raises(IllegalTransition):
         turn.end(Reason.STOP, seq=1, now=1.0)
     turn.accept(now=1.0)

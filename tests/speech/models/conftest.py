@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from speech.recognition.models.hearing import Wave
+from speech.recognition.models.interface import Wave
 from tests.speech.models import checkpoints
 
 

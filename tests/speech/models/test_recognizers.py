@@ -17,14 +17,14 @@ from msgspec import structs
 from safetensors.torch import load_file
 from transformers import WhisperForConditionalGeneration, pipeline
 
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
 from speech.models.families import Options
 from speech.recognition.messages import Segment
-from speech.recognition.models.choosing import load
-from speech.recognition.models.hearing import Hearing, Wave
+from speech.recognition.models.interface import RecognitionModel, Wave
+from speech.recognition.models.model_loader import load
 from speech.recognition.models.moonshine import TOKENS_A_SECOND, TOKENS_AT_LEAST
-from speech.recognition.models.splitting import split
-from speech.recognition.models.whisper import Sought
+from speech.recognition.models.timestamp_split import split
+from speech.recognition.models.whisper import WhisperJob
 from speech.recognition.models.windows import LONGEST_S, windows
 from tests.speech.models.conftest import noise
 
@@ -35,18 +35,22 @@ def loaded(folder: Path) -> Any:
     return load(Options(model=str(folder), device="cpu"))
 
 
-def heard(
-    model: Hearing[Any], waves: Sequence[Wave], *, language: str | None = None, wants_words: bool = False
+def transcribe(
+    model: RecognitionModel[Any],
+    waves: Sequence[Wave],
+    *,
+    language: str | None = None,
+    wants_words: bool = False,
 ) -> list[list[Segment]]:
     """What is heard of recordings that come at once."""
     jobs = [model.begin(wave, language=language, wants_words=wants_words) for wave in waves]
-    told: list[list[Segment]] = [[] for _ in waves]
+    reported: list[list[Segment]] = [[] for _ in waves]
     while left := [row for row, job in enumerate(jobs) if not job.is_over]:
-        heard_now = model.hear([jobs[row] for row in left], lambda: [False] * len(left))
+        heard_now = model.transcribe([jobs[row] for row in left], lambda: [False] * len(left))
         for row, segments in zip(left, heard_now, strict=True):
             assert segments is not None
-            told[row] += segments
-    return told
+            reported[row] += segments
+    return reported
 
 
 def letters(texts: Sequence[str]) -> str:
@@ -73,22 +77,22 @@ def alone(whisper: Any, wave: Wave, **asked: Any) -> dict[str, Any]:
         padding="longest",
         return_attention_mask=True,
     )
-    told: dict[str, Any] = whisper._model.generate(
+    reported: dict[str, Any] = whisper._model.generate(
         **made, return_timestamps=True, return_segments=True, **asked
     )
-    return told
+    return reported
 
 
 def test_whisper_says_of_several_long_recordings_what_transformers_says_of_each(whisper: Any) -> None:
     waves = [noise(8.25, 1), noise(3.01, 2), noise(5.1, 3)]
-    for wave, segments in zip(waves, heard(whisper, waves, language="de"), strict=True):
-        told = alone(whisper, wave, language="de")
-        (text,) = whisper._tokenizer.batch_decode(told["sequences"], skip_special_tokens=True)
+    for wave, segments in zip(waves, transcribe(whisper, waves, language="de"), strict=True):
+        reported = alone(whisper, wave, language="de")
+        (text,) = whisper._tokenizer.batch_decode(reported["sequences"], skip_special_tokens=True)
         assert len(text) > 10
         assert letters([segment.text for segment in segments]) == letters([text])
         decoded = [
             (whisper._tokenizer.decode(one["tokens"], skip_special_tokens=True), one)
-            for one in told["segments"][0]
+            for one in reported["segments"][0]
         ]
         length = len(wave) // 160 / 100
         times = [
@@ -100,7 +104,7 @@ def test_whisper_says_of_several_long_recordings_what_transformers_says_of_each(
 
 
 def test_whisper_hears_in_which_language_a_recording_is(whisper: Any) -> None:
-    (segments,) = heard(whisper, [noise(5)])
+    (segments,) = transcribe(whisper, [noise(5)])
     features = whisper._features(noise(5), sampling_rate=RATE, return_tensors="pt").input_features
     number = int(whisper._model.detect_language(features)[0])
     assert {segment.language for segment in segments} == {whisper._tokenizer.decode([number])[2:-2]}
@@ -109,11 +113,11 @@ def test_whisper_hears_in_which_language_a_recording_is(whisper: Any) -> None:
 
 def test_times_of_whispers_words_are_those_of_transformers(whisper: Any) -> None:
     wave = noise(7, 4)
-    (segments,) = heard(whisper, [wave], language="de", wants_words=True)
+    (segments,) = transcribe(whisper, [wave], language="de", wants_words=True)
     (theirs,) = alone(whisper, wave, language="de", return_token_timestamps=True)["segments"]
     tokens = torch.cat([one["tokens"] for one in theirs])[None].numpy()
     times = torch.cat([one["token_timestamps"] for one in theirs])[None].numpy()
-    _, told = whisper._tokenizer._decode_asr(
+    _, reported = whisper._tokenizer._decode_asr(
         [{"tokens": tokens, "token_timestamps": times}],
         return_timestamps="word",
         return_language=False,
@@ -122,7 +126,7 @@ def test_times_of_whispers_words_are_those_of_transformers(whisper: Any) -> None
     words = [(word.word, word.start, word.end) for segment in segments for word in segment.words]
     assert words == [
         (one["text"].strip(), *(pytest.approx(at, abs=0.011) for at in one["timestamp"]))
-        for one in told["chunks"]
+        for one in reported["chunks"]
     ]
     assert len(words) > 3
 
@@ -130,7 +134,7 @@ def test_times_of_whispers_words_are_those_of_transformers(whisper: Any) -> None
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 3000))
 def test_a_window_is_split_as_transformers_splits_it(tokens: list[int], frames: int) -> None:
     """Tokens from 10 on are timestamps."""
-    told, moved = WhisperForConditionalGeneration._retrieve_segment(
+    reported, moved = WhisperForConditionalGeneration._retrieve_segment(
         seek_sequence=torch.tensor(tokens, dtype=torch.long),
         seek_outputs=[None],
         time_offset=torch.zeros(1, dtype=torch.float64),
@@ -147,14 +151,14 @@ def test_a_window_is_split_as_transformers_splits_it(tokens: list[int], frames: 
     pieces, ours = split(tokens, 10, frames)
     assert ours == int(moved)
     assert [tokens[piece.first : piece.last] for piece in pieces][:-1] == [
-        one["tokens"].tolist() for one in told
+        one["tokens"].tolist() for one in reported
     ][:-1]
-    ends = [max(0.0, float(one["end"])) for one in told]  # theirs may be before the window's beginning
+    ends = [max(0.0, float(one["end"])) for one in reported]  # theirs may be before the window's beginning
     assert [piece.end_s for piece in pieces] == [pytest.approx(end, abs=0.0201) for end in ends]
 
 
 def test_a_model_that_hears_a_word_every_moment_comes_to_an_end() -> None:
-    job = Sought(torch.zeros(80, 60_000), 60_000, None, wants_words=False, windows_left=304)
+    job = WhisperJob(torch.zeros(80, 60_000), 60_000, None, wants_words=False, windows_left=304)
     moves = count()
     while not job.is_over:
         next(moves)
@@ -164,24 +168,24 @@ def test_a_model_that_hears_a_word_every_moment_comes_to_an_end() -> None:
 
 def test_who_leaves_ends_his_row_within_a_step_and_nobody_elses(whisper: Any) -> None:
     waves = [noise(6, 5), noise(6, 6)]
-    (_, wanted) = heard(whisper, waves, language="en")
+    (_, wanted) = transcribe(whisper, waves, language="en")
     jobs = [whisper.begin(wave, language="en", wants_words=False) for wave in waves]
     looked = count()
-    first, second = whisper.hear(jobs, lambda: [next(looked) >= 2, False])
+    first, second = whisper.transcribe(jobs, lambda: [next(looked) >= 2, False])
     assert len(letters([segment.text for segment in first])) < 20
     assert second == wanted[: len(second)]
     steps = count()
-    whisper.hear(jobs, lambda: [next(steps) >= 2] * 2)
+    whisper.transcribe(jobs, lambda: [next(steps) >= 2] * 2)
     assert next(steps) <= 3
 
 
 def test_moonshine_says_of_several_recordings_what_transformers_says_of_each(moonshine: Any) -> None:
     waves = [noise(2.3, 1), noise(1.1, 2), noise(3, 3)]
-    for wave, segments in zip(waves, heard(moonshine, waves), strict=True):
+    for wave, segments in zip(waves, transcribe(moonshine, waves), strict=True):
         made = moonshine._features(wave, sampling_rate=RATE, return_tensors="pt")
         most = int(len(wave) / RATE * TOKENS_A_SECOND) + TOKENS_AT_LEAST
-        told = moonshine._model.generate(made.input_values, max_new_tokens=most, do_sample=False)
-        (text,) = moonshine._tokenizer.batch_decode(told, skip_special_tokens=True)
+        reported = moonshine._model.generate(made.input_values, max_new_tokens=most, do_sample=False)
+        (text,) = moonshine._tokenizer.batch_decode(reported, skip_special_tokens=True)
         assert [segment.text for segment in segments] == [text.strip()]
         assert (segments[0].start, segments[0].end) == (0, round(len(wave) / RATE, 2))
 
@@ -198,13 +202,13 @@ def test_ctc_models_say_words_and_times_as_transformers_does(
         feature_extractor=model._features,
     )
     waves = [noise(2.3, 1), noise(4, 2)]
-    for wave, segments in zip(waves, heard(model, waves), strict=True):
-        told = asks({"raw": wave, "sampling_rate": RATE}, return_timestamps="word")
-        assert [segment.text for segment in segments] == [told["text"].strip()]
+    for wave, segments in zip(waves, transcribe(model, waves), strict=True):
+        reported = asks({"raw": wave, "sampling_rate": RATE}, return_timestamps="word")
+        assert [segment.text for segment in segments] == [reported["text"].strip()]
         words = [(word.word, word.start, word.end) for segment in segments for word in segment.words]
         assert words == [
             (one["text"], *(pytest.approx(at, abs=0.006) for at in one["timestamp"]))
-            for one in told["chunks"]
+            for one in reported["chunks"]
         ]
 
 
@@ -222,7 +226,7 @@ def test_a_long_recording_is_cut_into_windows_that_leave_nothing_out(loudness: l
 
 
 def test_silence_has_no_words(moonshine: Any) -> None:
-    assert heard(moonshine, [np.zeros(RATE * 70, np.float32)]) == [[]]
+    assert transcribe(moonshine, [np.zeros(RATE * 70, np.float32)]) == [[]]
 
 
 @pytest.mark.parametrize("folder", ["whisper_folder", "moonshine_folder", "ctc_folder"])
@@ -233,7 +237,7 @@ def test_what_are_no_numbers_is_not_passed_off_as_words(folder: str, request: py
         for weights in model._model.parameters():
             weights.fill_(torch.nan)
     job = model.begin(noise(1), language=None, wants_words=False)
-    assert model.hear([job], lambda: [False]) == [None]
+    assert model.transcribe([job], lambda: [False]) == [None]
 
 
 def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(
@@ -243,6 +247,6 @@ def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     options = Options(model=str(folder), device="cpu")
-    with pytest.raises(ModelUnusable, match="--pickled-weights"):
+    with pytest.raises(ModelLoadError, match="--pickled-weights"):
         load(options)
     load(structs.replace(options, pickled_weights=True))

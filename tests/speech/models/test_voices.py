@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from speech.contract import SpokenClause
-from speech.errors import ModelUnusable
+from speech.errors import ModelLoadError
+from speech.interfaces import SpokenClause
 from speech.models.families import Options
-from speech.voice.models.asking import Left, Speaking, TooLong
-from speech.voice.models.choosing import load
 from speech.voice.models.fastspeech2 import RATE, FastSpeech2
-from speech.voice.models.speaking import LONGEST_S, SEED, pcm_of
+from speech.voice.models.interface import ClauseTooLong, SpeakCancelled, SynthesisModel
+from speech.voice.models.model_loader import load
+from speech.voice.models.output import LONGEST_S, SEED, pcm_of
 from tests.speech.models import checkpoints
 
 TEXT = "The light was red, and he said: no."
 
 
-def spoken(model: Speaking, text: str = TEXT, *, voice: str = "0", speed: float = 1.0) -> SpokenClause:
+def synthesize(
+    model: SynthesisModel, text: str = TEXT, *, voice: str = "0", speed: float = 1.0
+) -> SpokenClause:
     return model.speak(text, voice=voice, speed=speed, watch=lambda: None)
 
 
@@ -58,7 +60,7 @@ def assert_heard(clause: SpokenClause) -> None:
     assert len(set(np.frombuffer(clause.pcm, "<i2").tolist())) > 20
 
 
-def said(clause: SpokenClause) -> list[str]:
+def mark_words(clause: SpokenClause) -> list[str]:
     assert clause.marks is not None
     return [TEXT[mark.off : mark.off + mark.len] for mark in clause.marks]
 
@@ -74,22 +76,22 @@ def assert_marks_fit(clause: SpokenClause) -> None:
 @pytest.mark.parametrize("speed", [1.0, 1.5])
 def test_vits_sounds_as_it_does_in_transformers(vits: Any, speed: float) -> None:
     torch.manual_seed(SEED)
-    asked = vits._tokenizer(TEXT, return_tensors="pt")
-    theirs = vits._model(**asked, speaker_id=1, speaking_rate=speed).waveform[0]
-    clause = spoken(vits, voice="1", speed=speed)
+    requested = vits._tokenizer(TEXT, return_tensors="pt")
+    theirs = vits._model(**requested, speaker_id=1, speaking_rate=speed).waveform[0]
+    clause = synthesize(vits, voice="1", speed=speed)
     assert clause.pcm == pcm_of(theirs)
     assert_heard(clause)
     assert len(clause.pcm) / 2 == sum(vits._durations) * vits._frame
-    assert said(clause) == TEXT.split()
+    assert mark_words(clause) == TEXT.split()
     assert_marks_fit(clause)
 
 
 def test_a_clause_without_a_letter_of_the_model_is_no_sound(vits: Any) -> None:
-    assert spoken(vits, "… 你好!").pcm == b""
+    assert synthesize(vits, "… 你好!").pcm == b""
 
 
 def test_words_without_a_letter_of_the_model_have_no_time(vits: Any) -> None:
-    clause = spoken(vits, "one … two")
+    clause = synthesize(vits, "one … two")
     assert clause.marks is not None
     assert [(mark.off, mark.len) for mark in clause.marks] == [(0, 3), (6, 3)]
 
@@ -99,10 +101,10 @@ def test_speecht5_sounds_as_it_does_in_transformers(speecht5: Any) -> None:
     tokens = speecht5._tokenizer(TEXT, return_tensors="pt").input_ids
     torch.manual_seed(SEED)
     theirs = speecht5._model.generate_speech(tokens, speecht5._speakers["ben"], vocoder=speecht5._vocoder)
-    clause = spoken(speecht5, voice="ben")
+    clause = synthesize(speecht5, voice="ben")
     assert clause == SpokenClause(16_000, pcm_of(theirs), None)
     assert_heard(clause)
-    assert spoken(speecht5, voice="ada").pcm != clause.pcm
+    assert synthesize(speecht5, voice="ada").pcm != clause.pcm
     assert speecht5.facts.names == ("ada", "ben")
 
 
@@ -111,23 +113,23 @@ def test_who_leaves_ends_speecht5_within_a_step(speecht5: Any) -> None:
 
     def watch() -> None:
         if next(steps) == 3:
-            raise Left
+            raise SpeakCancelled
 
-    with pytest.raises(Left):
+    with pytest.raises(SpeakCancelled):
         speecht5.speak(TEXT, voice="ada", speed=1.0, watch=watch)
     assert next(steps) == 4
-    assert spoken(speecht5, voice="ada").pcm
+    assert synthesize(speecht5, voice="ada").pcm
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("speed", [1.0, 0.8])
 def test_fastspeech2_sounds_as_it_does_in_transformers(fastspeech2: Any, speed: float) -> None:
-    clause = spoken(fastspeech2, voice="default", speed=speed)
+    clause = synthesize(fastspeech2, voice="default", speed=speed)
     fastspeech2._model.config.speaking_speed = 1 / speed
     made = fastspeech2._model(torch.tensor([phonemes(TEXT)]), return_dict=True)
     assert clause.pcm == pcm_of(fastspeech2._vocoder(made.spectrogram)[0])
     assert_heard(clause)
-    assert said(clause) == TEXT.split()
+    assert mark_words(clause) == TEXT.split()
     assert_marks_fit(clause)
     assert clause.rate == RATE
 
@@ -139,9 +141,9 @@ def test_a_clause_that_would_take_hours_is_refused_before_it_is_made(
     """Without the bound, this would ask for gigabytes."""
     model = request.getfixturevalue(name)
     seen = torch.full((1, 1, 10), 12.0) if name == "vits" else torch.full((1, 10), 10**7)
-    with pytest.raises(TooLong):
-        model._see(None, None, seen)
-    model._see(None, None, torch.ones_like(seen))
+    with pytest.raises(ClauseTooLong):
+        model._on_durations(None, None, seen)
+    model._on_durations(None, None, torch.ones_like(seen))
     assert LONGEST_S < 100
 
 
@@ -159,12 +161,12 @@ def test_samples_beyond_full_scale_are_cut() -> None:
 
 def test_a_model_that_wants_phonemes_of_a_library_under_the_gpl_is_refused(tmp_path: Path) -> None:
     checkpoints.vits(tmp_path, phonemize=True)
-    with pytest.raises(ModelUnusable, match="needs phonemes from the library phonemizer"):
+    with pytest.raises(ModelLoadError, match="needs phonemes from the library phonemizer"):
         load(Options(model=str(tmp_path), device="cpu"))
 
 
 def test_a_speaker_embedding_of_another_size_is_refused(speecht5_folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.zeros(3))
     vocoder = str(speecht5_folder / "vocoder")
-    with pytest.raises(ModelUnusable, match=r"short\.npy is not 12 numbers"):
+    with pytest.raises(ModelLoadError, match=r"short\.npy is not 12 numbers"):
         load(Options(model=str(speecht5_folder), device="cpu", vocoder=vocoder, speakers=str(tmp_path)))

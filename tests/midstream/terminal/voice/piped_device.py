@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from time import monotonic
 
-from midstream.terminal.voice.device import Fill, Hear, Lose
+from midstream.terminal.voice.device import FillOutput, OnInput, OnLost
 
 RATE = 16_000
 PIECE_S = 0.02
@@ -28,7 +28,7 @@ class PipedDevice:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, hear: Hear, fill: Fill, lose: Lose) -> None:
+    def start(self, hear: OnInput, fill: FillOutput, lose: OnLost) -> None:
         """Begin."""
         self._thread = threading.Thread(target=self._run, args=(hear, fill, lose), daemon=True)
         self._thread.start()
@@ -39,7 +39,7 @@ class PipedDevice:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, hear: Hear, fill: Fill, lose: Lose) -> None:
+    def _run(self, hear: OnInput, fill: FillOutput, lose: OnLost) -> None:
         due = monotonic()
         with (self._folder / "played").open("wb", buffering=0) as played:
             while not self._closed.wait(max(0.0, due - monotonic())):

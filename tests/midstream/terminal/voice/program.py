@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from midstream.terminal import chat
-from midstream.terminal.voice.beginning import Voice
+from midstream.terminal.voice.voice_setup import VoiceOptions
 from tests.midstream.terminal.voice.piped_device import PipedDevice
 
 if __name__ == "__main__":
     address, folder, *by_key = sys.argv[1:]
-    voice = Voice(finds=lambda: PipedDevice(Path(folder)), by_key=bool(by_key))
-    sys.exit(asyncio.run(chat.run(address, how=chat.How(voice=voice))))
+    voice = VoiceOptions(finds=lambda: PipedDevice(Path(folder)), by_key=bool(by_key))
+    sys.exit(asyncio.run(chat.run(address, options=chat.ChatOptions(voice=voice))))

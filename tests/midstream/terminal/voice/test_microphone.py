@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from midstream.sound import sound_frame
+from midstream.audio_frames import sound_frame
 from midstream.spoken import SpokenConversation
 from midstream.terminal.voice.microphone import TAIL_PIECES, WAITING_PIECES, Microphone
 
 Frame = dict[str, Any]
 
 
-class Wire:
+class RecordingTransport:
     """What is sent, in its order."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Wire:
 
 
 @asynccontextmanager
-async def sending(*, by_key: bool) -> AsyncIterator[tuple[Microphone, Wire]]:
-    wire = Wire()
+async def sending(*, by_key: bool) -> AsyncIterator[tuple[Microphone, RecordingTransport]]:
+    wire = RecordingTransport()
     spoken = SpokenConversation(wire, {"type": "audio.start", "conversation_id": "c"})
     await spoken.begin(wire.request)
     microphone = Microphone(spoken, by_key=by_key)
@@ -59,19 +59,19 @@ async def sending(*, by_key: bool) -> AsyncIterator[tuple[Microphone, Wire]]:
 async def test_all_is_sent_where_no_key_says_when() -> None:
     async with sending(by_key=False) as (microphone, wire):
         for piece in (b"aa", b"bb"):
-            microphone.hear(piece)
+            microphone.put(piece)
         await wire.until(b"bb")
         assert wire.sent == [b"aa", b"bb"]
 
 
 async def test_what_is_said_between_two_presses_is_sent_with_its_last_word() -> None:
     async with sending(by_key=True) as (microphone, wire):
-        microphone.hear(b"--")
+        microphone.put(b"--")
         assert microphone.press()
-        microphone.hear(b"aa")
+        microphone.put(b"aa")
         assert not microphone.press()
         for number in range(TAIL_PIECES + 1):
-            microphone.hear(b"t%d" % number)
+            microphone.put(b"t%d" % number)
         await wire.until("audio.commit")
         assert wire.sent == [b"aa", *(b"t%d" % number for number in range(TAIL_PIECES)), "audio.commit"]
 
@@ -80,11 +80,11 @@ async def test_who_presses_again_before_the_last_word_was_sent_says_one_thing() 
     async with sending(by_key=True) as (microphone, wire):
         for piece in (b"aa", b"bb"):
             microphone.press()
-            microphone.hear(piece)
+            microphone.put(piece)
             microphone.press()
-            microphone.hear(b"tt")
+            microphone.put(b"tt")
         for _ in range(TAIL_PIECES):
-            microphone.hear(b"tt")
+            microphone.put(b"tt")
         await wire.until("audio.commit")
         assert wire.sent.count("audio.commit") == 1
         assert [piece for piece in wire.sent if piece in (b"aa", b"bb")] == [b"aa", b"bb"]
@@ -93,6 +93,6 @@ async def test_who_presses_again_before_the_last_word_was_sent_says_one_thing() 
 async def test_of_sound_that_can_not_be_sent_the_newest_waits() -> None:
     async with sending(by_key=False) as (microphone, wire):
         for number in range(WAITING_PIECES + 5):
-            microphone.hear(b"%04d" % number)
+            microphone.put(b"%04d" % number)
         await wire.until(b"%04d" % (WAITING_PIECES + 4))
         assert wire.sent == [b"%04d" % number for number in range(5, WAITING_PIECES + 5)]

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from engine.scripted.engine import ScriptedEngine
-from midstream.terminal.voice.device import NoSound
+from midstream.terminal.voice.device import SoundUnavailable
 from midstream.terminal.voice.sound_card import SoundCard
-from tests.app.in_process import serving
-from tests.app.phone import GRAMMAR, RATE, spoken
+from tests.app.in_process_service import serving
+from tests.app.voice_client import GRAMMAR, RATE, synthesize
 from tests.midstream.terminal.terminals import CTRL_C, chatting
 
 REPLY = "One, two, three, four and five."
@@ -36,14 +36,14 @@ ALSA = "pcm.!default { type pulse }\nctl.!default { type pulse }\n"
 
 def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(NoSound, match=r"pip install 'midstream\[voice-chat\]'"):
+    with pytest.raises(SoundUnavailable, match=r"pip install 'midstream\[voice-chat\]'"):
         SoundCard()
 
 
 def test_a_missing_portaudio_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
     monkeypatch.setattr(ctypes.util, "find_library", lambda _: None)
-    with pytest.raises(NoSound, match="apt-get install libportaudio2"):
+    with pytest.raises(SoundUnavailable, match="apt-get install libportaudio2"):
         SoundCard()
 
 
@@ -71,7 +71,7 @@ class SoundServer:
         return await asyncio.create_subprocess_exec(*command, env=os.environ | self.environ, **pipes)
 
     async def says(self, text: str) -> None:
-        sound = await spoken(text)
+        sound = await synthesize(text)
         talker = await self.start(*_raw("pacat", "room"), stdin=subprocess.PIPE)
         await talker.communicate(sound)
 
@@ -153,6 +153,6 @@ async def test_a_device_that_there_is_not_is_answered_by_those_that_there_are(tm
         chatting("127.0.0.1:1", tmp_path, "--voice", "--microphone", "none", **sounds.environ) as terminal,
     ):
         assert await terminal.exit_code() == 1
-        told = " ".join(terminal.text.split())
-        assert "There is no microphone 'none'" in told
-        assert "--microphone takes one of:" in told
+        reported = " ".join(terminal.text.split())
+        assert "There is no microphone 'none'" in reported
+        assert "--microphone takes one of:" in reported

@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 
 import midstream
-from connections.wire.errors import Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from engine.scripted.engine import ScriptedEngine
-from tests.app.in_process import Running, serving
-from tests.app.phone import GRAMMAR, spoken
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.voice_client import GRAMMAR, synthesize
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, Terminal, chatting, client_id_of, piped
 from tests.midstream.terminal.voice.piped_device import RATE
 
@@ -35,14 +35,14 @@ TAIL = bytes(2 * PIPE_BYTES)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
     folder = tmp_path_factory.mktemp("service")
     async with serving(folder, ScriptedEngine(reply=REPLY), **options) as service:
         yield service
 
 
-class Talker:
+class VoiceTerminal:
     """Somebody before a terminal and a microphone."""
 
     def __init__(self, terminal: Terminal, said: int, folder: Path) -> None:
@@ -52,7 +52,7 @@ class Talker:
 
     async def says(self, text: str) -> None:
         """Returns once it was heard."""
-        await asyncio.to_thread(self._write, await spoken(text) + TAIL)
+        await asyncio.to_thread(self._write, await synthesize(text) + TAIL)
 
     def unplugs(self) -> None:
         (self._folder / "gone").touch()
@@ -61,8 +61,8 @@ class Talker:
     def played_ms(self) -> float:
         """How long the loudspeaker was heard, pauses included."""
         samples = array("h", (self._folder / "played").read_bytes())
-        heard = [at for at, sample in enumerate(samples) if sample]
-        return (heard[-1] - heard[0] + 1) * 1000 / RATE if heard else 0.0
+        received = [at for at, sample in enumerate(samples) if sample]
+        return (received[-1] - received[0] + 1) * 1000 / RATE if received else 0.0
 
     def _write(self, sound: bytes) -> None:
         while sound:
@@ -70,7 +70,7 @@ class Talker:
 
 
 @asynccontextmanager
-async def talking(running: Running, home: Path, *by_key: str) -> AsyncIterator[Talker]:
+async def voice_chat(running: InProcessService, home: Path, *by_key: str) -> AsyncIterator[VoiceTerminal]:
     os.mkfifo(home / "said")
     said = os.open(home / "said", os.O_RDWR)  # so that neither side waits for the other
     fcntl.fcntl(said, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -80,28 +80,28 @@ async def talking(running: Running, home: Path, *by_key: str) -> AsyncIterator[T
 
     try:
         async with chatting(running.url, home, str(home), *by_key, run=run) as terminal:
-            yield Talker(terminal, said, home)
+            yield VoiceTerminal(terminal, said, home)
     finally:
         os.close(said)
 
 
-async def counts(talker: Talker) -> None:
+async def counts(talker: VoiceTerminal) -> None:
     """Has a reply begun that takes its time."""
     await talker.terminal.shows("Listening")
     await talker.says("Count from one to ten.")
     await talker.terminal.shows("One, two,")
 
 
-async def history(running: Running, home: Path) -> list[str]:
+async def history(running: InProcessService, home: Path) -> list[str]:
     client_id = client_id_of(home, running.url)
     async with midstream.connect(running.url, client_id=client_id) as client:
         return [message["content"] for message in await client.history("terminal")]
 
 
 async def test_a_spoken_question_gets_its_spoken_reply_twice_in_one_chat(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
-    async with talking(running, tmp_path) as talker:
+    async with voice_chat(running, tmp_path) as talker:
         terminal = talker.terminal
         await terminal.shows("Listening")
         await talker.says("Count from one to ten.")
@@ -121,16 +121,16 @@ async def test_a_spoken_question_gets_its_spoken_reply_twice_in_one_chat(
     assert await history(running, tmp_path) == said
 
 
-async def test_a_reply_is_shown_as_it_is_spoken(running: Running, tmp_path: Path) -> None:
-    async with talking(running, tmp_path) as talker:
+async def test_a_reply_is_shown_as_it_is_spoken(running: InProcessService, tmp_path: Path) -> None:
+    async with voice_chat(running, tmp_path) as talker:
         await counts(talker)
         assert "seven" not in talker.terminal.text
 
 
 async def test_speech_over_a_reply_cuts_it_at_what_was_played_and_is_answered(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
-    async with talking(running, tmp_path) as talker:
+    async with voice_chat(running, tmp_path) as talker:
         terminal = talker.terminal
         await counts(talker)
         await talker.says("What did you say last?")
@@ -147,9 +147,9 @@ async def test_speech_over_a_reply_cuts_it_at_what_was_played_and_is_answered(
 
 
 async def test_ctrl_c_cuts_the_reply_at_what_was_played_and_then_leaves(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
-    async with talking(running, tmp_path) as talker:
+    async with voice_chat(running, tmp_path) as talker:
         terminal = talker.terminal
         await counts(talker)
         terminal.types(CTRL_C)
@@ -164,14 +164,14 @@ async def test_ctrl_c_cuts_the_reply_at_what_was_played_and_then_leaves(
     assert kept in await by_then(running, played_ms)
 
 
-async def by_then(running: Running, played_ms: float) -> set[str]:
+async def by_then(running: InProcessService, played_ms: float) -> set[str]:
     """What may be kept of a reply of which so much sound was heard: the pause behind a word is not heard."""
     how = {"input_rate": RATE, "output_rate": RATE, "turn_detection": {"type": "none"}}
     async with (
         midstream.connect(running.url, client_id="marks", features=("audio",)) as client,
         client.speak("marks", **how) as conversation,
     ):
-        await conversation.send(await spoken("Count from one to ten."))
+        await conversation.send(await synthesize("Count from one to ten."))
         await conversation.commit()
         async for event in conversation:
             if isinstance(event, midstream.Sound):
@@ -185,8 +185,10 @@ async def by_then(running: Running, played_ms: float) -> set[str]:
     }
 
 
-async def test_enter_says_when_one_speaks_where_that_is_wanted(running: Running, tmp_path: Path) -> None:
-    async with talking(running, tmp_path, "by-key") as talker:
+async def test_enter_says_when_one_speaks_where_that_is_wanted(
+    running: InProcessService, tmp_path: Path
+) -> None:
+    async with voice_chat(running, tmp_path, "by-key") as talker:
         terminal = talker.terminal
         await terminal.shows("Enter to talk")
         await talker.says("Tell me a story about a dragon.")  # nobody listens
@@ -211,9 +213,9 @@ async def test_enter_says_when_one_speaks_where_that_is_wanted(running: Running,
 
 
 async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
-    running: Running, tmp_path: Path
+    running: InProcessService, tmp_path: Path
 ) -> None:
-    async with talking(running, tmp_path, "by-key") as talker:
+    async with voice_chat(running, tmp_path, "by-key") as talker:
         terminal = talker.terminal
         await terminal.shows("Enter to talk")
         terminal.types(ENTER)
@@ -221,7 +223,7 @@ async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
         client_id = client_id_of(tmp_path, running.url)
         (connection,) = [
             one
-            for one in running.service._presence._registry.connections()
+            for one in running.service._lifecycle._manager.connections()
             if one.client.client_id == client_id
         ]
         connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
@@ -235,8 +237,8 @@ async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
         assert await terminal.exit_code() == 0
 
 
-async def test_a_device_that_goes_away_is_a_sentence(running: Running, tmp_path: Path) -> None:
-    async with talking(running, tmp_path) as talker:
+async def test_a_device_that_goes_away_is_a_sentence(running: InProcessService, tmp_path: Path) -> None:
+    async with voice_chat(running, tmp_path) as talker:
         await talker.terminal.shows("Listening")
         talker.unplugs()
         assert await talker.terminal.exit_code() == 1
@@ -244,8 +246,8 @@ async def test_a_device_that_goes_away_is_a_sentence(running: Running, tmp_path:
         assert "Traceback" not in talker.terminal.text
 
 
-async def test_a_chat_that_goes_on_elsewhere_is_a_sentence(running: Running, tmp_path: Path) -> None:
-    async with talking(running, tmp_path) as talker:
+async def test_a_chat_that_goes_on_elsewhere_is_a_sentence(running: InProcessService, tmp_path: Path) -> None:
+    async with voice_chat(running, tmp_path) as talker:
         await talker.terminal.shows("Listening")
         client_id = client_id_of(tmp_path, running.url)
         async with (
@@ -260,7 +262,7 @@ async def test_a_server_that_takes_no_sound_is_a_sentence(tmp_path: Path) -> Non
     (tmp_path / "home").mkdir()
     async with (
         serving(tmp_path / "service") as deaf,
-        talking(deaf, tmp_path / "home") as talker,
+        voice_chat(deaf, tmp_path / "home") as talker,
     ):
         assert await talker.terminal.exit_code() == 1
         assert "midstream: The server takes no sound:" in talker.terminal.text
@@ -272,7 +274,7 @@ async def test_a_server_without_a_voice_answers_in_text(tmp_path: Path) -> None:
     options: dict[str, Any] = {"speech": "recognition", "speech_grammar": GRAMMAR}
     async with (
         serving(tmp_path / "service", ScriptedEngine(reply=REPLY), **options) as mute,
-        talking(mute, tmp_path / "home") as talker,
+        voice_chat(mute, tmp_path / "home") as talker,
     ):
         await talker.terminal.shows("The service has no voice: replies are text.")
         await talker.says("Count from one to ten.")
@@ -280,20 +282,22 @@ async def test_a_server_without_a_voice_answers_in_text(tmp_path: Path) -> None:
         assert talker.played_ms == 0
 
 
-async def test_a_pipe_is_no_place_to_talk(running: Running, tmp_path: Path) -> None:
-    told = await piped(running.url, tmp_path, "", "--voice")
-    assert told == (1, "", "midstream: --voice needs a terminal: here the input or the output is none.\n")
+async def test_a_pipe_is_no_place_to_talk(running: InProcessService, tmp_path: Path) -> None:
+    reported = await piped(running.url, tmp_path, "", "--voice")
+    assert reported == (1, "", "midstream: --voice needs a terminal: here the input or the output is none.\n")
 
 
-async def test_neither_sound_nor_words_are_left_on_the_disk(running: Running, tmp_path: Path) -> None:
-    async with talking(running, tmp_path) as talker:
+async def test_neither_sound_nor_words_are_left_on_the_disk(
+    running: InProcessService, tmp_path: Path
+) -> None:
+    async with voice_chat(running, tmp_path) as talker:
         await talker.terminal.shows("Listening")
         await talker.says("Count from one to ten.")
         await talker.terminal.shows("> count from 1 to 10\n" + REPLY)
         await talker.terminal.shows("Listening")
         talker.terminal.types(CTRL_D)
         assert await talker.terminal.exit_code() == 0
-    sound = await spoken("Count from one to ten.")
+    sound = await synthesize("Count from one to ten.")
     kept = [file.read_bytes() for file in (tmp_path / "midstream").rglob("*") if file.is_file()]
     assert kept
     middle = len(sound) // 2

@@ -1,0 +1,292 @@
+"""Converts the events of a conversation to the chunks of one message for a front end. Pure.
+
+A message is one turn, or several steps if it calls tools. It ends with the last turn, or when all open calls
+wait for the client, which then makes another request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import assert_never
+
+import msgspec
+
+from connections.aisdk.calls import Call
+from connections.aisdk.chunks import (
+    Abort,
+    Chunk,
+    ErrorChunk,
+    Facts,
+    Finish,
+    FinishReason,
+    FinishStep,
+    MessageMetadata,
+    Metadata,
+    Start,
+    StartStep,
+)
+from connections.aisdk.parts import Parts
+from connections.protocol.frames import Error, Frame, ServerFrame
+from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
+from sessions.events import (
+    Accepted,
+    Deleted,
+    Delta,
+    Done,
+    Gap,
+    Reason,
+    Reasoning,
+    ToolCall,
+    ToolState,
+)
+
+_LOST = "The server lost a part of this reply; load the chat again."
+_DELETED = "The chat was deleted."
+_REASONS: dict[Reason, FinishReason] = {
+    Reason.STOP: "stop",
+    Reason.LENGTH: "length",
+    Reason.TIMEOUT: "other",
+    Reason.FILTERED: "content-filter",
+    Reason.TOOLS: "tool-calls",
+}
+
+
+class StreamEnd(Enum):
+    """Why a stream ends without a regular end."""
+
+    SENT = auto()
+    NOTHING = auto()
+    """There was no message to send."""
+    WAITING_FOR_CLIENT = auto()
+    """Its calls wait for its client."""
+
+
+class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
+    """All answers of a client to calls were taken; never sent as it is.
+
+    `has_new_answers`: one of them was new; `following_replies`: the replies that already followed the calls.
+    """
+
+    has_new_answers: bool
+    following_replies: tuple[ShownMessage, ...] = ()
+
+
+class ChunkEncoder:
+    """One request's message.
+
+    `client_msg_id`: the `client_msg_id` of the turn that it began; `turn_id`: the current turn. `end`: how it ended;
+    `is_stopped`: its client wants no reply any more.
+    """
+
+    def __init__(self, *, ref: str) -> None:
+        self.ref = ref
+        self.client_msg_id: str | None = None
+        self.turn_id: str | None = None
+        self.end: StreamEnd | None = None
+        self.is_stopped = False
+        self._message_id: str | None = None
+        self._started = False
+        self._is_duplicate = False
+        self._ended = False
+        self._parts = Parts()
+        self._calls: dict[str, Call] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is sent."""
+        return self.end is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether anything was sent to its client."""
+        return self._started or self.is_over
+
+    def encode(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
+        """Return the chunks of a frame."""
+        if self.is_over:
+            return []
+        match frame:
+            case Accepted():
+                return self._accepted(frame) if self._is_ours(frame) else []
+            case HistoryPage():
+                return self._resumed(frame) if frame.ref == self.ref else []
+            case CallsAnswered():
+                return self._calls_answered(frame) if frame.ref == self.ref else []
+            case Error():
+                return self.fail(frame.message) if frame.ref == self.ref else []
+            case Gap():
+                return self.fail(_LOST)
+            case Deleted():
+                return self.fail(_DELETED)
+            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
+                return self._turn_event(frame)
+            case _:
+                return []
+
+    def delta(self, frame: Frame) -> bytes | None:
+        """Return the encoded chunk of a frame that only extends the open part; None: use `encode`."""
+        if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
+            return None
+        return self._parts.delta("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
+
+    def fail(self, why: str) -> list[Chunk]:
+        """End a message without a regular end."""
+        if self.is_over:
+            return []
+        self.end = StreamEnd.SENT
+        return [*self._parts.close(), ErrorChunk(error_text=why)]
+
+    def answered(self, call_id: str, *, is_allowed: bool) -> None:
+        """Note that its client answered a call: it allowed it, or else settled it. The change may be told later."""
+        if (call := self._calls.get(call_id)) is not None:
+            result = {"is_allowed": True} if is_allowed else {"is_answered": True}
+            self._calls[call_id] = msgspec.structs.replace(call, **result)
+
+    def continue_from(self, message_id: str, reply: ShownMessage) -> None:
+        """Continue a message that the client has, from its last reply, whose calls it answers."""
+        self._message_id = message_id
+        self._load_reply(reply)
+        self._ended = True
+
+    def _is_ours(self, accepted: Accepted) -> bool:
+        if accepted.follows is not None:
+            return accepted.follows == self.turn_id
+        return self.turn_id is None and accepted.client_msg_id == self.client_msg_id
+
+    def _accepted(self, accepted: Accepted) -> list[Chunk]:
+        self.turn_id = accepted.turn_id
+        self._is_duplicate = accepted.duplicate
+        self._ended = False
+        self._calls.clear()
+        self._parts.begin_turn()
+        return [*self._start(accepted.turn_id), StartStep()]
+
+    def _start(self, turn_id: str) -> list[Chunk]:
+        if self._started:
+            return []
+        self._started = True
+        self._message_id = self._message_id or turn_id
+        return [Start(message_id=self._message_id)]
+
+    def _turn_event(self, event: Delta | Reasoning | ToolCall | ToolState | Done) -> list[Chunk]:
+        if event.turn_id != self.turn_id:
+            return []
+        match event:
+            case Delta():
+                return self._parts.add("text", event.text, event.off)
+            case Reasoning():
+                return self._parts.add("reasoning", event.text, event.off)
+            case ToolCall():
+                self._calls[event.call_id] = call = Call.of(event)
+                return [*self._parts.close(), *call.begun()]
+            case ToolState():
+                return self._call_changed(event)
+            case Done():
+                return self._done(event)
+            case _:
+                assert_never(event)
+
+    def _call_changed(self, change: ToolState) -> list[Chunk]:
+        if (call := self._calls.get(change.call_id)) is None:
+            return []
+        self._calls[change.call_id] = call = call.after(change)
+        outcome = call.outcome()
+        start = self._start(self.turn_id or "") if outcome else []
+        return [*start, *outcome, *self._pause()]
+
+    def _done(self, done: Done) -> list[Chunk]:
+        result: list[Chunk] = [*self._parts.close(), FinishStep()]
+        self._ended = True
+        facts = Metadata(_facts(done))
+        match done.reason:
+            case Reason.TOOLS if not (self._is_duplicate and not done.open):
+                return [*result, MessageMetadata(message_metadata=facts), *self._pause()]
+            case Reason.CANCELLED:
+                self.end = StreamEnd.SENT
+                cause = "stopped" if done.cancel is None else str(done.cancel.cause)
+                return [*result, MessageMetadata(message_metadata=facts), Abort(reason=cause)]
+            case Reason.ERROR | Reason.INTERRUPTED:
+                why = "The reply was interrupted." if done.error is None else done.error.message
+                return [*result, MessageMetadata(message_metadata=facts), *self.fail(why)]
+            case _:
+                self.end = StreamEnd.SENT
+                return [*result, Finish(finish_reason=_REASONS[done.reason], message_metadata=facts)]
+
+    def _pause(self) -> list[Chunk]:
+        """End the stream if its message waits for its client."""
+        open_calls = [call for call in self._calls.values() if not call.state.is_settled]
+        if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
+            return []
+        self.end = StreamEnd.WAITING_FOR_CLIENT
+        return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
+
+    def _calls_answered(self, answered_calls: CallsAnswered) -> list[Chunk]:
+        if answered_calls.following_replies:
+            return self._continued(answered_calls.following_replies)
+        if result := self._pause():
+            return result
+        is_open = any(not call.state.is_settled for call in self._calls.values())
+        if answered_calls.has_new_answers or self._started or is_open:
+            return []
+        self.end = StreamEnd.SENT
+        return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
+
+    def _continued(self, following_replies: tuple[ShownMessage, ...]) -> list[Chunk]:
+        """Return what a client gets that repeats its answers to calls."""
+        result = [*self._start(self.turn_id or ""), *self._steps(following_replies)]
+        if not self.is_over and not is_running(following_replies):
+            self.end = StreamEnd.SENT
+            result.append(Finish(finish_reason="other"))
+        return result
+
+    def _resumed(self, page: HistoryPage) -> list[Chunk]:
+        """Return the message that is being written, from its start."""
+        chain = latest_replies(page.messages)
+        if not is_running(chain):
+            self.end = StreamEnd.NOTHING
+            return []
+        return [*self._start(chain[0].turn_id), *self._steps(chain)]
+
+    def _steps(self, replies: Sequence[ShownMessage]) -> list[Chunk]:
+        result: list[Chunk] = []
+        for reply in replies:
+            self._load_reply(reply)
+            self._ended = reply.status != RUNNING
+            result += [StartStep(), *self._parts.of(reply)]
+            if self._ended:
+                result += [*self._parts.close(), FinishStep()]
+        return result + self._pause()
+
+    def _load_reply(self, message: ShownMessage) -> None:
+        self.turn_id = message.turn_id
+        self._calls = {call.call_id: Call.of(call) for call in message.calls or ()}
+        self._parts.begin_turn()
+
+
+def latest_replies(messages: list[ShownMessage]) -> list[ShownMessage]:
+    """Return the replies after the last user's message: one message of a front end."""
+    start = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "user"), 0)
+    return messages[start:]
+
+
+def is_running(chain: Sequence[ShownMessage]) -> bool:
+    """Return whether a message continues without its client."""
+    if not chain:
+        return False
+    open_calls = [call for call in map(Call.of, chain[-1].calls or ()) if not call.state.is_settled]
+    return chain[-1].status == RUNNING or any(not call.waits_for_client for call in open_calls)
+
+
+def _facts(done: Done) -> Facts:
+    return Facts(
+        turn_id=done.turn_id,
+        reason=done.reason,
+        chars=done.chars,
+        text_sha256=done.text_sha256,
+        prompt_tokens=done.usage.prompt_tokens,
+        generated_tokens=done.usage.generated_tokens,
+        model=done.model,
+        cause=None if done.cancel is None else done.cancel.cause,
+        steps_after=None if done.cancel is None else done.cancel.steps_after,
+    )

@@ -1,0 +1,348 @@
+"""One client's connection: a reader task that never does slow work, a writer task for a late peer, and the pending requests."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from time import monotonic
+from typing import Protocol, TypeVar
+
+import structlog
+
+from connections.error_budget import ErrorBudget
+from connections.in_flight import InFlightRequests, PendingWork
+from connections.limits.bound_counters import Bound, EndpointCounters
+from connections.limits.caller import Caller
+from connections.limits.quotas import RateLimited
+from connections.outbox import Outbox
+from connections.protocol import codec
+from connections.protocol.audio import Sound
+from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
+from connections.protocol.frame_kinds import for_features
+from connections.protocol.frames import Error, Frame
+from sessions.errors import Refused
+from sessions.events import ControlEvent, Event, Gap, Text
+from sessions.records import Client, Owner
+
+FLUSH_S = 1.0
+BAD_FRAMES = 20
+BAD_FRAMES_S = 60.0
+
+_log = structlog.get_logger("midstream.connection")
+
+
+class Transport(Protocol):
+    """A WebSocket that has been accepted."""
+
+    async def receive(self) -> str | bytes:
+        """Return the next message. Raises Disconnected."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` may be called: the peer is connected, and keeps up with reading."""
+        ...
+
+    async def writable(self) -> None:
+        """Wait until `write` may be called. Raises Disconnected."""
+        ...
+
+    def write(self, text: bytes) -> None:
+        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
+        ...
+
+    def write_binary(self, message: bytes) -> None:
+        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
+        ...
+
+    def charge(self) -> None:
+        """Count a request that was refused for too many requests: a peer that does not wait is read more slowly."""
+        ...
+
+    def request(self) -> AbstractContextManager[None]:
+        """While the block lasts, the work of the last message is under way: others may have to begin less."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the connection, in bounded time even if the peer does not read."""
+        ...
+
+
+class Disconnected(ConnectionsError):
+    """The peer has disconnected."""
+
+
+class ClientMessage(Protocol):
+    """What a message requests."""
+
+    @property
+    def ref(self) -> str | None:
+        """The reference that its answer repeats."""
+        ...
+
+
+MessageT = TypeVar("MessageT", bound=ClientMessage)
+MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
+
+
+class Handler(Protocol[MessageT_contra]):
+    """Answers frames."""
+
+    def handle(self, connection: Connection, frame: MessageT_contra, /) -> PendingWork | None:
+        """Do quick work at once, and return work that has to wait. Raises BadFrame, BadParams, Refused."""
+        ...
+
+
+class Connection:
+    """A client's socket after `hello`; a `Subscriber` of the conversations that it is attached to.
+
+    `caller`: the owner of its conversations and the subject of its limits; `features`: what both sides understand.
+    """
+
+    # a reply may have a thousand late readers, all of which each token visits: keep the state small and close together
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_encode",
+        "_ending",
+        "_error_budget",
+        "_in_flight",
+        "_outbox",
+        "_tally",
+        "_transport",
+        "caller",
+        "closed",
+        "connection_id",
+        "features",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        caller: Caller,
+        outbox: Outbox,
+        tally: EndpointCounters,
+        features: frozenset[str] = frozenset(),
+        encode: Callable[[Frame], bytes] = codec.encode,
+    ) -> None:
+        """`tally` counts the bounds that the connection reaches, and the errors that it is sent."""
+        self.connection_id = f"conn_{secrets.token_hex(8)}"
+        self.caller = caller
+        self.features = features
+        self.closed = False
+        self._transport = transport
+        self._encode = encode
+        self._tally = tally
+        self._outbox = outbox
+        self._error_budget = ErrorBudget(limit=BAD_FRAMES, window_s=BAD_FRAMES_S)
+        self._in_flight = InFlightRequests()
+        self._backlog = asyncio.Event()
+        self._ending: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+
+    @property
+    def owner(self) -> Owner:
+        """The owner of its conversations."""
+        return self.caller.owner
+
+    @property
+    def client(self) -> Client:
+        """The subject of its limits."""
+        return self.caller.client
+
+    def push(self, frame: Frame, made_at: float | None = None) -> None:
+        """Deliver a frame: send it at once, or let it wait for the reader. Events that the reader does not understand are left out.
+
+        A reader that is too far behind is disconnected, and can resume. `made_at`: see `publish`.
+        """
+        if self.closed:
+            return
+        if (sent := for_features(frame, self.features)) is None:
+            if isinstance(frame, Text | ControlEvent):
+                self._outbox.leave_out(frame)
+            return
+        self._put(sent, made_at)
+
+    def _put(self, frame: Frame, made_at: float | None) -> None:
+        if self._outbox.waits:  # the writer sends what waits once the peer reads again
+            self._outbox.put_nowait(frame, made_at)
+        elif self._transport.is_writable and (passed := self._outbox.pass_nowait(frame)) is not None:
+            self._transport.write(self._encode(passed))
+            if made_at is not None:
+                self._tally.delayed(monotonic() - made_at)
+            return
+        else:
+            self._outbox.put_nowait(frame, made_at)
+            self._flush()
+        if isinstance(frame, Error):
+            self._tally.sent(frame.code)
+        elif isinstance(frame, Gap):
+            self._tally.gap()
+        if self._outbox.is_over_limit:
+            self._tally.met(Bound.OUTBOX)
+            self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
+
+    def publish(self, event: Event, made_at: float | None = None) -> None:
+        """Deliver an event. `made_at`: for text, when the engine made it, by `time.monotonic`."""
+        self.push(event, made_at)
+
+    @property
+    def door(self) -> str:
+        """The door of the connection."""
+        return self._tally.door
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of its client is pending."""
+        return not self._in_flight.is_empty
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of what waits for a late reader, as its bound counts it."""
+        return self._outbox.bytes
+
+    def understands(self, event: Event) -> bool:
+        """Return whether its client understands such events."""
+        return for_features(event, self.features) is not None
+
+    def sent_off(self, turn_id: str) -> int:
+        """Return the furthest offset of the turn's text that was handed to the transport."""
+        return self._outbox.sent_off(turn_id)
+
+    def reasoning_off(self, turn_id: str) -> int:
+        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
+        return self._outbox.reasoning_off(turn_id)
+
+    def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
+        """Withdraw what waits of the turn beyond `chars` of its text and `reasoning_off` of its reasoning."""
+        self._outbox.withdraw(turn_id, chars, reasoning_off)
+
+    def shut(self, close: Close) -> None:
+        """End the connection; the first reason counts."""
+        if not self._ending.done():
+            self._ending.set_result(close)
+
+    async def serve(self, handler: Handler[MessageT], decode: Callable[[str | bytes], MessageT]) -> None:
+        """Serve until the peer leaves or the connection is shut. `decode` reads messages and may raise BadFrame."""
+        await self.run(partial(self._read, handler, decode))
+
+    async def run(self, reading: Callable[[asyncio.TaskGroup], PendingWork]) -> None:
+        """Serve a peer that `reading` reads; the tasks that it begins end with the connection."""
+        try:
+            await self._run(reading)
+        except* Disconnected:
+            self.closed = True
+        except* Close as ends:
+            self.closed = True
+            close = leaves(ends)[0]
+            await self._transport.close(close.code, close.reason)
+
+    async def _run(self, reading: Callable[[asyncio.TaskGroup], PendingWork]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reading(tasks))
+                tasks.create_task(self._write())
+                await self._end()
+        except BaseExceptionGroup as ends:
+            # its frame refers to the group: only the collector would free them (Python 3.11)
+            ends.__traceback__ = None
+            raise
+
+    async def _end(self) -> None:
+        close = await self._ending
+        if close.code is not CloseCode.OVERLOAD:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self._catch_up()
+        raise close
+
+    async def _read(
+        self, handler: Handler[MessageT], decode: Callable[[str | bytes], MessageT], tasks: asyncio.TaskGroup
+    ) -> None:
+        while True:
+            # nothing here keeps the message until the next one comes
+            self._answer(handler, partial(decode, await self._transport.receive()), tasks)
+            await asyncio.sleep(
+                0
+            )  # so that a burst of frames delays neither the writer nor other connections
+
+    def _answer(
+        self, handler: Handler[MessageT], decoded: Callable[[], MessageT], tasks: asyncio.TaskGroup
+    ) -> None:
+        ref = None
+        try:
+            frame = decoded()
+            ref = frame.ref or getattr(frame, "client_msg_id", None)
+            self._in_flight.check_limit(frame)
+            if (slow := handler.handle(self, frame)) is not None:
+                finish = partial(self._finish, ref, self._transport.request())
+                self._in_flight.begin(frame, slow, finish, tasks)
+        except BadFrame as error:
+            self.push(Error(ref=error.ref or ref, code=error.code, message=str(error), retryable=False))
+            if self._error_budget.add(asyncio.get_running_loop().time()):
+                self._tally.met(Bound.BAD_FRAMES)
+                self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
+        except (Refused, BadParams) as error:
+            self._refuse(error, ref)
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            self.push(self._incident(ref))
+
+    async def _finish(
+        self, ref: str | None, in_flight: AbstractContextManager[None], slow: PendingWork
+    ) -> None:
+        try:
+            with in_flight:
+                await slow
+        except (Refused, BadParams) as error:
+            self._refuse(error, ref)
+        except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
+            self.push(self._incident(ref))
+
+    def _refuse(self, error: Refused | BadParams, ref: str | None) -> None:
+        self.push(error_frame(error, ref))
+        if isinstance(error, RateLimited):
+            self._transport.charge()
+
+    def _incident(self, ref: str | None) -> Error:
+        """Log the exception being handled; the client gets only its number."""
+        incident = secrets.token_hex(4)
+        _log.exception("request failed", connection_id=self.connection_id, incident=incident)
+        return Error(
+            ref=ref, code="internal", message=f"An internal error, number {incident}.", retryable=False
+        )
+
+    async def _write(self) -> None:
+        while True:
+            await self._backlog.wait()
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Wait until nothing waits to be sent. Raises Disconnected."""
+        while self._backlog.is_set():
+            await self._transport.writable()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what waits, as far as the reader takes it."""
+        while self._transport.is_writable:
+            if (frame := self._outbox.take_nowait()) is None:
+                self._backlog.clear()
+                return
+            message = self._encode(frame)
+            if isinstance(frame, Sound):
+                self._transport.write_binary(message)
+            else:
+                self._transport.write(message)
+            if (made_at := self._outbox.made_at) is not None:
+                self._tally.delayed(monotonic() - made_at)
+        self._backlog.set()
+
+
+def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
+    """Return the `error` frame for a refused request."""
+    retryable = error.retryable if isinstance(error, Refused) else False
+    after = error.retry_after_ms if isinstance(error, Refused) else None
+    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)

@@ -1,0 +1,62 @@
+"""The place of one connection's large message: few are read at once, on all connections together."""
+
+from __future__ import annotations
+
+from connections.limits.constants import MAX_FRAME_BYTES
+from sessions.fair_share import FairShare, Subject
+
+LARGE_MESSAGE_BYTES = 1024 * 1024
+"""Bytes of a large message, where a door takes them: an image of some 768 KiB in base64."""
+LARGE_MESSAGE_S = 15.0
+"""How long one may take to come. A frame of this size keeps within its connection's budget for four seconds."""
+
+
+class LargeMessageLease:
+    """Takes a place among the large bodies of requests while a large message comes, and until it was taken in."""
+
+    def __init__(self, bodies: FairShare, subject: Subject) -> None:
+        self._bodies = bodies
+        self._subject = subject
+        self._places = self._whole = self._taken = 0
+        self.is_receiving = False
+        """Whether the message that comes is a large one."""
+
+    def admit(self, size: int) -> bool:
+        """Return whether a message may have so many bytes. One that begins to be large takes a place."""
+        if size <= MAX_FRAME_BYTES or self.is_receiving:
+            return True
+        if not self._bodies.has_room_for(self._subject):
+            return False
+        self._bodies.take(self._subject)
+        self._places += 1
+        self.is_receiving = True
+        return True
+
+    def message_ended(self, size: int) -> None:
+        """Note the end of a message. One that took a place by its frames' heads, or by a ping in it, gives it back."""
+        if self.is_receiving and size > MAX_FRAME_BYTES:
+            self._whole += 1
+        elif self.is_receiving:
+            self._give_back(1)
+        self.is_receiving = False
+
+    def handed_to_app(self) -> bool:
+        """Note that the application has all whole messages; return whether large ones are among them."""
+        self._taken, self._whole = self._whole, 0
+        return self._taken > 0
+
+    def release_consumed(self) -> bool:
+        """Give back the places of what the application had, and has taken in; return whether there were any."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._give_back(taken)
+        return taken > 0
+
+    def end(self) -> None:
+        """Give all places back: the connection has ended."""
+        self._whole = self._taken = 0
+        self._give_back(self._places)
+
+    def _give_back(self, places: int) -> None:
+        self._places -= places
+        self._bodies.give_back(self._subject, places)

@@ -1,0 +1,399 @@
+"""The frames of wire protocol v1, as types. Events of a conversation are frames, too (`sessions.events`).
+
+Types are checked here; ranges of generation parameters in `connections.protocol.params`, tools in `connections.protocol.tools`.
+`connections.protocol.frame_kinds` has a row for each frame.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from connections.protocol import audio
+from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import Id as Id  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import Name as Name  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import ServerFrame as ServerFrame  # noqa: PLC0414 - doors have it from here
+from connections.protocol.features import Features
+from connections.protocol.formats import Format
+from connections.protocol.server_info import Limits, Model, ServerFacts, ServerTool
+from sessions.events import CallState, Event, Where
+from sessions.records import PublishPolicy
+from sessions.store.history.index import Listed
+from sessions.store.search.search import Hit
+
+JsonObject = dict[str, Any]
+Content = Annotated[str, Meta(min_length=1)]
+AttachmentId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+MAX_ATTACHMENTS = 32
+"""Images of one message, at every door (`connections.images`)."""
+Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=MAX_ATTACHMENTS)]
+Query = Annotated[str, Meta(min_length=1, max_length=200)]
+Title = Annotated[str, Meta(min_length=1, max_length=200)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
+Token = Annotated[str, Meta(max_length=16_384)]
+PageSize = Annotated[int, Meta(ge=1, le=200)]
+ToolName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+ToolDescription = Annotated[str, Meta(max_length=4096)]
+MAX_TOOLS = 128
+LanguageTag = Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z0-9_-]+\Z")]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True):
+    """How to generate the reply. Missing fields are as the model or the server has them.
+
+    `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
+    the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as it is made.
+    `target`: the language to translate the message to, `source`: the language that it is in; both are codes of a
+    translation model.
+    """
+
+    max_new_tokens: int | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    max_time_s: float | None = None
+    system: str | None = None
+    model: ModelName | None = None
+    format: Format | None = None
+    reasoning: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+    chars_per_s: float | None = None
+    target: LanguageTag | None = None
+    source: LanguageTag | None = None
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the model may call. `parameters`: a JSON Schema of an object.
+
+    A server tool (`where`) has its name in `ready.tools`; its description and parameters are then the server's.
+    """
+
+    name: ToolName
+    description: ToolDescription = ""
+    parameters: JsonObject | None = None
+    where: Where = "client"
+    approval: Literal["never", "always"] = "never"
+
+
+class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
+    """The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base."""
+
+    client_id: Name | None = None
+    token: Token | None = None
+    features: Features = ()
+
+
+class TurnFrame(ClientFrame, frozen=True, kw_only=True):
+    """The root of frames that begin a turn. `tools`: for this turn and those that follow its calls.
+
+    `seen_off`: how much of the reply that an `interrupt` ends was seen; `seen_turn_id`: the turn of that reply.
+
+    `tool_choice`: `auto`, `none`, `required`, or the name of a tool that must be called.
+    """
+
+    client_msg_id: Id
+    conversation_id: Name = DEFAULT_CONVERSATION
+    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    seen_off: Annotated[int, Meta(ge=0)] | None = None
+    seen_turn_id: Id | None = None
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
+    params: Params = Params()
+    tools: Annotated[tuple[OfferedTool, ...], Meta(max_length=MAX_TOOLS)] = ()
+    tool_choice: ToolName = "auto"
+
+
+class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
+    """A user's message. `attachments`: ids of uploaded images, which precede the text."""
+
+    content: Content
+    attachments: Attachments = ()
+    parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
+    """Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`."""
+
+    message_id: Id
+    content: Content
+    attachments: Attachments = ()
+
+
+class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
+    """Asks for another reply to the same message. The old one is kept beside it."""
+
+    message_id: Id
+
+
+class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
+    """Asks for the rest of a reply that was stopped or cut off."""
+
+    message_id: Id
+
+
+class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
+    """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
+
+    `told`: when words of an unfinished sentence are told: once three hypotheses agree, `wait` words behind, or never.
+    """
+
+    client_msg_id: Id
+    target: LanguageTag
+    source: LanguageTag = "auto"
+    conversation_id: Name = DEFAULT_CONVERSATION
+    input: Literal["text"] = "text"
+    told: PublishPolicy = "agreement"
+    wait: Annotated[int, Meta(ge=1, le=20)] = 3
+    model: ModelName | None = None
+    parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    on_busy: Literal["reject", "interrupt", "rollback"] = "reject"
+    seen_off: Annotated[int, Meta(ge=0)] | None = None
+    seen_turn_id: Id | None = None
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
+
+
+class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
+    """More of the source: `text` follows `off` characters. `final`: it does not grow any more."""
+
+    off: Annotated[int, Meta(ge=0)]
+    text: str
+    final: bool = False
+    conversation_id: Name = DEFAULT_CONVERSATION
+    turn_id: Id | None = None
+
+
+class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
+    """Stops a turn, what answers a message, or all turns of a conversation."""
+
+    turn_id: Id | None = None
+    client_msg_id: Id | None = None
+    conversation_id: Name | None = None
+    mode: Literal["keep", "rollback"] = "keep"
+    seen_off: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
+    """The result of a call that a client ran: `content`, or an `error`."""
+
+    call_id: Id
+    conversation_id: Name | None = None
+    content: str | None = None
+    error: str | None = None
+
+
+class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
+    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run with."""
+
+    call_id: Id
+    args_sha256: Sha256
+    decision: Literal["allow", "deny"]
+    conversation_id: Name | None = None
+    args: str | None = None
+
+
+class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
+    """Asks for all events after `after_seq` of an epoch, and attaches."""
+
+    conversation_id: Name
+    epoch: Ref
+    after_seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+
+
+class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
+    """Asks for a page of messages, and attaches. `leaf`: the branch through this message becomes the active one."""
+
+    conversation_id: Name = DEFAULT_CONVERSATION
+    limit: PageSize = 50
+    before: Id | None = None
+    leaf: Id | None = None
+
+
+class Conversations(ClientFrame, frozen=True, kw_only=True, tag="conversations"):
+    """Asks for the owner's conversations. `before`: the last one of the previous page."""
+
+    limit: PageSize = 50
+    before: Name | None = None
+
+
+class Search(ClientFrame, frozen=True, kw_only=True, tag="search"):
+    """Searches the titles and messages of the owner's conversations. `before`: the `next` of the previous answer."""
+
+    query: Query
+    limit: PageSize = 20
+    before: Annotated[str, Meta(max_length=256)] | None = None
+
+
+class Ack(ClientFrame, frozen=True, kw_only=True, tag="ack"):
+    """Confirms that all events up to `seq` have arrived."""
+
+    conversation_id: Name
+    seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+
+
+class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
+    """Gives a conversation another title."""
+
+    conversation_id: Name
+    title: Title
+
+
+class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
+    """Makes a link to the active branch as it is now. Sent again, it updates what the link shows."""
+
+    conversation_id: Name
+
+
+class Unshare(ClientFrame, frozen=True, kw_only=True, tag="unshare"):
+    """Revokes the link of a conversation."""
+
+    conversation_id: Name
+
+
+class Delete(ClientFrame, frozen=True, kw_only=True, tag="delete"):
+    """Removes a conversation."""
+
+    conversation_id: Name
+
+
+class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
+    """Asks for a `pong` with the same `t`."""
+
+    t: int | float | str | None = None
+
+
+class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
+    """Sends a new token of the same person."""
+
+    token: Token
+
+
+class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
+    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
+
+    `models`: names for `params`; `model`: the default, which the `limits` are of. `tools`: the tools that the server
+    runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
+    """
+
+    connection_id: str
+    client_id: str
+    features: tuple[str, ...]
+    model: str
+    models: tuple[Model, ...]
+    heartbeat_ms: int
+    resume_ttl_s: int
+    limits: Limits
+    server: ServerFacts
+    tools: tuple[ServerTool, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+
+class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
+    """Answers `cancel`: the end of the turn is decided. `already`: it was decided before."""
+
+    turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    already: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
+    """Answers `tool_result` and `tool_decision`: it was taken, now or before (`already`). `state`: of the call."""
+
+    conversation_id: str
+    call_id: str
+    state: CallState
+    already: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
+    """Answers `source`: it was taken, now or before (`already`). `chars`: length of the source; `final`: it is all."""
+
+    conversation_id: str
+    turn_id: str
+    chars: int
+    final: bool | msgspec.UnsetType = msgspec.UNSET
+    already: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversations"):
+    """Answers `conversations`."""
+
+    conversations: list[Listed]
+    has_more: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
+    """Answers `search`. `next`: the `before` of the next page; left out once everything was searched."""
+
+    hits: list[Hit]
+    next: str | None = None
+
+
+class Shared(ServerFrame, frozen=True, kw_only=True, tag="shared"):
+    """Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null if nothing is shared."""
+
+    conversation_id: str
+    share_id: str | None = None
+
+
+class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
+    """Answers `ping`."""
+
+    t: int | float | str | None = None
+
+
+class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
+    """A limit has little room left. `name`: of the setting; `reset_s`: seconds until there is more."""
+
+    name: str
+    remaining: int
+    reset_s: int
+
+
+class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
+    """The server is about to stop: it closes this connection with 1012 within `drain_ms`."""
+
+    drain_ms: int
+    reason: str
+
+
+class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
+    """A request was refused, and had no effect."""
+
+    code: str
+    message: str
+    retryable: bool | msgspec.UnsetType = msgspec.UNSET
+    retry_after_ms: int | None = None
+
+
+Turning = Send | Edit | Regenerate | Continue
+Answering = ToolResult | ToolDecision
+Listing = Conversations | Search | Rename | Share | Unshare | Delete
+"""Requests about whole conversations."""
+
+Interpreting = InterpretStart | Source
+Request = (
+    Hello
+    | Turning
+    | Interpreting
+    | Cancel
+    | Answering
+    | Resume
+    | History
+    | Listing
+    | Ack
+    | AuthRefresh
+    | Ping
+    | audio.AudioFrame
+)
+Frame = ServerFrame | Event | audio.Sound

@@ -1,0 +1,180 @@
+"""Converts the events of a session's interpretations to a translation session's. Pure, except for waits for an end.
+
+A session sends what it appended, and its translation: each character once, in order, over all of its interpretations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from connections.protocol.errors import Close, CloseCode
+from connections.protocol.frames import Error, Frame, ServerFrame
+from connections.realtime.problems import error_event
+from connections.realtime.server_events import ServerEvent
+from connections.translations.events import InputDelta, OutputDelta, SessionClosed
+from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
+from sessions.interpreting.scripts import joint
+
+END_TIMEOUT_S = 5.0
+"""How long to wait for the end of an interpretation, or its growth, that the store reported."""
+TAIL = 8
+"""Last characters of the translation, which determine how the next interpretation is joined."""
+_NAMES = {
+    "target": "session.audio.output.language",
+    "source": "session.audio.input.language",
+    "language": "session.audio.input.language",
+    "content": "text",
+}
+"""This door's names of a turn's fields."""
+_LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; reconnect.")
+_STOPPED = {
+    Reason.CANCELLED: (
+        "translation_stopped",
+        "The translation was stopped elsewhere; later text is translated.",
+    ),
+    Reason.LENGTH: (
+        "translation_cut",
+        "The model reached its limit of tokens: the rest of this text is not translated, later text is.",
+    ),
+    Reason.TIMEOUT: (
+        "translation_timed_out",
+        "The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
+    ),
+    Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of the text so far."),
+}
+
+
+class TranslationFrame(ServerFrame, frozen=True, kw_only=True, tag="translations"):
+    """Events of this door, in order with all other frames."""
+
+    events: tuple[ServerEvent, ...]
+
+
+class Interpretation:
+    """An interpretation of this session. `chars`: of its source, as far as known; `over`: its end was published.
+
+    Other connections may grow its source, too.
+    """
+
+    __slots__ = ("_changed", "chars", "client_msg_id", "over", "turn_id")
+
+    def __init__(self, client_msg_id: str) -> None:
+        self.client_msg_id = client_msg_id
+        self.turn_id: str | None = None
+        self.chars = 0
+        self.over = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def note_chars(self, chars: int) -> None:
+        """Note that its source has at least so many characters."""
+        self.chars = max(self.chars, chars)
+        self._changed.set()
+
+    def end(self) -> None:
+        """Note that its end was published."""
+        self.over.set()
+        self._changed.set()
+
+    async def continues_after(self, chars: int) -> bool:
+        """Wait a moment for its end, or for more of its source than this; return whether that came."""
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                while not self.over.is_set() and self.chars <= chars:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class TranslationEventEncoder:
+    """One session as its client knows it. `lost`: called if something could not be sent."""
+
+    def __init__(self, lost: Callable[[Close], None] = lambda _: None) -> None:
+        self.lost = lost
+        self.current: Interpretation | None = None
+        self.sends_source = False
+        self.on_translation: Callable[[str], None] | None = None
+        self._target, self._source = "", ""
+        self._separator: str | None = None
+
+    def begin(self, client_msg_id: str) -> Interpretation:
+        """Begin another interpretation; those before it are over."""
+        self.current = Interpretation(client_msg_id)
+        return self.current
+
+    def encode(self, frame: Frame) -> Sequence[ServerEvent]:
+        """Return the events of a frame; none if the protocol has no word for it."""
+        match frame:
+            case TranslationFrame():
+                return frame.events
+            case Accepted():
+                self._accepted(frame)
+            case SourceText() if self.current is not None and self._is_ours(frame.turn_id):
+                self.current.note_chars(frame.off + len(frame.text))
+                return self._source_text(frame)
+            case Delta() if self._is_ours(frame.turn_id):
+                return self._translated(frame)
+            case Done() if self._is_ours(frame.turn_id):
+                return self._done(frame)
+            case Deleted():
+                self._end()
+            case Gap():
+                self.lost(_LOST)
+            case Error():
+                return (error_event(renamed(frame)),)
+        return ()
+
+    def _is_ours(self, turn_id: str) -> bool:
+        return self.current is not None and self.current.turn_id == turn_id
+
+    def _accepted(self, accepted: Accepted) -> None:
+        ours = self.current
+        if ours is not None and accepted.client_msg_id == ours.client_msg_id and ours.turn_id is None:
+            ours.turn_id = accepted.turn_id
+            self._separator = None
+
+    def _source_text(self, source: SourceText) -> list[ServerEvent]:
+        if self._separator is None and source.text.strip():
+            leading = source.text[: len(source.text) - len(source.text.lstrip())]
+            self._separator = self._source[len(self._source.rstrip()) :] + leading
+        self._source = (self._source + source.text)[-TAIL:]
+        return [InputDelta(delta=source.text)] if self.sends_source and source.text else []
+
+    def _translated(self, delta: Delta) -> list[ServerEvent]:
+        between = "" if delta.off else joint(self._target, self._separator or "")
+        text = between + delta.text
+        self._target = (self._target + text)[-TAIL:]
+        if self.on_translation is not None:
+            self.on_translation(text)
+        return [OutputDelta(delta=text)]
+
+    def _done(self, done: Done) -> list[ServerEvent]:
+        self._end()
+        if done.error is not None:
+            return [error_event(Error(code=done.error.code, message=done.error.message))]
+        if (stopped := _STOPPED.get(done.reason)) is not None:
+            return [error_event(Error(code=stopped[0], message=stopped[1]))]
+        return []
+
+    def _end(self) -> None:
+        if self.current is not None:
+            self.current.end()
+            self.current = None
+
+
+def closed() -> TranslationFrame:
+    """Return the last event of a session."""
+    return TranslationFrame(events=(SessionClosed(),))
+
+
+def renamed(error: Error) -> Error:
+    """Return a refusal with this door's name of its field."""
+    for ours, theirs in _NAMES.items():
+        if error.message.startswith(f"`{ours}`"):
+            message = f"`{theirs}`{error.message[len(ours) + 2 :]}"
+            return msgspec.structs.replace(error, message=message)
+    return error

@@ -1,0 +1,209 @@
+"""Decides when speech becomes a message, interrupts a reply, or makes a guess wrong. Pure.
+
+silence ──Started──► speaking ──Paused──► guessing: the turn begins, its sound is held
+                        ▲                     │ Resumed: the turn is rolled back
+                        └─────────────────────┤ Stopped: it was the end, its sound is let go
+reply ──Started──► it continues, ducked by its player ──words that interrupt──► cut;  ──Stopped before──► it continues
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum, auto
+
+import msgspec
+
+from speech.interfaces import Heard, Partial, Paused, Resumed, Started, Stopped, word_count
+
+SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
+"""Speech of this length interrupts, however little confidence the recognizer has in its words; a fit of coughs has fewer."""
+_BACKCHANNELS = (
+    r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|aha|ah|oh|"
+    "ja|genau|嗯|是的|是|好的|好|对"
+)
+_BACKCHANNEL = re.compile(rf"\W*+(?:(?:{_BACKCHANNELS})\W*+)++", re.IGNORECASE)
+"""What listeners say without wanting to speak. Alone it interrupts nothing. Possessive: a long hum takes linear time."""
+_MOMENT = r"a\W+(?:moment|minute|second|sec)"
+_STOPS = (
+    rf"stop(?:\W+(?:it|that|talking|there))?|(?:wait|hold\W+on|hang\W+on)(?:\W+{_MOMENT})?|just\W+{_MOMENT}|"
+    r"(?:that\W+is|that's)\W+enough|enough|be\W+quiet|quiet|shut\W+up|stopp|halt|warte(?:\W+mal)?|"
+    r"hör\W+auf|sei\W+still|das\W+reicht|停|停下|停止|等一下|别说了"
+)
+_STOP = re.compile(
+    rf"\W*(?:(?:please|okay|ok|no|now|hey|oh|yeah|just|bitte|jetzt|请)\W*)*"
+    rf"(?:(?:{_STOPS})\W*(?:(?:please|now|bitte|jetzt)\W*)*)+",
+    re.IGNORECASE,
+)
+"""What ends a reply at once. Alone it is not sent as a message: nothing should be answered."""
+
+
+class ReplyAction(Enum):
+    """Acts without further data."""
+
+    CUT = auto()
+    """End the reply at what was heard."""
+    ROLL_BACK = auto()
+    """The guess was wrong: roll its turn back."""
+    CONFIRM = auto()
+    """The guess was right."""
+
+
+class SpeechEdge(msgspec.Struct, frozen=True):
+    """The user began to speak, or stopped."""
+
+    began: bool
+    at_ms: int
+
+
+class TranscriptUpdate(msgspec.Struct, frozen=True):
+    """The words so far, or all of them."""
+
+    text: str
+    final: bool
+
+
+class SubmitMessage(msgspec.Struct, frozen=True):
+    """A message. `is_guess`: its reply is not played until the guess is confirmed."""
+
+    text: str
+    is_guess: bool
+
+
+Action = ReplyAction | SpeechEdge | TranscriptUpdate | SubmitMessage
+
+
+class TurnTakingPolicy:
+    """The rules for one speaker, and the replies to that speaker."""
+
+    def __init__(self, *, interrupts: bool, interrupt_ms: int, guesses: bool) -> None:
+        """`interrupt_ms`: how long words over a reply last that end it; `guesses`: whether turns begin at a pause."""
+        self._interrupts = interrupts
+        self._interrupt_ms = interrupt_ms
+        self._guesses = guesses
+        self._started_ms = 0
+        self._is_over_reply = self._may_interrupt = False
+        self._guess: str | None = None
+        self._agreement = LocalAgreement()
+
+    def heard(self, event: Heard, *, talking: bool) -> list[Action]:
+        """Return the acts for an event. `talking`: a reply is being made or played."""
+        match event:
+            case Started(at_ms):
+                return list(self._start(at_ms, talking=talking))
+            case Partial(at_ms, text, is_new, is_confident):
+                cut = self._interrupt(at_ms, text, is_confident=is_confident)
+                return [*(self._agree(text) if is_new and is_confident else ()), *cut]
+            case Paused(at_ms, text, is_whole, is_confident):
+                cut = self._interrupt(at_ms, text, is_confident=is_confident or _is_stop(text))
+                acts = [*(self._agree(text) if is_confident else ()), *cut]
+                if is_whole:
+                    acts += self._speculate(text, talking=talking, is_confident=is_confident)
+                return acts
+            case Resumed():
+                return list(self._roll_back())
+            case Stopped(at_ms=at_ms):
+                return [SpeechEdge(began=False, at_ms=at_ms), *self._stop(event, talking=talking)]
+
+    def lost(self) -> list[Action]:
+        """Forget the current utterance: nobody listens any more, or it is to be dropped."""
+        self._is_over_reply = self._may_interrupt = False
+        self._agreement = LocalAgreement()
+        return list(self._roll_back())
+
+    def _start(self, at_ms: int, *, talking: bool) -> Iterator[Action]:
+        self._started_ms = at_ms
+        self._agreement = LocalAgreement()
+        self._is_over_reply = self._may_interrupt = talking and self._interrupts
+        yield SpeechEdge(began=True, at_ms=at_ms)
+
+    def _agree(self, text: str) -> Iterator[Action]:
+        if (agreed := self._agreement.take(text)) is not None:
+            yield TranscriptUpdate(agreed, final=False)
+
+    def _interrupt(self, at_ms: int, text: str, *, is_confident: bool) -> Iterator[Action]:
+        if self._is_interruption(at_ms, text, is_confident=is_confident):
+            yield from self._cut()
+
+    def _cut(self) -> Iterator[Action]:
+        """End the reply that the utterance began over, once."""
+        if self._may_interrupt:
+            self._may_interrupt = False
+            yield ReplyAction.CUT
+
+    def _is_interruption(self, at_ms: int, text: str, *, is_confident: bool) -> bool:
+        """Return whether speech interrupts; a cough, a tone or a backchannel does not."""
+        duration_ms = at_ms - self._started_ms
+        if not text or _BACKCHANNEL.fullmatch(text):
+            return False
+        if is_confident:
+            return duration_ms >= self._interrupt_ms or _is_stop(text)
+        return duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
+
+    def _is_answered(self, text: str, *, is_confident: bool) -> bool:
+        """Return whether the end of the reply was all that was wanted: a "stop" may be "okay" or a doubtful word in the end."""
+        is_cut = self._is_over_reply and not self._may_interrupt
+        is_doubtful = not is_confident and word_count(text) < _SUSTAINED_WORDS
+        return (self._is_over_reply and _is_stop(text)) or (
+            is_cut and (is_doubtful or _BACKCHANNEL.fullmatch(text) is not None)
+        )
+
+    def _speculate(self, text: str, *, talking: bool, is_confident: bool) -> Iterator[Action]:
+        if (
+            self._guesses
+            and text
+            and not (talking or self._guess or self._is_answered(text, is_confident=is_confident))
+        ):
+            yield from self._cut()
+            self._is_over_reply = False
+            self._guess = text
+            yield SubmitMessage(text, is_guess=True)
+
+    def _roll_back(self) -> Iterator[Action]:
+        if self._guess is not None:
+            self._guess = None
+            yield ReplyAction.ROLL_BACK
+
+    def _stop(self, event: Stopped, *, talking: bool) -> Iterator[Action]:
+        is_confident = event.is_confident or _is_stop(event.text)
+        cut = list(self._interrupt(event.at_ms, event.text, is_confident=is_confident))
+        reply_continues = self._may_interrupt and talking and not event.is_committed
+        text = event.text
+        is_answered = not event.is_committed and self._is_answered(text, is_confident=is_confident)
+        if reply_continues or is_answered:
+            text = ""
+        yield TranscriptUpdate(text, final=True)
+        yield from cut
+        if self._guess is not None and self._guess == text:
+            self._guess = None
+            yield ReplyAction.CONFIRM
+        else:
+            yield from self._roll_back()
+            if text:
+                yield from self._cut()
+                yield SubmitMessage(text, is_guess=False)
+        self._is_over_reply = self._may_interrupt = False
+
+
+def _is_stop(text: str) -> bool:
+    return _STOP.fullmatch(text) is not None
+
+
+class LocalAgreement:
+    """Tells the words on which two successive hypotheses agree, never revised (LocalAgreement-2; Liu et al., 2020)."""
+
+    def __init__(self) -> None:
+        self._before: list[str] = []
+        self._agreed: list[str] = []
+
+    def take(self, text: str) -> str | None:
+        """Take the next hypothesis; return the agreed words if there are more of them."""
+        words, agreed_count = text.split(), len(self._agreed)
+        if words[:agreed_count] == self._agreed:
+            pairs = zip(self._before[agreed_count:], words[agreed_count:], strict=False)
+            for before, word in pairs:
+                if before != word:
+                    break
+                self._agreed.append(word)
+        self._before = words
+        return " ".join(self._agreed) if len(self._agreed) > agreed_count else None

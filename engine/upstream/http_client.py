@@ -1,0 +1,313 @@
+"""One request to an upstream over HTTP: sends it, and takes its answer chunk by chunk, in time. Knows no engine around it.
+
+Cancelling an exchange closes its connection, which tells an upstream to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Annotated, Protocol, TypeVar
+
+import httpx
+import msgspec
+from msgspec import Meta
+
+from engine.errors import EngineError, EngineLost
+from engine.messages import Message, Request
+from engine.reply_spec import ReplySpec
+from engine.upstream.errors import error_for, error_inside, parse_error_body, retry_after
+from engine.upstream.options import Features, Timeouts, UpstreamOptions
+from engine.upstream.wire.chunks import MOST_TOKENS, Completion
+from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
+from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
+
+AFTER_END_S = 2.0
+"""Seconds to wait for the totals after the finish reason."""
+
+KEPT_TOKENS = 16_384
+"""The most conversations whose router's token is remembered. The one that was silent for longest is dropped first."""
+TOKEN_CHARS = 1024
+"""The longest token that is remembered."""
+
+_DONE = "[DONE]"
+_MOST_COMPLAINT = 64 * 1024
+_MOST_FETCHED = 1024 * 1024
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Completion)
+
+T = TypeVar("T")
+
+
+class StillNeeded(Enum):
+    """What is still wanted of an answer."""
+
+    TEXT = auto()
+    TOTALS = auto()
+    """The finish reason has come; the totals usually follow it."""
+    NOTHING = auto()
+    """The reply is as long as it may get, so nothing else of the answer counts."""
+
+
+OnChunk = Callable[[Completion], StillNeeded]
+
+
+class UpstreamUnreachable(EngineLost):
+    """There was no connection, so nothing of the request has arrived anywhere."""
+
+
+class _Tokenized(msgspec.Struct, frozen=True):
+    count: Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+
+
+class HttpTarget(Protocol):
+    """Where a server is, and how long it may take."""
+
+    @property
+    def url(self) -> str:
+        """The server's URL, with its base path."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """A file of certificates to trust; None: the system's."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long each step may take."""
+
+
+def http_client(options: HttpTarget, key: str | None) -> httpx.AsyncClient:
+    """Return a client for one upstream. Its settings come only from the options, none from the environment."""
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    times = options.timeouts
+    return httpx.AsyncClient(
+        base_url=options.url.rstrip("/") + "/",
+        headers=headers,
+        timeout=httpx.Timeout(times.first_token_s, connect=times.connect_s, read=None),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
+        trust_env=False,
+        event_hooks={"response": [_refuse_compressed]},
+    )
+
+
+async def _refuse_compressed(response: httpx.Response) -> None:
+    """Raise DecodingError for a compressed answer, which was not asked for: its size is not bounded by what is received."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise httpx.DecodingError("compressed, though identity was asked for", request=response.request)
+
+
+async def fetch(
+    client: httpx.AsyncClient, method: str, path: str, *, within_s: float, content: bytes | None = None
+) -> tuple[httpx.Response, bytes]:
+    """Ask for a short answer; return it with its body, of 1 MiB at most. Raises httpx.HTTPError, also if it is longer or late."""
+    headers = {"Content-Type": "application/json"} if content else None
+    body = bytearray()
+    try:
+        async with (
+            asyncio.timeout(within_s),
+            client.stream(method, path, content=content, headers=headers) as response,
+        ):
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > _MOST_FETCHED:
+                    raise httpx.DecodingError("too long", request=response.request)
+    except TimeoutError:
+        raise httpx.ReadTimeout("too late") from None
+    return response, bytes(body)
+
+
+class RouterSessions:
+    """Makes the header by which a router recognizes a conversation. If the router names it, that token is remembered."""
+
+    def __init__(self, features: Features) -> None:
+        self._header = features.session_header
+        self._gives = features.session_token
+        self._tokens: OrderedDict[str, str] = OrderedDict()
+
+    def headers_of(self, request: Request) -> dict[str, str]:
+        """Return the headers that keep a conversation with one replica of the upstream."""
+        session = session_of(request)
+        if self._header is None or session is None:
+            return {}
+        value = self._tokens.get(session) if self._gives else session
+        return {} if value is None else {self._header: value}
+
+    def update(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Remember the token that a router gave to a conversation."""
+        session = session_of(request)
+        if not self._gives or self._header is None or session is None:
+            return
+        token = headers.get(self._header)
+        if token and len(token) <= TOKEN_CHARS and token.isascii() and token.isprintable():
+            self._tokens[session] = token
+            self._tokens.move_to_end(session)
+            if len(self._tokens) > KEPT_TOKENS:
+                self._tokens.popitem(last=False)
+
+
+class UpstreamHttpClient:
+    """Asks one upstream."""
+
+    def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
+        self._client = client
+        self._options = options
+        self._sessions = RouterSessions(options.features)
+
+    async def reply(
+        self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
+    ) -> None:
+        """Pass the chunks of the answer to `on_chunk`, up to its end mark. `on_sent` is called when sending begins.
+
+        Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
+        """
+        options = self._options
+        asking = self._client.build_request(
+            "POST",
+            path_of(request),
+            content=_encoder.encode(body_of(request, options, max_new_tokens)),
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream",
+                **self._sessions.headers_of(request),
+                **request.trace.headers,
+            },
+            extensions={"trace": _request_sent_trace(on_sent)},
+        )
+        listening = _ResponseReader(options, on_chunk, asyncio.get_running_loop().time)
+        with engine_errors(options.name):
+            response = await listening.in_time(self._client.send(asking, stream=True))
+            try:
+                if response.status_code != httpx.codes.OK:
+                    raise await listening.in_time(refusal_of(options.name, response))
+                self._sessions.update(request, response.headers)
+                await listening.read_to_end(response)
+            finally:
+                await response.aclose()
+
+    async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
+        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
+        options = self._options
+        begins = {} if spec.raw else {"add_generation_prompt": True}
+        asked = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
+        with engine_errors(options.name):
+            response, body = await fetch(
+                self._client,
+                "POST",
+                path,
+                within_s=options.timeouts.connect_s,
+                content=_encoder.encode(asked),
+            )
+        if response.status_code != httpx.codes.OK:
+            raise _error(options.name, response, body)
+        try:
+            return msgspec.json.decode(body, type=_Tokenized).count
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
+
+
+async def refusal_of(name: str, response: httpx.Response) -> EngineError:
+    """Return the error that an answer other than 200 means. `name`: the upstream's."""
+    body = b""
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > _MOST_COMPLAINT:
+            break
+    return _error(name, response, body)
+
+
+def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
+    after = retry_after(response.headers.get("Retry-After"), time.time())
+    return error_for(name, response.status_code, parse_error_body(body), after)
+
+
+class _ResponseReader:
+    """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
+
+    def __init__(self, options: UpstreamOptions, on_chunk: OnChunk, clock: Callable[[], float]) -> None:
+        self._name = options.name
+        self._times = options.timeouts
+        self._on_chunk = on_chunk
+        self._clock = clock
+        self._deadline = clock() + options.timeouts.first_token_s
+        self._ended = False
+        self._done = False
+
+    async def read_to_end(self, response: httpx.Response) -> None:
+        """Pass on all chunks. Raises EngineLost, and the error that an error event means."""
+        reader, pieces = EventReader(), response.aiter_bytes()
+        while not self._done:
+            piece = await self.in_time(anext(pieces, None))
+            for event in reader.end() if piece is None else reader.feed(piece):
+                self._take(event)
+            if piece is None:
+                break
+        if not (self._done or self._ended):
+            raise EngineLost(f"The engine {self._name} ended the connection in the middle of the reply.")
+
+    async def in_time(self, awaitable: Awaitable[T]) -> T:
+        """Wait for a part of the answer. Raises EngineLost if it takes too long."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await awaitable
+        except TimeoutError:
+            raise EngineLost(f"The engine {self._name} made no token in time.") from None
+
+    def _take(self, event: ServerSentEvent) -> None:
+        if self._done:
+            return
+        if event.data == _DONE:
+            self._done = True
+            return
+        completion = _completion(self._name, event)
+        match self._on_chunk(completion):
+            case StillNeeded.TEXT:
+                if completion.has_content:
+                    self._deadline = self._clock() + self._times.between_tokens_s
+            case StillNeeded.TOTALS:
+                if not self._ended:
+                    self._ended = True
+                    self._deadline = self._clock() + AFTER_END_S
+            case StillNeeded.NOTHING:
+                self._done = True
+
+
+def _completion(name: str, event: ServerSentEvent) -> Completion:
+    """Decode a chunk. Raises the error that it means, if it is one."""
+    try:
+        completion = _decoder.decode(event.data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if event.kind == "error":
+            raise error_inside(name, event.data) from None
+        raise EngineLost(f"The engine {name} sent something that is no chunk of a reply.") from error
+    if completion.error is not None:
+        raise error_inside(name, completion.error)
+    if event.kind == "error":
+        raise error_inside(name, msgspec.json.decode(event.data))
+    return completion
+
+
+def _request_sent_trace(on_sent: Callable[[], None]) -> Callable[[str, object], Awaitable[None]]:
+    """Return a function for httpcore's extension "trace" that calls `on_sent` when sending begins."""
+
+    async def trace(step: str, _: object) -> None:
+        if step.endswith(".send_request_headers.started"):
+            on_sent()
+
+    return trace
+
+
+@contextmanager
+def engine_errors(name: str) -> Iterator[None]:
+    """Turn errors on the way to an upstream into the engine's errors. Raises EngineLost."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise UpstreamUnreachable(f"The engine {name} can't be reached.") from error
+    except (httpx.HTTPError, httpx.InvalidURL, EventTooLong) as error:
+        raise EngineLost(f"The connection to the engine {name} was lost: {type(error).__name__}.") from error

@@ -1,0 +1,153 @@
+"""One connection to the server: sends frames, returns their answers, passes all else to a listener."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, cast
+
+import orjson
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from midstream.audio_frames import sound_frame
+from midstream.errors import Disconnected, NotConnected, Refused
+
+Frame = dict[str, Any]
+SUBPROTOCOL = "midstream.v1"
+QUIET_S = 2.5
+"""Silence after which the server is pinged while it owes something: an answer, or more of a reply."""
+IDLE_S = 20.0
+"""The same while it owes nothing."""
+ANSWER_S = 3.5
+"""Further silence after which the connection is given up."""
+
+
+class ServerConnection:
+    """A socket that is read until it ends.
+
+    `on_frame` gets every frame, before the request that it may answer; of errors those that answer none.
+    `is_waiting`: whether more of a reply is to come.
+    """
+
+    def __init__(
+        self, socket: ClientConnection, on_frame: Callable[[Frame], None], is_waiting: Callable[[], bool]
+    ) -> None:
+        self._socket = socket
+        self._on_frame = on_frame
+        self._is_waiting = is_waiting
+        self._received_at = monotonic()
+        self._answers: dict[str, asyncio.Future[Frame]] = {}
+        self._lost: Disconnected | None = None
+        self._reading = asyncio.create_task(self._read())
+        self._watching = asyncio.create_task(self._watch())
+
+    async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
+        """Send a frame and return its answer. Raises Refused, Disconnected."""
+        if self._lost is not None:
+            raise self._lost
+        ref = ref or uuid.uuid4().hex
+        answer = self._answers[ref] = asyncio.get_running_loop().create_future()
+        try:
+            await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
+            return cast("Frame", await answer)
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+        finally:
+            del self._answers[ref]
+
+    async def tell(self, frame: Frame) -> None:
+        """Send a frame that has no answer. Raises Disconnected."""
+        try:
+            await self._socket.send(orjson.dumps(frame).decode())
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+
+    async def send_sound(self, message: bytes) -> None:
+        """Send a binary frame. Raises Disconnected."""
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as closed:
+            raise _disconnected(closed) from None
+
+    async def lost(self) -> Disconnected:
+        """Wait for the end; return its reason."""
+        return await asyncio.shield(self._reading)
+
+    def abandon(self) -> None:
+        """End the connection at once, as if it were lost."""
+        self._socket.transport.abort()
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._reading.cancel()
+        await asyncio.wait((self._reading,))
+        await self._socket.close()
+
+    async def _read(self) -> Disconnected:
+        lost = Disconnected(None, "the client is closed", final=True)
+        try:
+            while True:
+                message = await self._socket.recv()
+                self._received_at = monotonic()
+                if isinstance(message, str):
+                    self._take(orjson.loads(message))
+                elif (sound := sound_frame(message)) is not None:
+                    self._on_frame(sound)
+        except ConnectionClosed as closed:
+            lost = _disconnected(closed)
+        except (ValueError, LookupError, TypeError) as error:
+            lost = Disconnected(None, f"the server does not speak the protocol: {error!r}", final=True)
+        finally:
+            self._watching.cancel()
+            self._lost = lost
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(lost)
+        return lost
+
+    async def _watch(self) -> None:
+        """End a connection on which nothing comes any more, not even the answer to a ping."""
+        with suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(QUIET_S)
+                owes = self._answers or self._is_waiting()
+                if monotonic() < self._received_at + (QUIET_S if owes else IDLE_S):
+                    continue
+                asked_at = monotonic()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ANSWER_S):
+                        await (await self._socket.ping())
+                    self._received_at = monotonic()
+                if self._received_at < asked_at:
+                    self.abandon()
+
+    def _take(self, frame: Frame) -> None:
+        kind, answer = frame["type"], self._answers.get(frame.get("ref", ""))
+        if kind != "error" or answer is None:
+            self._on_frame(frame)
+        if answer is not None and not answer.done():
+            if kind == "error":
+                answer.set_exception(Refused(frame))
+            else:
+                answer.set_result(frame)
+
+
+async def opened(
+    url: str, on_frame: Callable[[Frame], None], is_waiting: Callable[[], bool], **options: Any
+) -> ServerConnection:
+    """Open a connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
+    options = {"ping_interval": None} | options  # the line pings by itself
+    try:
+        socket = await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
+    except (InvalidHandshake, InvalidURI) as error:
+        raise NotConnected(str(error)) from error
+    return ServerConnection(socket, on_frame, is_waiting)
+
+
+def _disconnected(closed: ConnectionClosed) -> Disconnected:
+    return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")

@@ -1,0 +1,158 @@
+"""The terminal's texts about replies, calls and conversations: bounded lines, without control characters. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from midstream.calls import Call
+from midstream.reply import Status
+
+Frame = dict[str, Any]
+LINE_CHARS = 200
+"""Characters of arguments and results; the rest is left out, except in questions for permission."""
+MAX_TOOLS = 128
+
+TITLE_CHARS = 60
+
+_ENDS = {
+    "cancelled": "stopped; /continue goes on",
+    "length": "this is as long as a reply may be; /continue goes on",
+    "timeout": "it took too long; /continue goes on",
+    "interrupted": "the service was interrupted; /continue goes on",
+    "error": "the service failed; /continue goes on",
+    "filtered": "ended by a filter of the service",
+    "disconnected": "the connection is lost",
+}
+_WHOLE = {"complete", "stop", "tools", "running"}
+_WORDS = {
+    "waiting": "is about to run",
+    "running": "runs",
+    "denied": "not allowed",
+    "cancelled": "stopped",
+    "expired": "nobody answered in time",
+    "lost": "interrupted: it is not known whether it was carried out",
+}
+
+
+def status_text(status: Status) -> str:
+    """Return what a reply waits for; empty if its text does not wait."""
+    match status:
+        case Status("queued", int(position)) if position > 1:
+            return f"Waiting, {position - 1} before you"
+        case Status("queued", 1):
+            return "Waiting, you are next"
+        case Status("queued"):
+            return "Waiting"
+        case Status("prefill", progress=progress):
+            return "Reading" if progress is None else f"Reading, {int(progress * 100)} %"
+        case Status("retrying" | "fallback" as state):
+            return "Trying again" if state == "retrying" else "Trying elsewhere"
+        case _:
+            return ""
+
+
+def is_whole(reason: str) -> bool:
+    """Return whether a reply that ended in this way, or stands so in the history, is complete."""
+    return reason in _WHOLE
+
+
+def end_text(reason: str) -> str:
+    """Return how an incomplete reply ended."""
+    return f"[{_ENDS.get(reason, reason)}]"
+
+
+def kept_up_to(text: str) -> str:
+    """Return the note of a reply of which less is kept than was shown: another device, or a filter, cut it."""
+    return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing of it is kept]"
+
+
+def quoted(title: str) -> str:
+    """Return a title on one line."""
+    line = escaped(" ".join(title.split()))
+    return f"“{line if len(line) <= TITLE_CHARS else f'{line[:TITLE_CHARS]}…'}”"
+
+
+def messages(count: int) -> str:
+    """Return the number of messages in words."""
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def ago(then_ms: int, now_ms: float) -> str:
+    """Return how long ago something was; both times are Unix milliseconds."""
+    minutes = max(0, int((now_ms - then_ms) / 60_000))
+    for size, name in ((24 * 60, "day"), (60, "hour"), (1, "minute")):
+        if minutes >= size:
+            count = minutes // size
+            return f"{count} {name}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def reasoning_text(seconds: float | None) -> str:
+    """Return the note of ended reasoning; None if its duration is not known."""
+    if seconds is None:
+        return "Thought"
+    return f"Thought for {round(seconds)} s" if seconds >= 1 else "Thought for a moment"
+
+
+def call_line(call: Call) -> str:
+    """Return a call and its state."""
+    return f"[{escaped(call.name)} {_line(call.args)}: {_state(call)}]"
+
+
+def permission(call: Call) -> str:
+    """Return the question whether a call may run, with all of its arguments."""
+    return f"Allow {escaped(call.name)} {escaped(call.args)}? [y/n] "
+
+
+def tool_lines(ready: Frame) -> list[str]:
+    """Return the server's tools, a line each."""
+    tools = ready.get("tools") or ()
+    return [_tool_line(tool) for tool in tools] or ["This service has no tools."]
+
+
+def model_named(ready: Frame, name: str) -> Frame:
+    """Return a model by its name or an alias; empty if there is none."""
+    models: list[Frame] = ready.get("models", [])
+    return next((one for one in models if name in (one["name"], *one.get("aliases", ()))), {})
+
+
+def requested_model(done: Frame) -> str | None:
+    """Return the model that was requested for an ended reply, to request it again: a fallback may have written it."""
+    model_row: str | None = done.get("requested_model") or done.get("model")
+    return model_row
+
+
+def offered_tools(ready: Frame, model: str | None) -> list[Frame]:
+    """Return the server's tools as a message offers them; none if the model can't call. `model`: None: the default."""
+    model_row = model_named(ready, model or ready["model"])
+    if not {"tools", "tools.auto"} & set(model_row.get("features", ())):
+        return []
+    return [{"name": tool["name"], "where": "server"} for tool in ready.get("tools") or ()][:MAX_TOOLS]
+
+
+def _tool_line(tool: Frame) -> str:
+    asks = " (asks first)" if tool["approval"] == "always" else ""
+    return f"{escaped(tool['name'])}{asks}: {_line(tool['description'])}"
+
+
+def _state(call: Call) -> str:
+    if call.asks:
+        return "asks for your permission"
+    if call.state == "done":
+        return f"failed: {_line(call.error or '')}" if call.content is None else _line(call.content)
+    if call.is_open and call.where == "client":
+        return "waits for another program; Ctrl-C gives it up"
+    if call.state == "running" and call.progress is not None:
+        return f"runs, {int(call.progress * 100)} %{' ' if call.message else ''}{_line(call.message)}"
+    return _WORDS[call.state]
+
+
+def _line(text: str) -> str:
+    """Return the beginning of a text, on one line."""
+    line = escaped(" ".join(text[: 4 * LINE_CHARS].split()))
+    return line if len(line) <= LINE_CHARS and len(text) <= 4 * LINE_CHARS else f"{line[:LINE_CHARS]}…"
+
+
+def escaped(text: str) -> str:
+    """Return a text with control characters and invisible characters as escapes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,0 +1,249 @@
+"""Removes an exchange, a conversation, or all data of an owner, and tells all attached connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from sessions.commands.branches import BranchSwitcher
+from sessions.conversation.catch_up import catch_up_to
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.registry import ConversationRegistry
+from sessions.conversation.tasks import ShieldedChanges
+from sessions.errors import Busy, Conflict, NotFound
+from sessions.events import Cause, Reason, Removed
+from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
+from sessions.replicas.forwarder import Forwarder
+from sessions.running import runner
+from sessions.store.history.compaction import Compaction
+from sessions.store.history.history import History
+from sessions.store.history.index import Index
+from sessions.store.history.notes import Notes
+from sessions.store.history.transactions import StaleFacts
+from sessions.store.images import Images
+from sessions.store.ledger import Ledger
+from sessions.store.owner_data import OwnerData
+from sessions.store.sharing import Sharing
+from sessions.turn.turn import Turn
+
+ATTEMPTS = 5
+"""How often a turn that began meanwhile is ended first; the next one loses its conversation."""
+ROUNDS = 3
+"""Rounds that look for new conversations; a client that keeps sending makes further ones."""
+
+
+def cancel_all(conversation: Conversation) -> list[Turn]:
+    """Cancel all turns of a conversation, and refuse messages on their way; return all of them."""
+    cancelled_turns = [*conversation.turns, *conversation.accepting]
+    for live in cancelled_turns:
+        live.acceptance.revoked = True
+        runner.cancel(conversation, live, Cause.CLIENT)
+    return cancelled_turns
+
+
+class ConversationDeleter:
+    """Removes a whole conversation, here or at the replica that runs its turn."""
+
+    def __init__(
+        self,
+        *,
+        directory: ConversationRegistry,
+        history: History,
+        forwarder: Forwarder,
+        remover: HistoryRemover,
+        changes: ShieldedChanges,
+    ) -> None:
+        self._directory = directory
+        self._history = history
+        self._forwarder = forwarder
+        self._remover = remover
+        self._changes = changes
+
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Cancel its turns at once; return when it is gone and all attached connections were told. Raises Refused."""
+        conversation = self._directory.open(owner, conversation_id)
+        cancelled_turns = cancel_all(conversation)
+        await self._changes.complete(conversation, self._delete(conversation, cancelled_turns))
+
+    async def _delete(self, conversation: Conversation, cancelled_turns: list[Turn]) -> None:
+        epoch = await self._history.epoch(conversation.keys)
+        for attempts_left in reversed(range(ATTEMPTS)):
+            if await self._forwarder.delete(conversation):
+                conversation.publish_deleted(epoch)
+                return
+            try:
+                await self._remover.delete(
+                    conversation, cancelled_turns, epoch=epoch, is_last=not attempts_left
+                )
+            except StaleFacts:
+                cancelled_turns = cancel_all(conversation)
+            else:
+                return
+
+
+class HistoryRemover:
+    """Removes exchanges and conversations. Its methods raise Refused."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        index: Index,
+        images: Images,
+        sharing: Sharing,
+        compaction: Compaction,
+        brancher: BranchSwitcher,
+    ) -> None:
+        self._history = history
+        self._sharing = sharing
+        self._images = images
+        self._brancher = brancher
+        self._index = index
+        self._compaction = compaction
+
+    async def take_back(self, conversation: Conversation, turn_id: str) -> None:
+        """Remove an exchange once its turn has ended; does nothing if there is none.
+
+        For a turn that continued a reply, what it added is removed, and all attached connections get the history.
+        """
+        if (live := conversation.turn(turn_id)) is not None:
+            await runner.ended(live)
+        async with conversation.locks.writing:
+            meta = await self._history.load(conversation.keys)
+            record = await self._history.turn(conversation.keys, turn_id)
+            if meta is None or record is None or record.done is None:
+                return
+            removed = Removed(conversation_id=conversation.conversation_id, turn_id=turn_id, seq=meta.seq + 1)
+            try:
+                if not await self._undo(conversation, record, removed):
+                    return
+            except StaleFacts:
+                raise Busy("The conversation has just changed; try again.") from None
+            conversation.forget()
+            if conversation.published.seq == removed.seq - 1:
+                conversation.publish_removed(removed)
+        # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
+        await catch_up_to(self._history, conversation, meta.epoch, removed.seq)
+        if record.continues is not None:
+            await self._brancher.publish(conversation, but=None)
+
+    async def _undo(self, conversation: Conversation, record: TurnRecord, removed: Removed) -> bool:
+        """Remove a turn's exchange, or what it added to a reply; False if there is none. Raises Conflict, StaleFacts."""
+        keys, base = conversation.keys, record.continues
+        reply = await self._history.message(keys, record.reply_id)
+        if reply is None:
+            return False
+        if reply.turn_id != record.turn_id:
+            if await self._added_nothing(conversation, record):
+                return False
+            raise Conflict("Another turn continued this reply; only the last one can be rolled back.")
+        if base is None:
+            return await self._history.remove(keys, record, removed)
+        before = await self._history.turn(keys, base.turn_id)
+        return await self._history.remove(keys, record, removed, before=_as_before(reply, base, before))
+
+    async def _added_nothing(self, conversation: Conversation, record: TurnRecord) -> bool:
+        """Return whether a turn that continued a reply added nothing, or was rolled back."""
+        base, done = record.continues, record.done
+        if base is None or done is None:
+            return False
+        is_bare = (done.chars, done.reasoning_chars) == (base.chars, base.reasoning)
+        return is_bare or await self._history.is_removed(conversation.keys, record.turn_id)
+
+    async def delete(
+        self, conversation: Conversation, cancelled_turns: list[Turn], *, epoch: str, is_last: bool = True
+    ) -> None:
+        """Remove a conversation when its turns have ended, and tell all attached connections.
+
+        `epoch`: the one it had when this was requested, or empty. Raises StaleFacts if another turn has begun, unless this is the
+        last attempt.
+        """
+        for live in cancelled_turns:
+            await runner.ended(live)
+        async with conversation.locks.writing:
+            shown = await self._images.all_of(conversation.keys)
+            await self._sharing.take_back(conversation.owner, conversation.conversation_id)
+            epoch = (
+                await self._history.delete(conversation.keys, with_turns=is_last) or epoch
+            )  # another request may have been faster
+            if not epoch:
+                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
+        await self._images.forget_uploads(conversation.owner, shown)  # they would outlive it by up to an hour
+        await self._index.forget(conversation.owner, conversation.conversation_id)
+        await self._compaction.forget(conversation.keys)
+        conversation.publish_deleted(epoch)
+
+
+class OwnerDataEraser:
+    """Erases all stored data of an owner, and ends its running turns on all replicas.
+
+    Counts of limits stay: they are numbers, expire within a day, and erasing must not reset them.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: ConversationRegistry,
+        belongings: OwnerData,
+        deleter: ConversationDeleter,
+        index: Index,
+        notes: Notes,
+        images: Images,
+        ledger: Ledger,
+    ) -> None:
+        self._images = images
+        self._ledger = ledger
+        self._directory = directory
+        self._belongings = belongings
+        self._deleter = deleter
+        self._index = index
+        self._notes = notes
+
+    async def erase(self, owner: Owner) -> AsyncIterator[str]:
+        """Erase, and yield the id of each removed conversation. Raises Refused; a repeated request continues.
+
+        All keys of the store are scanned once, and again only while clients of the person have conversations of their own.
+        """
+        await self._images.forget(owner)
+        is_thorough = True
+        holders = {owner}
+        for _ in range(ROUNDS):
+            found = is_former = False
+            async for one in self._belongings.conversations(owner, unlisted=is_thorough):
+                holders.add(one.holder)
+                if await self._delete(one.holder, one.conversation_id):
+                    found, is_former = True, is_former or one.holder != owner
+                    yield one.conversation_id
+            if not found:
+                await self._notes.forget_all(owner)
+                await self._images.forget(owner)  # and what was sent meanwhile
+                for holder in holders:
+                    await self._ledger.forget(str(holder))
+                return
+            is_thorough = is_former
+        raise Busy(
+            "New conversations appeared during the erasure. Stop the clients that still send, and try again."
+        )
+
+    async def _delete(self, owner: Owner, conversation_id: str) -> bool:
+        try:
+            with self._directory.using(owner, conversation_id):
+                await self._deleter.delete(owner, conversation_id)
+        except NotFound:  # it expired, or another request was faster
+            await self._index.forget(owner, conversation_id)
+            return False
+        return True
+
+
+def _as_before(reply: MessageRecord, base: ContinuedReply, turn: TurnRecord | None) -> MessageRecord:
+    """Return a reply as it was before another turn continued it."""
+    done = None if turn is None else turn.done
+    return msgspec.structs.replace(
+        base.cut(reply),
+        turn_id=base.turn_id,
+        status=status_of(done.reason if done is not None else Reason.INTERRUPTED),
+        usage=None if done is None else done.usage,
+        model=None if done is None else done.model,
+        calls=(),
+    )

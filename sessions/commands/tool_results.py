@@ -1,0 +1,155 @@
+"""Takes clients' results and decisions for calls, and passes them to the replica that runs the exchange.
+
+A repeated answer gets the same reply. One that is too late, or contradicts the stored one, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from sessions.conversation.conversation import Conversation
+from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
+from sessions.events import CallState
+from sessions.fair_share import Subject
+from sessions.filters.chain import Filters
+from sessions.records import CallRecord
+from sessions.replicas.forwarder import Forwarder
+from sessions.store.history.history import History
+from sessions.store.ledger import COPIES, Ledger
+from sessions.tool_round.call_states import AnswerOutcome, CallStates
+from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
+from sessions.turn.turn import Turn
+
+ATTEMPTS = 3
+_AGAIN = "The call is moving to another server; send it again in a moment."
+
+
+class CallOutcome(msgspec.Struct, frozen=True):
+    """What became of what a client said to a call. `already`: it was said before."""
+
+    conversation_id: str
+    state: CallState
+    already: bool
+
+
+class ToolResultHandler:
+    """Handles answers for one replica. Methods raise Refused."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        call_states: CallStates,
+        forwarder: Forwarder,
+        filters: Filters,
+        ledger: Ledger,
+        max_chars: int,
+    ) -> None:
+        self._history = history
+        self._call_states = call_states
+        self._forwarder = forwarder
+        self._filters = filters
+        self._ledger = ledger
+        self._max_chars = max_chars
+
+    async def answer(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
+        """Return the outcome of an answer, wherever its call is."""
+        await self._check(conversation, answer)
+        return await self._take(conversation, answer)
+
+    async def answer_all(
+        self, conversation: Conversation, answers: Sequence[CallAnswer]
+    ) -> list[AnswerOutcome]:
+        """Return the outcomes of answers to the calls of one reply. None is taken where one would be refused."""
+        for answer in answers:
+            await self._check(conversation, answer)
+        calls = ToolCalls(await self._calls(conversation, answers))
+        for answer in answers:
+            calls.put(calls.answered(answer, runner=""))
+        return [await self._take(conversation, answer) for answer in answers]
+
+    async def _calls(
+        self, conversation: Conversation, answers: Sequence[CallAnswer]
+    ) -> tuple[CallRecord, ...]:
+        """The calls of answers, with all others of their reply where that is known here."""
+        found: dict[str, CallRecord] = {}
+        for answer in answers:
+            live = conversation.calling(answer.call_id)
+            here = live.tool_round.of(answer.call_id) if live is not None else None
+            if here is not None:
+                found |= {call.call_id: call for call in here.records}
+            elif (call := await self._history.call(conversation.keys, answer.call_id)) is not None:
+                found[call.call_id] = call
+            if answer.call_id not in found:
+                raise _unknown(answer)
+        return tuple(found.values())
+
+    async def _take(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
+        for _ in range(ATTEMPTS):
+            if (outcome := await self._here(conversation, answer)) is not None:
+                return outcome
+            if (runner := await self._forwarder.runner_of(conversation)) is None:
+                return await self._known(conversation, answer)
+            there = await self._forwarder.answer(conversation, runner, answer)
+            if there is not None and there.state is not None:
+                return AnswerOutcome(there.state, already=there.already)
+        raise StoreDown(_AGAIN)
+
+    async def answer_here(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
+        """Return the outcome of an answer that another replica passed on."""
+        return await self._here(conversation, answer) or await self._known(conversation, answer)
+
+    async def _here(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome | None:
+        """Return None if no turn here has the call or waits for it."""
+        while (live := conversation.calling(answer.call_id)) is not None:
+            try:
+                if (outcome := await self._call_states.answer(conversation, live, answer)) is not None:
+                    return outcome
+            except OwnershipLost:  # another replica took it over while this one stalled
+                live.tool_round.lose()
+                await live.milestones.released.wait()
+            else:
+                await _changed(live)
+        return None
+
+    async def _known(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
+        """Return the outcome from the store, for a call that no turn waits for."""
+        meta = await self._history.load(conversation.keys)
+        call = await self._history.call(conversation.keys, answer.call_id)
+        if call is None or meta is None:
+            raise _unknown(answer)
+        if answered(call, answer) == call:
+            return AnswerOutcome(call.state, already=True)
+        if meta.running is not None:
+            raise StoreDown(_AGAIN)
+        raise Conflict("The call was cancelled.")
+
+    async def _check(self, conversation: Conversation, answer: CallAnswer) -> None:
+        texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
+        if any(len(text) > self._max_chars for text in texts if text):
+            raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
+        then = answer.then if isinstance(answer, Result) else None
+        asked = () if then is None else (then.system, then.clients_spec, then.given)
+        await self._filters.check(*texts, *asked)
+        size = sum(len(text.encode()) for text in texts if text)
+        if size := size + (0 if then is None else len(msgspec.json.encode(then))):
+            await self._ledger.admit(Subject(str(conversation.owner)), COPIES * size, lifetime_s=0)
+
+
+def _unknown(answer: CallAnswer) -> NotFound:
+    return NotFound(f'There is no call "{answer.call_id}" in this conversation.')
+
+
+async def _changed(live: Turn) -> None:
+    """Wait until a turn that could not take answers can, or has ended."""
+    waits = [asyncio.ensure_future(live.milestones.released.wait())]
+    if not live.turn.is_over:
+        waits.append(asyncio.ensure_future(live.milestones.ready.wait()))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,355 @@
+"""Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, run one after the other.
+
+While a turn runs, all seqs come from this replica's memory, and only that turn's journal writes to the store. So changes of the
+queue are written there, as events with their side effects. A message is accepted once that write is confirmed and durable
+enough. The running reply waits meanwhile, since its next seqs come after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from time import monotonic
+
+import msgspec
+
+from sessions.commands.acceptance import message_of
+from sessions.commands.branches import ResolvedPlacement, resolve_placement
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.engine_requests import accepted_event, client_key, with_content
+from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
+from sessions.events import Done, Journalled, Reason, Removed
+from sessions.records import MessageRecord, Meta
+from sessions.running import runner
+from sessions.running.registration import TurnRegistrar
+from sessions.running.turn_end import EndPublisher, reply_of
+from sessions.store.history.codec import encode_message, encode_turn
+from sessions.store.history.history import History
+from sessions.store.history.keys import now_ms
+from sessions.store.history.transactions import Duplicate
+from sessions.store.images import Images
+from sessions.turn import placement as places
+from sessions.turn.message_request import GenerationConfig
+from sessions.turn.prompt import HistoryPromptBuilder
+from sessions.turn.turn import Turn
+from sessions.turn.turn_journal import TurnJournal
+from sessions.turn.turn_state import EngineCount
+
+AGAIN_S = 1.0
+CONFIRMED_WITHIN_S = 1.5
+"""How long the running reply waits at most until a message behind it is durable enough, or refused."""
+_NO_QUEUE = "`on_busy` can't be enqueue for a translation: wait for the running reply, or interrupt it."
+_LATE = "The store does not answer in time; send again in a moment."
+
+
+class TurnQueue:
+    """Queues messages behind running turns, at most `at_most` in a conversation.
+
+    `unsettled` takes turns that were refused although the store may have them.
+    """
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        images: Images,
+        prompts: HistoryPromptBuilder,
+        registrar: TurnRegistrar,
+        end_publisher: EndPublisher,
+        at_most: int,
+        unsettled: set[str],
+    ) -> None:
+        self._history = history
+        self._images = images
+        self._prompts = prompts
+        self._registrar = registrar
+        self._end_publisher = end_publisher
+        self._at_most = at_most
+        self._unsettled = unsettled
+
+    async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
+        """Accept a message behind the running turn, or the next one if that is about to end; False if none runs.
+
+        Raises Refused, Duplicate.
+        """
+        await _accepted_before(conversation, live)
+        while await _has_head(conversation):
+            if await self._accept(conversation, live, generation):
+                return True
+        return False
+
+    async def _accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
+        if len(_queued(conversation)) >= self._at_most:
+            raise QueueFull(f"{self._at_most} messages wait in this conversation already.")
+        if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
+            raise Duplicate(known)
+        place = await self._place(conversation, live)
+        if place.interprets is not None:
+            raise BadParams(_NO_QUEUE, field="on_busy")
+        message = place.answered or await message_of(self._images, conversation, live.record, live.send)
+        choice = self._prompts.choice
+        kept = await self._history.load(conversation.keys) or Meta.new("")
+        requested = choice.asked(
+            generation.model,
+            place.model,
+            kept.model,
+            only=generation.only,
+            translates=generation.translation,
+        )
+        live.record = msgspec.structs.replace(live.record, model=requested)
+        client = client_key(conversation.owner, live.send.group)
+        asked = place.asked(message)
+        check = self._prompts.check(asked, generation, Meta.new(""), requested=requested, client=client)
+        await live.engine.in_time(check)
+        await self._registrar.register_message(conversation, live.record.turn_id, live.send, generation)
+        head = conversation.live
+        try:
+            named = choice.named(generation.model)
+            if await self._write(conversation, live, place, message, named):
+                return True
+        except OwnershipLost:  # this message was not written; the running turn will notice it, too
+            if head is not None:
+                head.tool_round.lose()
+                await head.milestones.released.wait()
+        await self._registrar.withdraw(live.record.turn_id)
+        return False
+
+    async def _place(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
+        """Return its place: behind the message before it, whose reply is not known yet, unless the sender named another one."""
+        if live.send.place == places.Append():
+            return ResolvedPlacement(parent_id=None)
+        if live.send.place in [places.Continue(one.record.reply_id) for one in _accepted(conversation)]:
+            raise NotFound("This reply is still being written; it can be continued once it has ended.")
+        return await resolve_placement(self._history, conversation.keys, live.send.place, Meta.new(""))
+
+    async def _write(
+        self,
+        conversation: Conversation,
+        live: Turn,
+        place: ResolvedPlacement,
+        message: MessageRecord,
+        named: str,
+    ) -> bool:
+        async with conversation.locks.ordering:
+            journal = _head(conversation)
+            if journal is None:
+                return False
+            if not await journal.catch_up():
+                raise StoreDown(_LATE)
+            if _head(conversation) is not journal:
+                return False
+            if live.acceptance.revoked:
+                raise NotFound("The conversation was deleted before this message was accepted.")
+            position = len(_queued(conversation)) + 1
+            if place.continued is not None:
+                live.continue_from(place.continued)
+            live.record = msgspec.structs.replace(
+                live.record,
+                message_id=message.message_id,
+                parent_id=conversation.known.newest_reply
+                if live.send.place == places.Append()
+                else place.parent_id,
+                accepted_seq=conversation.next_seq(),
+            )
+            message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
+            epoch = conversation.published.epoch
+            event = accepted_event(conversation, live.record, live.send, epoch)
+            if message.role == "user":
+                event = with_content(event, message)
+            event = msgspec.structs.replace(event, queue_position=position)
+            patch = _entry(conversation, live, None if place.answered else message, named)
+            try:
+                await self._keep(conversation, journal, event, patch)
+            except StoreFault:
+                raise
+            except StoreDown:
+                await self._take_back(conversation, live, journal)
+                raise
+            live.turn.accept(now=monotonic())
+            conversation.publish_accepted(live, event)
+            return True
+
+    async def _keep(
+        self, conversation: Conversation, journal: TurnJournal, event: Journalled, patch: bytes
+    ) -> None:
+        """Wait until an event is in the store and durable enough. Raises StoreDown, OwnershipLost."""
+        term = self._history.term
+        if not await journal.write(event, patch):
+            if conversation.live is not None:  # while it waits for calls, it has nothing else to write
+                conversation.live.tool_round.news.set()
+            raise StoreDown(_LATE)
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self._history.confirm(conversation.keys, term=term)
+        except TimeoutError:
+            raise StoreDown(_LATE) from None
+
+    async def _take_back(self, conversation: Conversation, live: Turn, journal: TurnJournal) -> None:
+        """Undo a message that was not published, after its own writes: it may be sent again under the same id."""
+        self._unsettled.add(live.record.turn_id)
+        seq = live.record.accepted_seq
+        removed = Removed(
+            conversation_id=conversation.conversation_id,
+            turn_id=live.record.turn_id,
+            seq=conversation.next_seq(),
+        )
+        with suppress(OwnershipLost):  # the new owner of the conversation ends what waits there
+            await journal.write(removed, _undoing(conversation, live))
+        conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
+
+    async def begin(self, conversation: Conversation, live: Turn) -> bool:
+        """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
+        while (before := conversation.before(live)) is not None:
+            await _first(before.milestones.released, live.engine.stopping)
+            if live.turn.is_over and conversation.before(live) is not None:
+                if await self._end(conversation, live):
+                    return False
+                await before.milestones.released.wait()
+        return True
+
+    async def start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
+        """Start it. `named`: the conversation's system prompt. Raises OwnershipLost."""
+        keys, turn_id = conversation.keys, live.record.turn_id
+        while True:
+            try:
+                if await self._history.start(keys, turn_id, system=named, context_from=context_from):
+                    return
+                raise OwnershipLost(turn_id)
+            except StoreFault:
+                raise
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _end(self, conversation: Conversation, live: Turn) -> bool:
+        """End a turn that never ran; False if the running one is about to end: then this one ends after it."""
+        async with conversation.locks.ordering:
+            head = conversation.live
+            if head is None or head.journal is None or head.delivery.end is not None:
+                return False
+            journal = head.journal
+            live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
+            done = live.turn.end(Reason.CANCELLED, seq=conversation.next_seq(), now=monotonic())
+            done = live.record.signed(done)
+            conversation.turns.remove(live)
+            if done.removed and conversation.known.newest_reply == live.record.reply_id:
+                conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
+            saved = await self._is_kept(conversation, journal, done, _exit(conversation, live, done))
+            self._end_publisher.publish(
+                conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
+            )
+        live.record = msgspec.structs.replace(live.record, done=done)
+        conversation.release(live)
+        await self._registrar.withdraw(live.record.turn_id)
+        return True
+
+    async def _is_kept(
+        self, conversation: Conversation, journal: TurnJournal, done: Done, patch: bytes
+    ) -> bool:
+        try:
+            await self._keep(conversation, journal, done, patch)
+        except StoreFault:
+            raise
+        except StoreDown:
+            return False
+        return True
+
+
+def _head(conversation: Conversation) -> TurnJournal | None:
+    """Return the running turn's journal, unless that turn is about to end."""
+    live = conversation.live
+    return None if live is None or live.turn.is_over else live.journal
+
+
+def _queued(conversation: Conversation) -> list[Turn]:
+    return [live for live in _accepted(conversation)[1:] if live.tool_round.awaited is None]
+
+
+def _accepted(conversation: Conversation) -> list[Turn]:
+    """The turn that runs or waits for calls, and the turns queued behind it."""
+    return [live for live in conversation.turns if live.has_place]
+
+
+async def _has_head(conversation: Conversation) -> bool:
+    """Wait until a turn runs that is not about to end; False if there is none."""
+    while (head := conversation.live) is not None:
+        if head.turn.is_over:
+            await runner.ended(head)
+        elif head.journal is None:
+            await _first(head.milestones.ready, head.engine.stopping, head.milestones.released)
+        else:
+            return True
+    return False
+
+
+async def _accepted_before(conversation: Conversation, live: Turn) -> None:
+    """Wait until the fate of all earlier messages is known: their order is that of the seqs."""
+    for before in conversation.turns[: conversation.turns.index(live)]:
+        await asyncio.shield(before.milestones.accepted)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _ids(conversation: Conversation) -> str:
+    return " ".join(live.record.turn_id for live in _queued(conversation))
+
+
+def _entry(conversation: Conversation, live: Turn, message: MessageRecord | None, named: str) -> bytes:
+    """Return what else the store changes when a message enters the queue. None: it was there before. `named`: its model."""
+    record = live.record
+    fields = {
+        f"sent:{record.client_msg_id}": record.turn_id,
+        f"turn:{record.turn_id}": encode_turn(record).decode(),
+        "leaf": record.leaf,
+        "queue": f"{_ids(conversation)} {record.turn_id}".strip(),
+        "updated_at": str(now_ms()),
+    } | ({"model": named} if named else {})
+    children = [[record.message_id, record.reply_id]] if record.continues is None else []
+    if message is not None:
+        fields[f"message:{record.message_id}"] = encode_message(message).decode()
+        children.insert(0, [record.parent_id or "", record.message_id])
+    return msgspec.json.encode(
+        {
+            "begun": record.turn_id,
+            "set": _flat(fields),
+            "children": children,
+            "messages": 0 if message is None else 1,
+        }
+    )
+
+
+def _exit(conversation: Conversation, live: Turn, done: Done) -> bytes:
+    """Return what else the store changes when a turn ends in the queue."""
+    record = msgspec.structs.replace(live.record, done=done)
+    ended = [record.turn_id, encode_turn(record).decode()]
+    reply = [record.message_id, record.reply_id]
+    tree: dict[str, object] = {}
+    if done.removed:
+        tree = {"take_out": reply}
+    elif record.continues is None:
+        tree = {"reply": [*reply, encode_message(reply_of(live, done)).decode()]}
+    return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
+
+
+def _undoing(conversation: Conversation, live: Turn) -> bytes:
+    """Return what the store changes when a message leaves the queue that was refused after all."""
+    record = live.record
+    return msgspec.json.encode(
+        {
+            "set": ["queue", _ids(conversation)],
+            "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
+            "refused": [record.turn_id, record.message_id, record.reply_id],
+            "removed": record.turn_id,
+        }
+        | ({"take_out": [record.message_id, record.reply_id]} if record.continues is None else {})
+    )
+
+
+def _flat(fields: dict[str, str]) -> list[str]:
+    return [part for pair in fields.items() for part in pair]

@@ -1,0 +1,323 @@
+"""Builds the parts of the sessions floor, each from those before it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import cast
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster
+
+from engine.api import Engine
+from sessions.commands.branches import BranchSwitcher
+from sessions.commands.message_handler import build_message_handler
+from sessions.commands.peer_requests import PeerRequestHandler
+from sessions.commands.removal import ConversationDeleter, HistoryRemover, OwnerDataEraser
+from sessions.commands.source_updates import SourceUpdateHandler
+from sessions.commands.tool_results import ToolResultHandler
+from sessions.commands.turn_manager import TurnManager
+from sessions.conversation.registry import ConversationRegistry
+from sessions.conversation.tasks import BackgroundTasks, ShieldedChanges
+from sessions.interpreting.source import Grown, Growth
+from sessions.observer import Observer
+from sessions.records import Owner
+from sessions.replicas.forwarder import Forwarder
+from sessions.replicas.reaper import Reaper
+from sessions.replicas.relay import Relay
+from sessions.replicas.rpc import Rpc, inbox_key
+from sessions.replicas.scatter_gather import ScatterGather
+from sessions.replicas.shard_channels import ShardChannels
+from sessions.replicas.subscriptions import Subscriptions
+from sessions.running.admission import Admission
+from sessions.running.ephemeral import EphemeralTurns
+from sessions.running.grace_periods import GracePeriods
+from sessions.running.registration import TurnRegistrar
+from sessions.running.runner import TurnRunner
+from sessions.store.storage import Storage
+from sessions.titles.title_generator import TitleGenerator
+from sessions.tool_round.call_states import AnswerOutcome, CallStates
+from sessions.tool_round.failover import Failover
+from sessions.tool_round.waiting_turns import WaitingTurns
+from sessions.tools.tool_registry import ToolRegistry
+from sessions.translation.source_growth import SourceGrowth
+from sessions.translation.translator import Translator
+from sessions.turn.generator import Generator
+from sessions.turn.policy import Policy
+from sessions.turn.prompt import HistoryPromptBuilder
+from sessions.turn.tool_calls import CallAnswer
+
+
+class CoreParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that all others use. `priority_client`: the storage with the separate client for running turns' writes."""
+
+    client: Redis
+    storage: Storage
+    priority_client: Storage
+    tasks: BackgroundTasks
+    directory: ConversationRegistry
+    changes: ShieldedChanges
+    prompts: HistoryPromptBuilder
+    call_states: CallStates
+    failover: Failover
+    admission: Admission
+    grace_periods: GracePeriods
+
+
+class PeerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts for other replicas: their messages, requests to them, and what dead ones left."""
+
+    channels: ShardChannels | None
+    watching: Subscriptions
+    rpc: Rpc
+    relay: Relay
+    reaper: Reaper
+    forwarder: Forwarder
+    gathering: ScatterGather
+
+
+class CommandParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that handle requests of clients and other replicas."""
+
+    turns: TurnManager
+    ephemeral: EphemeralTurns
+    brancher: BranchSwitcher
+    remover: HistoryRemover
+    deleter: ConversationDeleter
+    eraser: OwnerDataEraser
+    answering: ToolResultHandler
+    growing: SourceUpdateHandler
+    orders: PeerRequestHandler
+
+
+class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts of one replica."""
+
+    base: CoreParts
+    peers: PeerParts
+    commands: CommandParts
+
+
+def compose(
+    *,
+    client: Redis,
+    engine: Engine,
+    policy: Policy,
+    observer: Observer,
+    replica: str | None,
+    priority_client: Redis | None,
+    tools: ToolRegistry,
+) -> ReplicaParts:
+    """Build a replica. `priority_client`: a separate client for running turns' writes, so that their ends do not wait."""
+    replica = replica or secrets.token_hex(8)
+    storage = Storage.of(
+        client,
+        replica=replica,
+        ttl_s=policy.ttl_s,
+        durability=policy.durability,
+        priority_client=priority_client,
+        most_bytes=policy.store_bytes,
+    )
+    channels = _shard_channels(client, replica)
+    directory = (
+        ConversationRegistry()
+        if channels is None
+        else ConversationRegistry(opened=channels.follow, closed=channels.leave)
+    )
+    tasks = BackgroundTasks()
+    running = (
+        storage
+        if priority_client is None
+        else storage.over(priority_client, ttl_s=policy.ttl_s, durability=policy.durability)
+    )
+    registrar = TurnRegistrar(ownership=storage.ownership, index=storage.index, ledger=storage.ledger)
+    base = CoreParts(
+        client=client,
+        storage=storage,
+        priority_client=running,
+        tasks=tasks,
+        directory=directory,
+        changes=ShieldedChanges(directory=directory, tasks=tasks),
+        prompts=HistoryPromptBuilder(
+            engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
+        ),
+        call_states=CallStates(running.history, replica=replica),
+        failover=Failover(directory=directory, history=storage.history, registrar=registrar),
+        admission=Admission(at_most=policy.max_turns),
+        grace_periods=GracePeriods(),
+    )
+    brancher = BranchSwitcher(client, history=storage.history, replica=replica)
+    peers = _peers(base, brancher, channels)
+    return ReplicaParts(
+        base=base,
+        peers=peers,
+        commands=_commands(
+            base, peers, brancher=brancher, engine=engine, policy=policy, observer=observer, tools=tools
+        ),
+    )
+
+
+def _peers(base: CoreParts, brancher: BranchSwitcher, channels: ShardChannels | None) -> PeerParts:
+    history, ownership, directory = base.storage.history, base.storage.ownership, base.directory
+    watching = Subscriptions(base.client, ownership=ownership, directory=directory, channels=channels)
+    rpc = Rpc(base.client, ownership=ownership)
+    relay = Relay(
+        base.client,
+        replica=ownership.replica,
+        directory=directory,
+        history=history,
+        on_inbox=rpc.wake,
+        on_unwatched=base.grace_periods.check,
+        branched=lambda conversation: base.changes.begin(conversation, brancher.publish(conversation)),
+        channels=channels,
+    )
+    reaper = Reaper(
+        base.storage, runs=directory.runs, publish=relay.publish_turn, continue_turn=base.failover.take_over
+    )
+    forwarder = Forwarder(
+        rpc=rpc, history=history, ownership=ownership, watching=watching, close_orphans=reaper.reap
+    )
+    return PeerParts(
+        channels=channels,
+        watching=watching,
+        rpc=rpc,
+        relay=relay,
+        reaper=reaper,
+        forwarder=forwarder,
+        gathering=ScatterGather(rpc, ownership),
+    )
+
+
+def _commands(
+    base: CoreParts,
+    peers: PeerParts,
+    *,
+    brancher: BranchSwitcher,
+    engine: Engine,
+    policy: Policy,
+    observer: Observer,
+    tools: ToolRegistry,
+) -> CommandParts:
+    storage = base.storage
+    sender = build_message_handler(
+        storage,
+        prompts=base.prompts,
+        policy=policy,
+        observer=observer,
+        watching=peers.watching,
+        forwarder=peers.forwarder,
+    )
+    turns = TurnManager(
+        directory=base.directory,
+        history=storage.history,
+        sender=sender,
+        runner=TurnRunner(
+            base.priority_client,
+            generator=Generator(engine, policy.filters),
+            interpreter=Translator(engine, policy.filters, prompt=policy.interpret_prompt),
+            observer=observer,
+            tools=policy.tools,
+            titler=_titler(base, engine, policy),
+        ),
+        grace_periods=base.grace_periods,
+        admission=base.admission,
+        waiting=WaitingTurns(
+            history=storage.history,
+            prompts=base.prompts,
+            call_states=base.call_states,
+            box=tools,
+            observer=observer,
+            filters=policy.filters,
+            limits=policy.tools,
+            is_draining=lambda: base.admission.draining,
+        ),
+        lost=peers.relay.catch_up,
+        tasks=base.tasks,
+    )
+    base.failover.on_takeover(turns.continue_turn)
+    answering = ToolResultHandler(
+        history=storage.history,
+        call_states=base.call_states,
+        forwarder=peers.forwarder,
+        filters=policy.filters,
+        ledger=storage.ledger,
+        max_chars=policy.tools.max_chars,
+    )
+
+    async def answer_here(owner: Owner, conversation_id: str, answer: CallAnswer) -> AnswerOutcome:
+        with base.directory.using(owner, conversation_id) as conversation:
+            return await answering.answer_here(conversation, answer)
+
+    growing = SourceUpdateHandler(
+        history=storage.history, grower=SourceGrowth(policy.filters), forwarder=peers.forwarder
+    )
+
+    async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
+        with base.directory.using(owner, conversation_id) as conversation:
+            return await growing.grow_here(conversation, growth)
+
+    async def close_left_turns(owner: Owner, conversation_id: str) -> None:
+        with base.directory.using(owner, conversation_id) as conversation:
+            await peers.forwarder.close_left_turns(conversation)
+
+    ephemeral = EphemeralTurns(
+        engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
+    )
+    remover = HistoryRemover(
+        history=storage.history,
+        index=storage.index,
+        images=storage.images,
+        sharing=storage.sharing,
+        compaction=storage.compaction,
+        brancher=brancher,
+    )
+    deleter = ConversationDeleter(
+        directory=base.directory,
+        history=storage.history,
+        forwarder=peers.forwarder,
+        remover=remover,
+        changes=base.changes,
+    )
+    return CommandParts(
+        turns=turns,
+        ephemeral=ephemeral,
+        brancher=brancher,
+        remover=remover,
+        deleter=deleter,
+        eraser=OwnerDataEraser(
+            directory=base.directory,
+            belongings=storage.belongings,
+            deleter=deleter,
+            index=storage.index,
+            notes=storage.notes,
+            images=storage.images,
+            ledger=storage.ledger,
+        ),
+        answering=answering,
+        growing=growing,
+        orders=PeerRequestHandler(
+            turns=turns,
+            rpc=peers.rpc,
+            delete=deleter.delete,
+            answer_here=answer_here,
+            grow_here=grow_here,
+            hear=peers.gathering.hear,
+            close_left_turns=close_left_turns,
+            tasks=base.tasks,
+        ),
+    )
+
+
+def _titler(base: CoreParts, engine: Engine, policy: Policy) -> TitleGenerator | None:
+    if not policy.titles:
+        return None
+    return TitleGenerator(engine=engine, index=base.storage.index, filters=policy.filters, tasks=base.tasks)
+
+
+def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
+    """Return the shard channels of a replica whose name is in braces (`publish.lua`)."""
+    cluster = cast("object", client)
+    if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
+        return None
+    channels = ShardChannels(cluster, replica=replica)
+    channels.follow(inbox_key(replica))
+    return channels

@@ -1,0 +1,235 @@
+"""Decides what is told of a translation, and what is decoded next, while its source grows. Pure.
+
+The target of each segment is decoded from what was told of it, so a word that was told is never revised.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import msgspec
+
+from sessions.interpreting.agreement import AGREEING, agreed_end, wait_k_end
+from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_units, whole_words
+from sessions.interpreting.segments import next_segment
+from sessions.interpreting.source import Source
+from sessions.records import PublishPolicy
+
+
+class SegmentDecode(msgspec.Struct, frozen=True):
+    """A segment to decode. `prefix`: the part of its target that was told; `src_end`: how much of the source it covers.
+
+    `is_closed`: the segment grows no more, so whatever is decoded is told. `draft`: how the hypothesis before goes on
+    behind the prefix, as far as is known. `ahead`: how many tokens are made behind what is right of that, at most.
+    """
+
+    text: str
+    prefix: str
+    src_end: int
+    is_closed: bool
+    draft: str = ""
+    ahead: int | None = None
+
+
+class Alignment(msgspec.Struct, frozen=True, array_like=True):
+    """Matching positions: the target before `off` translates the source before `src`."""
+
+    src: int = 0
+    off: int = 0
+
+
+_START = Alignment()
+AHEAD = 4
+"""Words of a hypothesis, or characters, behind those that were told: more would be made again before they are agreed on."""
+AHEAD_TOKENS = 1
+"""So many tokens more than words of the source came, behind what was right of the draft."""
+
+
+class Target:
+    """The target so far. `src_off`: how much of the source had been read for the words told last."""
+
+    __slots__ = (
+        "_before",
+        "_current",
+        "_hypothesis",
+        "_k",
+        "_longest_hypothesis",
+        "_policy",
+        "_read",
+        "_segment",
+        "_text",
+        "places",
+        "src_off",
+    )
+
+    def __init__(
+        self, committed: PublishPolicy, *, wait: int, text: str = "", place: Alignment = _START
+    ) -> None:
+        """Begin, or continue after `text`; the current segment's part of it begins at `place`."""
+        self._policy = committed
+        self._k = wait
+        self._text = text
+        self._segment = text[place.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._before: list[str] = []
+        self._read = self._hypothesis = self._longest_hypothesis = ""
+        self._current: SegmentDecode | None = None
+        self.places = [place]
+        self.src_off = place.src
+
+    @property
+    def text(self) -> str:
+        """All text that was told."""
+        return self._text
+
+    @property
+    def hypothesis_chars(self) -> int:
+        """The length of the current hypothesis, with the told part of its segment."""
+        return len(self._hypothesis)
+
+    @property
+    def committed_in_segment(self) -> int:
+        """The length of that told part."""
+        return len(self._segment)
+
+    def place_within(self, chars: int) -> Alignment:
+        """Return the last place at or before so many characters of the target."""
+        return [place for place in self.places if place.off <= chars][-1]
+
+    def next(self, source: Source, *, paused: bool = False) -> SegmentDecode | None:
+        """Return what to decode now; None until the source grows. `paused`: the source has not grown for a while."""
+        closes = source.is_final or (paused and self._stands_at_an_end(source))
+        segment = next_segment(source.text, self.places[-1].src, final=closes)
+        if segment is None:
+            return None
+        text = source.text[segment.start : segment.end]
+        if not segment.is_closed:
+            text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
+            if not text or text == self._read or not self._may_commit(text):
+                return None
+        ahead = None if segment.is_closed or self._policy != "agreement" else self._ahead(text)
+        return SegmentDecode(
+            text, self._segment, segment.start + len(text), segment.is_closed, self._draft, ahead
+        )
+
+    @property
+    def _draft(self) -> str:
+        """How the last hypothesis goes on behind what was told."""
+        return (
+            self._longest_hypothesis[len(self._segment) :]
+            if self._longest_hypothesis.startswith(self._segment)
+            else ""
+        )
+
+    def _ahead(self, text: str) -> int:
+        """How many tokens of a hypothesis are worth their making: the next one is held against them."""
+        return len(units(text)) - len(units(self._read)) + AHEAD_TOKENS
+
+    def _may_commit(self, text: str) -> bool:
+        """Return whether any more words may be told for a sentence that is incomplete."""
+        if self._policy == "wait":
+            return len(units(text)) - self._k > len(units(self._segment))
+        return self._policy == "agreement"
+
+    def _stands_at_an_end(self, source: Source) -> bool:
+        segment = next_segment(source.text, self.places[-1].src, final=True)
+        return (
+            segment is not None and segment.end == len(source.text.rstrip()) and ends_a_sentence(source.text)
+        )
+
+    def is_outdated(self, source: Source) -> bool:
+        """Return whether to replace the current decode by one of more text. A closed segment is decoded to its end."""
+        if self._current is None or self._current.is_closed:
+            return False
+        newer = self.next(source)
+        return newer is not None and newer.text != self._current.text
+
+    @property
+    def is_enough(self) -> bool:
+        """Return whether the current hypothesis is long enough until the source grows."""
+        segment_decode = self._current_decode()
+        if segment_decode.is_closed:
+            return False
+        if self._policy == "wait":
+            return not self._may_commit(segment_decode.text)
+        return len(units(self._hypothesis[len(self._segment) :])) > AHEAD
+
+    def begin(self, segment_decode: SegmentDecode) -> None:
+        """Note the current decode."""
+        self._current, self._hypothesis = segment_decode, segment_decode.prefix
+
+    def extend(self, text: str, source: Source) -> str:
+        """Take more of a hypothesis; return what is told of it."""
+        segment_decode = self._current_decode()
+        self._hypothesis = self._hypothesis + text if self._hypothesis else text.lstrip()
+        end = (
+            len(self._hypothesis.rstrip())
+            if segment_decode.is_closed
+            else self._open_end(segment_decode, finished=False)
+        )
+        return self._commit(segment_decode, end, source)
+
+    def end(self, source: Source, *, finished: bool, enough: bool = False) -> str:
+        """The hypothesis has its end, its own where it is `finished`; gives what is told behind it.
+
+        `enough`: it was cut off where as much was made as is worth its making.
+        """
+        segment_decode = self._current_decode()
+        end = (
+            len(self._hypothesis.rstrip())
+            if segment_decode.is_closed
+            else self._open_end(segment_decode, finished=finished)
+        )
+        committed = self._commit(segment_decode, end, source)
+        if not segment_decode.is_closed:
+            is_whole = finished or enough or self.is_enough
+            self._read = segment_decode.text if is_whole else self._read
+            stable = "".join(whole_units(self._hypothesis, finished=finished))
+            if is_whole or not _has_no_new_word(stable, self._before):
+                self._before = [*self._before, stable][1 - AGREEING :]
+            self._longest_hypothesis = _longer(self._longest_hypothesis, self._hypothesis, finished=finished)
+        self._current = None
+        return committed
+
+    def settle(self, segment_decode: SegmentDecode) -> None:
+        """Note that a closed segment is completely translated."""
+        self.places.append(Alignment(segment_decode.src_end, len(self._text)))
+        self._segment = self._read = self._longest_hypothesis = ""
+        self._before = []
+        self.src_off = max(self.src_off, segment_decode.src_end)
+
+    def _open_end(self, segment_decode: SegmentDecode, *, finished: bool) -> int:
+        committed = len(self._segment)
+        if self._policy == "agreement":
+            return agreed_end(self._before, self._hypothesis, committed, finished=finished)
+        read = len(units(segment_decode.text))
+        return wait_k_end(self._hypothesis, committed, read=read, wait=self._k, finished=finished)
+
+    def _commit(self, segment_decode: SegmentDecode, end: int, source: Source) -> str:
+        new = self._hypothesis[len(self._segment) : end]
+        if not new:
+            return ""
+        if not self._segment:
+            new = joint(self._text, _blank_at(source.text, self.places[-1].src)) + new
+        self._segment = self._hypothesis[:end]
+        self._text += new
+        self.src_off = max(self.src_off, segment_decode.src_end)
+        return new
+
+    def _current_decode(self) -> SegmentDecode:
+        if self._current is None:
+            raise RuntimeError("Nothing is being decoded.")
+        return self._current
+
+
+def _blank_at(source: str, start: int) -> str:
+    return "".join(takewhile(str.isspace, source[start:]))
+
+
+def _longer(before: str, now: str, *, finished: bool) -> str:
+    """How a sentence may go on: a hypothesis that was cut off says nothing against words that it did not come to."""
+    return before if not finished and before.startswith(now) else now
+
+
+def _has_no_new_word(stable: str, before: list[str]) -> bool:
+    """Whether a hypothesis that was cut off has no word that is not in the one before."""
+    return (before[-1] if before else "").startswith(stable)

@@ -1,0 +1,159 @@
+"""Closes orphaned turns, above all those of dead replicas, with the journalled text.
+
+A turn that waits for calls is not closed: it continues here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from sessions.errors import OwnershipLost, StoreDown, StoreFault
+from sessions.events import Journalled, Removed
+from sessions.records import Meta, TurnRecord
+from sessions.running.orphaned_turn import close_orphaned
+from sessions.store.history.keys import Keys
+from sessions.store.ownership import RunningTurn
+from sessions.store.redis.caller_group import as_service
+from sessions.store.storage import Storage
+
+REAP_S = 1.0
+"""Together with a dead replica's lease, less than ten seconds."""
+SLOW_S = 1.0
+FAULTS = 3
+"""Attempts to close a turn whose conversation can't be read, before it is left as it is."""
+
+_log = structlog.get_logger("midstream.reaper")
+Runs = Callable[[RunningTurn], bool]
+Publish = Callable[[RunningTurn, Sequence[Journalled]], None]
+ResumeTurn = Callable[[RunningTurn], Awaitable[bool]]
+
+
+class Reaper:
+    """Closes orphaned turns, and withdraws unsettled ones, whose senders were told of a failure.
+
+    `runs` returns whether a turn runs here; `publish` is given the events for attached connections; `continue_turn` takes over a turn that
+    waits for calls, and returns whether it was one.
+    """
+
+    def __init__(self, storage: Storage, *, runs: Runs, publish: Publish, continue_turn: ResumeTurn) -> None:
+        self._history = storage.history
+        self._ownership = storage.ownership
+        self._compaction = storage.compaction
+        self._unsettled = storage.unsettled
+        self._faults: Counter[str] = Counter()
+        self._reaping = asyncio.Lock()
+        self._runs = runs
+        self._publish = publish
+        self._resume = continue_turn
+        self.closed = 0
+        """Turns that nobody ran any more, closed or gone on with here."""
+
+    async def watch(self) -> None:
+        """Reap until cancelled."""
+        while True:
+            await asyncio.sleep(REAP_S)
+            try:
+                await self.reap(within_s=SLOW_S)
+            except StoreDown:
+                continue
+            except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
+                _log.exception("reaping failed")
+
+    async def reap(self, *, within_s: float | None = None) -> int:
+        """Close every orphaned turn; return their number.
+
+        Raises StoreDown, also if the store takes longer than `within_s` to list them: when a store stalls, leases of living
+        replicas expire. Calls wait for each other: a turn that is being taken over looks like an orphan, since it is listed and
+        does not run yet.
+        """
+        async with self._reaping:
+            with as_service():
+                return await self._reap(within_s)
+
+    async def _reap(self, within_s: float | None) -> int:
+        try:
+            async with asyncio.timeout(within_s):
+                orphans = await self._ownership.orphans(self._runs)
+        except TimeoutError:
+            raise StoreDown("The store is too slow to say which servers are alive.") from None
+        await self._close_in_order(orphans)
+        return len(orphans)
+
+    async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
+        """A queued turn is closed after the one before it."""
+        while orphans:
+            left = [orphan for orphan in orphans if not await self._close(orphan)]
+            if len(left) == len(orphans):
+                return
+            orphans = left
+
+    async def _close(self, orphan: RunningTurn) -> bool:
+        """Close a turn, or give it up; False if an earlier one has to be closed first."""
+        try:
+            return await self._try_to_close(orphan)
+        except StoreFault as fault:
+            self._note(orphan, fault.incident)
+        except StoreDown:
+            raise
+        except Exception:  # noqa: BLE001 - one turn's boundary: the others are closed all the same
+            _log.exception("turn not closed", turn_id=orphan.turn_id)
+            self._note(orphan, "")
+        if self._faults[orphan.turn_id] >= FAULTS:
+            await self._forget(orphan)
+        return True
+
+    def _note(self, orphan: RunningTurn, incident: str) -> None:
+        self._faults[orphan.turn_id] += 1
+        if self._faults[orphan.turn_id] >= FAULTS:
+            _log.error("orphaned turn left as it is", turn_id=orphan.turn_id, incident=incident)
+
+    async def _forget(self, orphan: RunningTurn) -> None:
+        await self._ownership.discard(orphan.turn_id, replica=orphan.replica)
+        self._unsettled.discard(orphan.turn_id)
+        del self._faults[orphan.turn_id]
+
+    async def _try_to_close(self, orphan: RunningTurn) -> bool:
+        keys = Keys.of(orphan.owner, orphan.conversation_id)
+        if await self._resume(orphan):
+            self.closed += 1
+            await self._forget(orphan)
+            return True
+        meta = await self._history.load(keys)
+        record = await self._history.turn(keys, orphan.turn_id)
+        if meta is not None and record is not None and orphan.turn_id in (meta.running, *meta.queue):
+            if not await self._is_next(keys, meta, orphan):
+                return False
+            close = self._withdraw if orphan.turn_id in self._unsettled else self._end
+            await close(orphan, keys, record, seq=meta.seq + 1)
+        await self._compaction.schedule(keys)
+        await self._forget(orphan)
+        return True
+
+    async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
+        """Return whether it runs here, or at least may not run elsewhere."""
+        if meta.running == orphan.turn_id:
+            return True
+        return meta.running is None and await self._history.start(keys, orphan.turn_id)
+
+    async def _withdraw(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        removed = Removed(conversation_id=orphan.conversation_id, turn_id=orphan.turn_id, seq=seq)
+        await self._history.withdraw(keys, record, removed)
+        self.closed += 1
+        _log.info("refused turn withdrawn", turn_id=orphan.turn_id)
+        self._publish(orphan, await self._history.journal(keys, after_seq=record.accepted_seq - 1))
+
+    async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
+        events = await self._history.journal(keys, after_seq=record.accepted_seq)
+        base = await self._history.base(keys, record)
+        ending = close_orphaned(orphan.conversation_id, record, events, seq=seq, base=base)
+        try:
+            await self._history.finish(keys, ending)
+        except OwnershipLost:
+            return  # another reaper was faster
+        self.closed += 1
+        _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
+        self._publish(orphan, [ending.done])

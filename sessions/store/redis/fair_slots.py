@@ -1,0 +1,141 @@
+"""A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
+
+A group alone holds as much as is free at most, beside others half of that. So some places are free for who comes next, and the
+event loop and the store have little of its work before theirs. A group with no place and no waiter goes first, then the groups
+take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
+While others ask, all groups of a crowd together hold a few places (`CappedFairSlots`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import chain
+
+from sessions.store.redis.caller_group import is_heavy_caller
+
+Waiters = deque[asyncio.Future[None]]
+GROUPS_PART = 2
+"""Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
+OWN = ""
+"""The group of the replica's own work, for everybody: it may hold all places."""
+
+
+class FairSlots:
+    """A number of places. Callers bound how many wait."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._taken: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, Waiters] = OrderedDict()
+
+    @asynccontextmanager
+    async def place(self, group: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it within the block."""
+        await self.take(group)
+        try:
+            yield
+        finally:
+            self.release_slot(group)
+
+    async def take(self, group: str) -> None:
+        """Wait for a place, and hold it until it is given back."""
+        if not self.take_nowait(group):
+            await self._wait(group)
+
+    def take_nowait(self, group: str) -> bool:
+        """Hold a place, if nobody of the group has to wait for one; return whether there was one."""
+        if group in self._waiting or not self._has_room_for(group):
+            return False
+        self._take(group)
+        return True
+
+    def release_slot(self, group: str) -> None:
+        """End what `take` began for this group."""
+        self._free += 1
+        self._taken[group] -= 1
+        if not self._taken[group]:
+            del self._taken[group]
+        self._fill()
+
+    def _has_room_for(self, group: str) -> bool:
+        if group == OWN:
+            return self._free > 0
+        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
+        return self._free > 0 and self._taken.get(group, 0) < most
+
+    def _is_alone(self, group: str) -> bool:
+        """Return whether no other group holds a place or waits, apart from the replica's own work."""
+        return all(one in (group, OWN) for one in chain(self._taken, self._waiting))
+
+    def _take(self, group: str) -> None:
+        self._free -= 1
+        self._taken[group] += 1
+
+    async def _wait(self, group: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if group not in self._waiting:
+            self._waiting[group] = deque()
+            if group not in self._taken:
+                self._waiting.move_to_end(group, last=False)
+        self._waiting[group].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.release_slot(group)  # it was granted at the same moment
+            raise
+
+    def _fill(self) -> None:
+        # where none is free, each of the waiting groups would be looked at in vain
+        while self._free and (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
+            waiters = self._waiting.pop(group)
+            turn = waiters.popleft()
+            if waiters:
+                self._waiting[group] = waiters
+            if not turn.done():
+                self._take(group)
+                turn.set_result(None)
+
+
+class CappedFairSlots:
+    """Fair places of which a crowd may hold a few, whatever is free: the others have less work to wait for."""
+
+    def __init__(self, slots: int, *, heavy_slots: int) -> None:
+        self._slots = FairSlots(slots)
+        self._heavy = FairSlots(heavy_slots)
+
+    @asynccontextmanager
+    async def place(self, group: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it within the block."""
+        release_slot = await self.take(group)
+        try:
+            yield
+        finally:
+            release_slot()
+
+    async def take(self, group: str) -> Callable[[], None]:
+        """Wait for a place; return what gives it back."""
+        if not is_heavy_caller():
+            await self._slots.take(group)
+            return partial(self._slots.release_slot, group)
+        await self._heavy.take(group)
+        try:
+            await self._slots.take(group)
+        except BaseException:
+            self._heavy.release_slot(group)
+            raise
+        return partial(self._give_back, group)
+
+    def take_nowait(self, group: str) -> Callable[[], None] | None:
+        """Take a place, if nobody of the group has to wait for one, and the group is of no crowd; return what gives it back."""
+        if is_heavy_caller() or not self._slots.take_nowait(group):
+            return None
+        return partial(self._slots.release_slot, group)
+
+    def _give_back(self, group: str) -> None:
+        self._slots.release_slot(group)
+        self._heavy.release_slot(group)

@@ -1,0 +1,137 @@
+"""Has the model write the title of a new conversation when it is idle: after all turns, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+
+import msgspec
+import structlog
+
+from engine.api import Engine
+from engine.errors import EngineError
+from engine.messages import Chunk, Finished, FinishReason, Params, Request
+from engine.reply_spec import ReplySpec
+from engine.served_models import served_models
+from sessions.conversation.conversation import Conversation
+from sessions.conversation.tasks import BackgroundTasks
+from sessions.errors import Refused
+from sessions.events import Reason, Titled
+from sessions.filters.chain import Filters
+from sessions.store.history.index import Index
+from sessions.store.redis.caller_group import as_service
+from sessions.titles.title_prompt import READ_CHARS, first_title, parse_title, title_prompt
+from sessions.turn.placement import Append
+from sessions.turn.turn import Turn
+
+MAX_TOKENS = 24
+THOUGHT_TOKENS = 1024
+"""Further tokens for a model whose reply had reasoning."""
+WITHIN_S = 60.0
+"""A title that takes longer is given up: the conversation keeps its first words."""
+MAX_WAITING = 64
+"""Conversations that may wait for titles here; further ones keep their first words."""
+LOWEST_PRIORITY = -1
+"""The priority of a title in the engine's queue."""
+
+_log = structlog.get_logger("midstream.titles")
+
+
+class TitleGenerator:
+    """Gives conversations their titles. After a failure, which is logged, a conversation keeps its first words."""
+
+    def __init__(self, *, engine: Engine, index: Index, filters: Filters, tasks: BackgroundTasks) -> None:
+        """`filters`: a title has to pass them, as messages do."""
+        self._engine = engine
+        self._index = index
+        self._filters = filters
+        self._tasks = tasks
+        self._waiting: deque[tuple[Conversation, Turn, Request]] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    def consider(self, conversation: Conversation, live: Turn, request: Request) -> None:
+        """After a turn's end, queue its conversation for a title if the turn was its first one."""
+        if self._is_stopped or not _is_first_exchange(live) or len(self._waiting) >= MAX_WAITING:
+            return
+        self._waiting.append((conversation, live, request))
+        if self._working is None:
+            self._working = self._tasks.begin(self._work())
+
+    def stop(self) -> None:
+        """Write no more titles: a server that is about to stop would wait a minute for each."""
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._working is not None:
+            self._working.cancel()
+
+    async def _work(self) -> None:
+        try:
+            with as_service():
+                while self._waiting:
+                    await self._give(*self._waiting.popleft())
+        finally:
+            self._working = None
+
+    async def _give(self, conversation: Conversation, live: Turn, request: Request) -> None:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await self._entitle(conversation, live, request)
+        except (TimeoutError, EngineError, Refused) as trouble:
+            place = conversation.conversation_id
+            _log.info("no title", conversation_id=place, reason=type(trouble).__name__, error=str(trouble))
+        except Exception:  # noqa: BLE001 - a task's boundary: the conversation has a title
+            _log.exception("no title", conversation_id=conversation.conversation_id)
+
+    async def _entitle(self, conversation: Conversation, live: Turn, request: Request) -> None:
+        model = served_models(self._engine).named(request.model)
+        if model.engine.facts is not None and model.engine.facts.languages is not None:
+            return  # it only translates, and can't summarize a conversation
+        title = parse_title(await self._written(live, request))
+        if not title:
+            _log.info("no title", conversation_id=conversation.conversation_id, reason="empty")
+            return
+        await self._filters.check(title)
+        before = first_title(live.send.content)
+        place = conversation.conversation_id
+        if await self._index.set_title(conversation.owner, place, title, instead_of=before):
+            conversation.publish(Titled(conversation_id=place, title=title))
+
+    async def _written(self, live: Turn, request: Request) -> str:
+        """Return what the model wrote. Raises EngineError if it could not end."""
+        thought = THOUGHT_TOKENS if live.turn.reasoning else 0  # it may have no switch for that
+        title_request = msgspec.structs.replace(
+            request,
+            request_id=f"title_{secrets.token_urlsafe(12)}",
+            messages=title_prompt(request.messages, live.turn.text[:READ_CHARS]),
+            params=Params(max_new_tokens=MAX_TOKENS + thought, do_sample=False),
+            priority=LOWEST_PRIORITY,
+            spec=ReplySpec(reasoning="least"),
+        )
+        stream = self._engine.generate(title_request)
+        text = ""
+        try:
+            async for output in stream:
+                if isinstance(output, Chunk):
+                    text += output.text
+                elif isinstance(output, Finished) and output.reason not in _WHOLE:
+                    raise EngineError(output.error or f"The title ended as {output.reason}.")
+        finally:
+            stream.cancel()
+        return text
+
+
+_WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
+
+
+def _is_first_exchange(live: Turn) -> bool:
+    """Return whether a turn is its conversation's first exchange, as far as it knows, and ended normally."""
+    record = live.record
+    is_sent = (
+        isinstance(live.send.place, Append) and not live.send.untitled
+    )  # an edited message, or a reply made anew, is not the first exchange
+    is_first = is_sent and record.parent_id is None and not record.follows
+    done = record.done
+    is_whole = done is not None and done.saved and done.reason in {Reason.STOP, Reason.LENGTH}
+    return is_first and is_whole and bool(live.send.content and live.turn.text.strip())

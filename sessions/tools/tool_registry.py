@@ -1,0 +1,114 @@
+"""All server tools in one place: what is offered now, and how one of them is called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolSource
+from sessions.tools.statistics import ToolCounters, ToolStatistics
+
+MOST_KNOWN = 4096
+"""Names of earlier tools that are remembered: a source whose tools keep changing makes the box forget older ones."""
+
+_log = structlog.get_logger("midstream.tools")
+
+
+class ToolRegistry:
+    """The tools of all sources. If two have the same name, the earlier source has precedence."""
+
+    def __init__(self, sources: Sequence[ToolSource] = ()) -> None:
+        self._sources = tuple(sources)
+        self._seen: tuple[tuple[ServerTool, ...], ...] = ()
+        self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
+        self._known: set[str] = set()
+        self._servers: set[str] = set()
+        self._counters = ToolCounters()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all sources while the context is open. They start and stop concurrently."""
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            begun = [asyncio.Event() for _ in self._sources]
+            for source, begins in zip(self._sources, begun, strict=True):
+                group.create_task(_at_work(source, begins, over))
+            for begins in begun:
+                await begins.wait()
+            try:
+                yield
+            finally:
+                over.set()
+
+    def offered(self) -> tuple[ServerTool, ...]:
+        """Return the current tools, in an order that stays the same while they do."""
+        return tuple(tool for tool, _ in self._current().values())
+
+    def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
+        """Return the tools of a server by its operator's name (empty: the functions); None if it never had any."""
+        found = tuple(tool for tool in self.offered() if tool.server == server)
+        return found if found or server in self._servers else None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the MCP servers that have tools now."""
+        return tuple(dict.fromkeys(tool.server for tool in self.offered() if tool.server))
+
+    def tool(self, name: str) -> ServerTool | None:
+        """Return the tool of that name; None if there is none now."""
+        found = self._current().get(name)
+        return found and found[0]
+
+    def has_gone(self, name: str) -> bool:
+        """Return whether a tool of that name existed, and does not now: its source is away."""
+        return name not in self._current() and name in self._known
+
+    async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
+        """Run a call to its end; return its result for the model, cut to its limit.
+
+        Raises ToolFailed with a message for the model, and ToolLost if it is not known whether the tool did its work.
+        Cancelling the task cancels the call: the tool is told if possible, and its later output is ignored.
+        """
+        with self._counters.call():
+            found = self._current().get(name)
+            if found is None:
+                raise ToolFailed(f"There is no tool {name!r} now.")
+            return await found[1].run(name, arguments, context)
+
+    def statistics(self) -> ToolStatistics:
+        """Return the current counts."""
+        return self._counters.statistics()
+
+    def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
+        """Return the tools by name; put together anew if a source has changed."""
+        lists = tuple(source.offered() for source in self._sources)
+        if lists != self._seen:
+            self._seen = lists
+            self._offered = self._collected(lists)
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known.update(self._offered)
+            self._servers.update(tool.server for tool, _ in self._offered.values())
+        return self._offered
+
+    def _collected(
+        self, lists: tuple[tuple[ServerTool, ...], ...]
+    ) -> dict[str, tuple[ServerTool, ToolSource]]:
+        found: dict[str, tuple[ServerTool, ToolSource]] = {}
+        for source, tools in zip(self._sources, lists, strict=True):
+            for tool in tools:
+                if tool.name in found:
+                    _log.warning("tool left out: another source has its name", tool=tool.name)
+                else:
+                    found[tool.name] = (tool, source)
+        return found
+
+
+async def _at_work(source: ToolSource, begins: asyncio.Event, over: asyncio.Event) -> None:
+    async with source.running():
+        begins.set()
+        await over.wait()

@@ -1,0 +1,173 @@
+"""A client's message with its parameters, and the interface of what speaks the reply."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, cast
+
+import msgspec
+
+from engine.images.image import Detail
+from engine.messages import Params, ToolCall
+from engine.reply_spec import Format, ReplySpec, Tool, Translation
+from sessions.events import Delta, Needs, Where
+from sessions.records import Interpreting, digest
+from sessions.turn.placement import Append, Placement, digest_of
+
+OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
+OnDisconnect = Literal["cancel", "continue"]
+
+
+class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated user's message, or a request for another reply, or for the rest of one (then `content` is empty).
+
+    `seen_off`: how much its sender saw of the reply that it interrupts; `seen_turn_id`: that reply's turn; None: whichever runs.
+
+    `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
+    `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
+    or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
+    conversation that it begins keeps its first words as a title. `interprets`: the message is empty at first and grows, and
+    its reply is a translation.
+    """
+
+    client_msg_id: str
+    conversation_id: str
+    content: str
+    images: tuple[str, ...] = ()
+    shown: tuple[tuple[int, Detail], ...] = ()
+    place: Placement = Append()
+    on_busy: OnBusy = "reject"
+    seen_off: int | None = None
+    seen_turn_id: str | None = None
+    on_disconnect: OnDisconnect = "cancel"
+    grace_s: float = 0
+    ref: str | None = None
+    group: str = ""
+    client_id: str = ""
+    untitled: bool = False
+    interprets: Interpreting | None = None
+
+    @property
+    def digest(self) -> str:
+        """Tells requests apart that came under one `client_msg_id`."""
+        if (asked := self.interprets) is None:
+            return digest_of(self.content, self.place, self.images)
+        return digest(f"interpret\0{asked.source}\0{asked.target}\0{asked.told}\0{asked.wait}")
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool that a reply may call, and its runner. `needs`: what a call of it waits for."""
+
+    tool: Tool
+    where: Where = "client"
+    needs: Needs = "none"
+
+
+class ProvidedReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reply that the client brings: no model writes it. Of its calls only the client has the results."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to generate the reply. `system` unset: the conversation's; empty: none of its own from now on.
+
+    `model`: the requested one from now on, by name or alias; unset: as before. `tools`: those that this reply and the ones
+    after its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first
+    reply continues a cut one. `chars_per_s`: the pace of text; 0: as it is made; None: the model's default. `paces_thoughts`: reasoning has that pace,
+    too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
+    empty: all. `translation`: translate the message. `user`: whom an application asks for; users share no cached prompts.
+    `given`: the reply itself.
+    """
+
+    params: Params = Params()
+    system: str | None = None
+    model: str | None = None
+    tools: tuple[OfferedTool, ...] = ()
+    tool_choice: str = "auto"
+    format: Format | None = None
+    reasoning: str = "auto"
+    continues: bool = False
+    chars_per_s: float | None = None
+    paces_thoughts: bool = False
+    keeps_all: bool = False
+    only: tuple[str, ...] = ()
+    translation: Translation | None = None
+    user: str = ""
+    given: ProvidedReply | None = None
+
+    @property
+    def spec(self) -> ReplySpec:
+        """Return the engine's spec of the reply."""
+        named = self.tool_choice not in _CHOICES
+        return ReplySpec(
+            tools=tuple(offered.tool for offered in self.tools),
+            tool_choice="named" if named else cast("Choice", self.tool_choice),
+            tool_name=self.tool_choice if named else "",
+            format=self.format,
+            reasoning=self.reasoning,
+            continues=self.continues,
+            translation=self.translation,
+        )
+
+    @property
+    def clients_spec(self) -> ReplySpec:
+        """Return the spec without server tools, which the operator describes."""
+        theirs = tuple(offered for offered in self.tools if offered.where == "client")
+        return msgspec.structs.replace(self, tools=theirs).spec
+
+    def in_round(self, number: int, *, at_most: int, is_asked: bool = False) -> GenerationConfig:
+        """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text.
+
+        `is_asked`: it was requested for this very turn, so its choice of a tool applies.
+        """
+        if not number or (is_asked and number < at_most):
+            return self
+        choice = "none" if number >= at_most else "auto"
+        return msgspec.structs.replace(self, tool_choice=choice, continues=False)
+
+    def offered(self, name: str) -> OfferedTool | None:
+        """Return the tool of a name, or None."""
+        return next((offered for offered in self.tools if offered.tool.name == name), None)
+
+
+Choice = Literal["auto", "none", "required"]
+_CHOICES: tuple[Choice, ...] = ("auto", "none", "required")
+
+
+Precision = Literal["word", "chunk"]
+
+
+class Playback(Protocol):
+    """Speaks the reply of one turn. The turn ends when it was played; a cut keeps what was heard. Only `over` waits."""
+
+    @property
+    def heard(self) -> int:
+        """Return how much of the text was heard."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of that."""
+        ...
+
+    def begin(self, turn_id: str) -> None:
+        """Begin: the message was accepted, and its turn has this id."""
+        ...
+
+    def say(self, text: Delta) -> None:
+        """Add published text."""
+        ...
+
+    async def over(self) -> None:
+        """End the text: return once all of it was played, or it was stopped."""
+        ...
+
+    async def settled(self) -> None:
+        """The turn was cut: return once it is known how much was heard, which may be less than it seemed."""
+        ...
+
+    def stop(self) -> None:
+        """Stop playing, since the turn's end is decided. May be called again."""
+        ...

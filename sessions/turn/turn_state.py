@@ -1,0 +1,305 @@
+"""The state machine of a turn: pure, without a clock, with exactly one end.
+
+    CLAIMED ──accept──► ACCEPTED ──extend──► STREAMING ──end──► ENDED
+       │                   │                     │                ▲
+       └──────cancel───────┴───────cancel────────┴──► ENDING ──end┘
+
+A claimed turn that is cancelled is still accepted before it ends, since its message is in the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from enum import StrEnum
+from typing import Self
+
+import msgspec
+
+from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Reasoning, Timing, Usage
+from sessions.truncation import KeptLength
+from sessions.turn.pieces import ReplyPieces
+
+
+class TurnPhase(StrEnum):
+    """The state of a turn."""
+
+    CLAIMED = "claimed"
+    ACCEPTED = "accepted"
+    STREAMING = "streaming"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+# Used for every delta: looking up an enum's members is slow.
+_STREAMING = TurnPhase.STREAMING
+_SPEAKS = (TurnPhase.STREAMING, TurnPhase.ACCEPTED)
+_OVER = (TurnPhase.ENDING, TurnPhase.ENDED)
+
+
+class IllegalTransition(Exception):
+    """The turn's state does not allow this transition: a defect of the caller."""
+
+
+class TurnIds(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of a turn and of its reply."""
+
+    conversation_id: str
+    turn_id: str
+    reply_id: str
+
+
+class TurnMessageIds(msgspec.Struct, frozen=True):
+    """The ids of a new turn and its two messages."""
+
+    turn_id: str
+    message_id: str
+    reply_id: str
+
+    @classmethod
+    def new(cls) -> Self:
+        """Return random ids."""
+        return cls(*(f"{kind}_{secrets.token_urlsafe(12)}" for kind in ("turn", "msg", "msg")))
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """The decision of a cancel: who, when, how much of the reply is kept, and how much had been sent."""
+
+    cause: Cause
+    at: float
+    kept: KeptLength
+    sent_off: KeptLength
+
+    @property
+    def chars(self) -> int:
+        """How much of its text is kept."""
+        return self.kept.chars
+
+    @property
+    def is_rollback(self) -> bool:
+        """Whether the exchange is removed from the history."""
+        return self.cause is Cause.ROLLBACK
+
+
+class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's counts of a turn; None if it died or did not confirm.
+
+    `dropped_tokens`: generated tokens of hypotheses that were not published.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int | None = None
+    steps_after: int | None = None
+    dropped_tokens: int = 0
+
+
+class TurnState:
+    """One user message and its reply. Times are seconds of any monotonic clock."""
+
+    __slots__ = (
+        "_acked_tokens",
+        "_first_at",
+        "_started_at",
+        "accepted_at",
+        "count",
+        "cut",
+        "ids",
+        "pieces",
+        "state",
+    )
+
+    def __init__(self, ids: TurnIds) -> None:
+        self.ids = ids
+        self.state = TurnPhase.CLAIMED
+        self.pieces = ReplyPieces(conversation_id=ids.conversation_id, turn_id=ids.turn_id)
+        self.cut: Cut | None = None
+        self.count = EngineCount()
+        self._acked_tokens: int | None = None
+        self.accepted_at: float | None = None
+        self._started_at: float | None = None
+        self._first_at: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply so far; once cancelled, the part that is kept."""
+        return self.pieces.text if self.cut is None else self.pieces.text[: self.cut.kept.chars]
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far; once cancelled, the part that is kept."""
+        return self.pieces.reasoning if self.cut is None else self.pieces.reasoning[: self.cut.kept.reasoning]
+
+    @property
+    def off(self) -> int:
+        """Length of its text."""
+        return self.pieces.end.chars
+
+    @property
+    def calls(self) -> int:
+        """The number of its calls."""
+        return self.pieces.calls
+
+    @property
+    def text_seq(self) -> int | None:
+        """The seq of its first delta."""
+        return self.pieces.first_seq("text")
+
+    @property
+    def reasoning_seq(self) -> int | None:
+        """The seq of its first reasoning."""
+        return self.pieces.first_seq("thought")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the reply has begun: with text, reasoning or a call."""
+        return self._first_at is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is decided."""
+        return self.state in _OVER
+
+    def continue_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
+        """Continue a reply of this length, which no cancel shortens. Call it before the first piece."""
+        if self.has_begun:
+            raise IllegalTransition(f"another beginning in {self.state}")
+        ids = self.ids = msgspec.structs.replace(self.ids, reply_id=reply_id)
+        self.pieces = ReplyPieces(
+            conversation_id=ids.conversation_id, turn_id=ids.turn_id, text=text, reasoning=reasoning
+        )
+        if self.cut is not None:
+            self.cut = msgspec.structs.replace(self.cut, kept=self.pieces.base, sent_off=self.pieces.base)
+
+    def accept(self, *, now: float) -> None:
+        """Accept: the user's message is in the history."""
+        if self.accepted_at is not None:
+            raise IllegalTransition(f"accept in {self.state}")
+        self.accepted_at = now
+        if self.state is TurnPhase.CLAIMED:
+            self.state = TurnPhase.ACCEPTED
+
+    def start(self, *, prompt_tokens: int, cached_tokens: int, now: float) -> None:
+        """Start: the engine took the request out of its queue. After a retry or a preemption a turn starts again."""
+        if (
+            self._first_at is not None
+        ):  # preempted after its first text: its waiting and prefill times were counted
+            return
+        self._started_at = now
+        self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+
+    def extend(self, text: str, *, tokens: int, seq: int, now: float, src_off: int | None = None) -> Delta:
+        """Add text. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        return self.pieces.extend(text, tokens=tokens, seq=seq, src_off=src_off)
+
+    def add_reasoning(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
+        """Add reasoning. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        return self.pieces.add_reasoning(text, tokens=tokens, seq=seq)
+
+    def called(self, *, tokens: int, seq: int, now: float) -> None:
+        """Add a call. Raises IllegalTransition once the end is decided."""
+        self._speak(now)
+        self.pieces.call(tokens=tokens, seq=seq)
+
+    def _speak(self, now: float) -> None:
+        """Begin a piece of the reply."""
+        if self.state not in _SPEAKS:
+            raise IllegalTransition(f"a piece in {self.state}")
+        self.state = _STREAMING
+        self.pieces.begin_piece(now)
+        if self._first_at is None:
+            self._first_at = now
+
+    def ack(self, seq: int) -> None:
+        """Note that a reader has all text up to a seq; the furthest reader counts."""
+        self._acked_tokens = max(self._acked_tokens or 0, self.pieces.tokens_until(seq))
+
+    def cancel(
+        self, cause: Cause, *, sent_off: int, seen_off: int | None, now: float, reasoning_off: int = 0
+    ) -> Cut | None:
+        """Decide the cut, once: at what was handed to a transport, or seen if that is less. None: too late.
+
+        `reasoning_off`: how much of its reasoning was handed.
+        """
+        if self.is_over:
+            return None
+        base = self.pieces.base
+        seen = sent_off if seen_off is None else min(sent_off, seen_off)
+        kept = base if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, reasoning_off=reasoning_off)
+        left = KeptLength(max(base.chars, min(sent_off, self.off)), max(reasoning_off, kept.reasoning))
+        self.cut = Cut(cause, now, kept, left)
+        self.state = TurnPhase.ENDING
+        return self.cut
+
+    def shorten(self, seen: int) -> None:
+        """Less of the text was seen than the cut says, which is decided and not told so far."""
+        if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
+            kept = self.pieces.kept(seen=seen, reasoning_off=self.cut.kept.reasoning)
+            self.cut = msgspec.structs.replace(self.cut, kept=kept)
+
+    def end(self, reason: Reason, *, seq: int, now: float, error: Failure | None = None) -> Done:
+        """End the turn. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
+        if self.state is TurnPhase.ENDED or self.accepted_at is None:
+            raise IllegalTransition(f"end in {self.state}")
+        self.state = TurnPhase.ENDED
+        cut, text = self.cut, self.text
+        if cut is not None:
+            reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED
+            error = None
+        elif reason is Reason.STOP and self.calls:
+            reason = Reason.TOOLS
+        return Done(
+            conversation_id=self.ids.conversation_id,
+            turn_id=self.ids.turn_id,
+            message_id=self.ids.reply_id,
+            seq=seq,
+            reason=reason,
+            chars=len(text),
+            usage=self._usage(reason),
+            timing=self._timing(self.accepted_at, now),
+            text_sha256=hashlib.sha256(text.encode()).hexdigest(),
+            saved=True,
+            removed=cut is not None and cut.is_rollback and self.pieces.base == KeptLength(0),
+            cancel=None if cut is None else self._cancel_facts(cut, now),
+            error=error,
+            reasoning_chars=len(self.reasoning),
+        )
+
+    def _usage(self, reason: Reason) -> Usage:
+        made = self.pieces.end.tokens
+        generated = made if self.count.generated_tokens is None else self.count.generated_tokens
+        whole = reason in (Reason.STOP, Reason.TOOLS, Reason.LENGTH, Reason.TIMEOUT)
+        kept = (
+            generated - self.count.dropped_tokens
+            if whole
+            else made
+            if self.cut is None
+            else self.pieces.tokens_of(self.cut.kept)
+        )
+        sent = made if self.cut is None else self.pieces.tokens_of(self.cut.sent_off)
+        return Usage(
+            prompt_tokens=self.count.prompt_tokens,
+            cached_tokens=self.count.cached_tokens,
+            generated_tokens=generated,
+            sent_tokens=sent,
+            acked_tokens=None if self._acked_tokens is None else min(self._acked_tokens, sent),
+            wasted_tokens=max(0, generated - kept),
+            reasoning_tokens=self.pieces.reasoning_tokens,
+            reasoning_ms=round(self.pieces.reasoning_s * 1000, 3) if self.pieces.reasoning_tokens else None,
+        )
+
+    def _timing(self, accepted_at: float, now: float) -> Timing:
+        def since(at: float | None) -> float | None:
+            return None if at is None else round((at - accepted_at) * 1000, 3)
+
+        return Timing(
+            queued_ms=since(self._started_at),
+            first_token_ms=since(self._first_at),
+            total_ms=round((now - accepted_at) * 1000, 3),
+        )
+
+    def _cancel_facts(self, cut: Cut, now: float) -> CancelFacts:
+        latency_ms = round((now - cut.at) * 1000, 3)
+        return CancelFacts(cause=cut.cause, latency_ms=latency_ms, steps_after=self.count.steps_after)

@@ -1,0 +1,170 @@
+"""The interfaces of recognizers that listen during speech, and of voices that report the times of their words.
+
+Only types: the libraries and models behind them run in processes of their own. Times are milliseconds of the
+sound, offsets and lengths Unicode code points.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from speech.sound.wav import Coding
+
+_UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:'[^\W{_UNSPACED}]+)*")
+
+
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
+    """The format of the sound, with one channel, and the rules for the end of speech.
+
+    `pause_ms`: silence until a `Paused`; `silence_ms`: silence until a `Stopped`. If the words so far are known
+    to be a complete sentence, that is `finished_ms`, if less; if they are known to be incomplete, it is
+    `unfinished_ms`, if more. `threshold`: the share of frames, 0 to 1, that must be speech before a speaker
+    counts as speaking. `detects`: if False, only `commit` ends an utterance. `language`: one of the supported
+    codes; None: any.
+    """
+
+    coding: Coding
+    rate: int
+    detects: bool = True
+    pause_ms: int = 60
+    silence_ms: int = 500
+    finished_ms: int = 500
+    unfinished_ms: int = 500
+    threshold: float = 0.5
+    language: str | None = None
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """Speech began at `at_ms`."""
+
+    at_ms: int
+
+
+class Partial(msgspec.Struct, frozen=True, tag=True):
+    """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised.
+
+    `is_new`: they were recognized anew; else they are those of the event before. `is_confident`: see `Stopped`.
+    """
+
+    at_ms: int
+    text: str
+    is_new: bool = True
+    is_confident: bool = True
+
+
+class Paused(msgspec.Struct, frozen=True, tag=True):
+    """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence.
+
+    An incomplete one may be told once more, with better words.
+    """
+
+    at_ms: int
+    text: str
+    is_whole: bool = True
+    is_confident: bool = True
+
+
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """The pause was not the end."""
+
+    at_ms: int
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """Speech ended at `at_ms`. `text`: all words, empty if none were understood; `started_ms`: when it began.
+
+    `is_committed`: by `commit`. `is_confident`: False: the words may be noise.
+    """
+
+    started_ms: int
+    at_ms: int
+    text: str
+    is_committed: bool = False
+    is_confident: bool = True
+
+
+Heard = Started | Partial | Paused | Resumed | Stopped
+"""The order is Started (Partly* (Paused+ Resumed)*)* Stopped, repeated."""
+
+
+def word_count(text: str) -> int:
+    """Return how many words a text has. Chinese, Japanese and Thai, which have no spaces, count by the character."""
+    return len(_WORD.findall(text))
+
+
+class RecognitionStream(Protocol):
+    """Sound that is being recognized."""
+
+    def feed(self, sound: bytes) -> None:
+        """Take the next sound, in whole samples. Never waits. Raises RecognitionOverload if too much sound waits.
+
+        If a speaker sends no more sound for a while, the utterance ends.
+        """
+        ...
+
+    def commit(self) -> None:
+        """End the utterance: `Stopped` follows, with or without speech."""
+        ...
+
+    def clear(self) -> None:
+        """Drop what was said and not committed. No events about it follow, even if they were due."""
+        ...
+
+    def events(self) -> AsyncIterator[Heard]:
+        """Yield what is heard while the context lasts. Raises RecognizerLost: sound that came meanwhile is lost.
+
+        Keep reading it: words count as understood once they were yielded.
+        """
+        ...
+
+
+class StreamingRecognizer(Protocol):
+    """A recognizer of several speakers, who take turns."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The supported languages, such as `en`; empty: any."""
+        ...
+
+    def listen(self, listening: Listening, *, owner: str) -> AbstractAsyncContextManager[RecognitionStream]:
+        """Listen while the context lasts. Raises RecognizerLost."""
+        ...
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A word of a text, with adjoining characters other than white space, and its time."""
+
+    off: int
+    len: int
+    start_ms: int
+    end_ms: int
+
+
+class SpokenClause(msgspec.Struct, frozen=True):
+    """A clause as sound: 16-bit PCM with one channel. `marks`: None if the voice does not know the times of words.
+
+    Marks are in order, do not overlap, and end within the sound.
+    """
+
+    rate: int
+    pcm: bytes
+    marks: tuple[Mark, ...] | None
+
+
+class Voice(Protocol):
+    """Speaks clauses."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the voices, the default first."""
+        ...
+
+    async def speak(self, clause: str, *, voice: str) -> SpokenClause:
+        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
+        ...

@@ -1,0 +1,154 @@
+"""A client of the AI SDK's door that sees chunks as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.app.in_process_service import InProcessService
+
+CHAT = "/v1/ai-sdk/chat"
+Chunk = dict[str, Any]
+
+
+def user(text: str, message_id: str = "m1") -> Chunk:
+    """Return a message of the user."""
+    return {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+class ChunkStream:
+    """An open stream."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.http = answer
+        self._lines = answer.aiter_lines()
+
+    async def next(self, kind: str | None = None) -> Chunk:
+        """Return the next chunk, or the next one of a type. Raises StopAsyncIteration after `[DONE]`."""
+        while True:
+            line = await anext(self._lines)
+            if line == "data: [DONE]":
+                raise StopAsyncIteration
+            if line.startswith("data: "):
+                chunk: Chunk = json.loads(line.removeprefix("data: "))
+                if kind in (None, chunk["type"]):
+                    return chunk
+
+    async def rest(self) -> list[Chunk]:
+        """Return all chunks up to `[DONE]`."""
+        chunks = []
+        try:
+            while True:
+                chunks.append(await self.next())
+        except StopAsyncIteration:
+            return chunks
+
+
+class AiSdkChat:
+    """One chat. `headers` go with each of its requests, `query` into each of its URLs."""
+
+    def __init__(
+        self, running: InProcessService, chat_id: str = "chat1", *, query: str = "", **headers: str
+    ) -> None:
+        self.id = chat_id
+        self._url = running.url
+        self._query = query
+        self._headers = headers
+
+    @asynccontextmanager
+    async def sent(self, *messages: Chunk, **more: Any) -> AsyncIterator[ChunkStream]:
+        """Send a request of `useChat`; return the stream that answers it."""
+        body = {"id": self.id, "messages": messages, "trigger": "submit-message"} | more
+        async with self._answer("POST", CHAT, json=body) as answer:
+            yield answer
+
+    def resumed(self) -> Any:
+        """Return a stream of the reply that is being written, from its start."""
+        return self._answer("GET", f"{CHAT}/{self.id}/stream")
+
+    async def say(self, text: str, message_id: str = "m1", **more: Any) -> list[Chunk]:
+        """Return all chunks of a reply."""
+        async with self.sent(user(text, message_id), **more) as answer:
+            return await answer.rest()
+
+    async def stop(self) -> Chunk:
+        """Stop the reply; return what the server says it stopped."""
+        stopped: Chunk = (await self._ask("POST", "stop")).json()
+        return stopped
+
+    async def messages(self) -> list[Chunk]:
+        """Return the chat as the server stores it."""
+        kept: list[Chunk] = (await self._ask("GET", "messages")).json()
+        return kept
+
+    async def _ask(self, method: str, what: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self._url, timeout=60) as client:
+            return await client.request(
+                method, f"{CHAT}/{self.id}/{what}{self._query}", headers=self._headers
+            )
+
+    @asynccontextmanager
+    async def _answer(self, method: str, path: str, **more: Any) -> AsyncIterator[ChunkStream]:
+        async with (
+            httpx.AsyncClient(base_url=self._url, timeout=60) as client,
+            client.stream(method, f"{path}{self._query}", headers=self._headers, **more) as answer,
+        ):
+            yield ChunkStream(answer)
+
+
+def text_of(chunks: list[Chunk], kind: str = "text") -> str:
+    """Return the text of a message."""
+    return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == f"{kind}-delta")
+
+
+def text_in(message: Chunk) -> str:
+    """Return the text of a stored message."""
+    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+
+
+class AiSdkSocket:
+    """A client of the AI SDK door's WebSocket, written by hand."""
+
+    def __init__(self, opened: ClientConnection) -> None:
+        self.opened = opened
+
+    async def send(self, request_id: str, *messages: Chunk, chat: str = "chat1", **more: Any) -> None:
+        frame = {"type": "send", "requestId": request_id, "id": chat, "trigger": "submit-message"}
+        await self.put(**frame | {"messages": messages, "headers": {}, "body": {}} | more)
+
+    async def put(self, **frame: Any) -> None:
+        await self.opened.send(json.dumps(frame))
+
+    async def next(self, request_id: str, kind: str | None = None) -> Chunk:
+        """Return the next frame of a request, or its next one of a type, or its next chunk of a type."""
+        while True:
+            frame: Chunk = json.loads(await self.opened.recv())
+            if frame["requestId"] == request_id and kind in (None, frame["type"], _chunk_type(frame)):
+                return frame
+
+    async def until_end(self, request_id: str) -> list[Chunk]:
+        """Return the chunks of a request."""
+        chunks = []
+        while (frame := await self.next(request_id))["type"] in ("start", "chunk"):
+            chunks += [frame["chunk"]] if frame["type"] == "chunk" else []
+        assert frame["type"] == "end", frame
+        return chunks
+
+
+def _chunk_type(frame: Chunk) -> str | None:
+    return frame["chunk"]["type"] if frame["type"] == "chunk" else None
+
+
+@asynccontextmanager
+async def ai_sdk_socket(
+    running: InProcessService, query: str = "", **options: Any
+) -> AsyncIterator[AiSdkSocket]:
+    """An open socket."""
+    url = f"{running.url.replace('http', 'ws')}{CHAT}{query}"
+    async with connect(url, max_queue=None, **options) as opened:
+        yield AiSdkSocket(opened)

@@ -1,0 +1,146 @@
+"""The promises of every door that makes replies, tried at each: stops, history, keys, models, the end of the service."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from app.operations import key_file
+from connections.authentication.key_policy import parse_policy
+from engine.messages import Message
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from tests.app.endpoints import ENDPOINTS, Endpoint, Refused, open_reply
+from tests.app.in_process_service import InProcessService, serving
+
+each_door = pytest.mark.parametrize(
+    "endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name.replace(" ", "-")
+)
+
+
+@each_door
+async def test_a_stop_is_one_step_and_the_history_is_what_was_sent(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(by_hand=True, reply="one two three four five")
+    engine.hold_cancels = True
+    async with serving(tmp_path, engine) as running:
+        async with open_reply(running, endpoint) as reply:
+            await wait_for_requests(running)
+            engine.step(2)
+            seen = await reply.text("two")
+            if endpoint.stop is not None:
+                await reply.stop()
+                await until_cancelled(running)
+        await until_cancelled(running)
+        engine.step()  # the one that was under way
+        assert (engine.statistics().cancels, engine.statistics().steps_after_cancel) == (1, 1)
+        while running.service._sessions.statistics().turns:
+            await running.get("/healthz")
+        engine.step()
+        assert (engine.statistics().steps, engine.statistics().running) == (4, 0)
+        if not endpoint.stores_history:
+            return
+        async with open_reply(running, endpoint, "And now?"):
+            await wait_for_requests(running, 2)
+            said = [one for one in engine.requests[1].messages if one.role != "system"]
+            assert said == [
+                Message("user", "Hello?"),
+                Message("assistant", seen),
+                Message("user", "And now?"),
+            ]
+
+
+@each_door
+async def test_who_may_not_is_refused_in_the_doors_words(
+    endpoint: Endpoint, keys: Path, tmp_path: Path
+) -> None:
+    small = ScriptedEngine(reply="small")
+    models = ServedModels(
+        [ServedModel(name="big", engine=ScriptedEngine()), ServedModel(name="small", engine=small)]
+    )
+    reads = key_file.add(keys, "reader", policy=parse_policy(["scopes=read|manage"]))
+    of_small = key_file.add(keys, "small", policy=parse_policy(["models=small"]))
+    async with serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running:
+        bad = await no_from(running, endpoint, key="msk_wrong")
+        assert bad.status == (None if endpoint.sends_hello or endpoint.name == "ai sdk socket" else 401)
+        assert bad.said == "The token is not valid."
+        scope = await no_from(running, endpoint, key=reads, model="small")
+        assert "it lacks the scope `chat`." in scope.said
+        model = await no_from(running, endpoint, key=of_small, model="big")
+        assert "may not use the model" in model.said
+        for one in (scope, model):
+            assert one.status in (403, None if endpoint.is_socket else 403)
+        assert small.requests == []
+        async with open_reply(running, endpoint, key=of_small, model="small") as reply:
+            assert await reply.text("small")
+
+
+@each_door
+async def test_an_image_that_is_not_served_is_refused_by_a_sentence(
+    endpoint: Endpoint, running: InProcessService
+) -> None:
+    if endpoint.name == "ag-ui":  # its protocol ignores such parts, and names them
+        return
+    refused = await no_from(running, endpoint, content=endpoint.image_content)
+    assert refused.status == (None if endpoint.is_socket else 400)
+    assert re.search("images|text only|must be a string", refused.said), refused.said
+    assert running.engine.requests == []
+
+
+@each_door
+async def test_a_service_that_ends_says_so_to_who_comes(endpoint: Endpoint, tmp_path: Path) -> None:
+    engine = ScriptedEngine(by_hand=True)
+    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+        await socket.send(type="send", client_msg_id="m1", content="Go on.")
+        await wait_for_requests(running)
+        running.service.stop()
+        await socket.next("goaway")
+        refused = await no_from(running, endpoint)
+        assert refused.status == 503
+        assert "about to stop" in refused.said
+        assert len(engine.requests) == 1
+        await socket.send(type="cancel")
+        await socket.next("done")
+
+
+@each_door
+async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_stop(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    engine = ScriptedEngine(by_hand=True, reply="one two three four five")
+    async with serving(tmp_path, engine, drain_s=30.0) as running, open_reply(running, endpoint) as reply:
+        await wait_for_requests(running)
+        engine.step(2)
+        await reply.text("two")
+        async with running.socket({"client_id": "idle"}) as idle:
+            running.service.stop()
+            await idle.closed()
+        engine.step(10)
+        assert "five" in await reply.text("five")
+
+
+async def no_from(
+    running: InProcessService, endpoint: Endpoint, content: Any = "Hello?", **asking: str
+) -> Refused:
+    """A door's refusal is a sentence."""
+    with pytest.raises(Refused) as refused:
+        async with open_reply(running, endpoint, content, **asking) as reply:
+            await reply.text("nothing")
+    assert refused.value.said.endswith("."), refused.value.said
+    return refused.value
+
+
+async def wait_for_requests(running: InProcessService, requests: int = 1) -> None:
+    """Return once the engine has a request."""
+    while len(running.engine.requests) < requests:
+        await running.get("/healthz")
+
+
+async def until_cancelled(running: InProcessService) -> None:
+    """Return once the engine knows that its reply is no longer wanted."""
+    while not all(run.cancelled for run in running.engine._runs.values()):
+        await running.get("/healthz")

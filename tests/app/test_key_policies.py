@@ -1,0 +1,347 @@
+"""Keys that expire, keys with few permissions or limits of their own; limits that change while the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.operations import config_reload, key_file
+from app.setting_values import SettingsError
+from connections.authentication.key_policy import KeyPolicy, parse_policy
+from engine.scripted.engine import ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.test_authentication import ticket
+from tests.app.test_frames import send_and_wait
+from tests.sessions.recorder import WAIT_S
+
+CHAT = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+
+
+async def call_api(
+    running: InProcessService, method: str, path: str, key: str, **more: Any
+) -> tuple[int, str]:
+    async with httpx.AsyncClient(base_url=running.url) as client:
+        answer = await client.request(method, path, headers={"Authorization": f"Bearer {key}"}, **more)
+        return answer.status_code, answer.text
+
+
+async def test_a_key_that_expires_ends_its_connections_and_opens_no_door(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_reload, "CHECK_S", 0.05)
+    key = key_file.add(keys, "ann", policy=KeyPolicy(expires_at=time.time() + 2.0))
+    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+        theirs = await ticket(running, key)
+        error = await socket.next("error")
+        assert (error["code"], error["message"], error["retryable"]) == (
+            "unauthenticated",
+            "The key has expired.",
+            False,
+        )
+        assert await socket.closed() == (4401, "The key has expired.")
+        for shown in (key, theirs):
+            async with connect(running.ws_url) as opened:
+                await Socket(opened).send(type="hello", token=shown)
+                assert (await Socket(opened).next())["message"] == "The key has expired."
+        status, body = await call_api(running, "POST", "/v1/chat/completions", key, json=CHAT)
+        assert (status, json.loads(body)["error"]["message"]) == (401, "The key has expired.")
+        assert (await call_api(running, "GET", "/v1/export", key))[0] == 401
+
+
+FRAMES: dict[str, Frame] = {
+    "chat": {"type": "send", "client_msg_id": "m", "content": "Hello?"},
+    "read": {"type": "conversations"},
+    "manage": {"type": "rename", "conversation_id": "default", "title": "Mine"},
+}
+OTHERS: dict[str, Frame] = {
+    "chat": {"type": "cancel", "mode": "rollback"},
+    "read": {"type": "history"},
+    "manage": {"type": "unshare", "conversation_id": "default"},
+}
+DOORS = (
+    ("chat", "POST", "/v1/chat/completions"),
+    ("chat", "POST", "/v1/completions"),
+    ("chat", "POST", "/v1/embeddings"),
+    ("read", "GET", "/v1/export"),
+    ("read", "GET", "/v1/conversations/nowhere/events"),
+    ("manage", "DELETE", "/v1/me"),
+)
+
+
+@pytest.mark.parametrize("scope", ["chat", "read", "manage"])
+async def test_a_key_does_what_its_scope_names_on_a_socket(scope: str, keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        for shown in (key, await ticket(running, key)):
+            async with running.socket({"token": shown}) as socket:
+                for frames in (FRAMES, OTHERS):
+                    answers = {needs: await answer_to(socket, frame) for needs, frame in frames.items()}
+                    refused = {
+                        needs for needs, answer in answers.items() if answer.get("code") == "forbidden"
+                    }
+                    assert refused == set(FRAMES) - {scope}
+
+
+@pytest.mark.parametrize("scope", ["read", "manage"])
+async def test_another_branch_is_shown_to_who_may_read_and_manage(
+    scope: str, keys: Path, tmp_path: Path
+) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+        refused = await socket.ask(type="history", leaf="msg_1")
+        other = "manage" if scope == "read" else "read"
+        assert refused["message"] == f"This key may not do that: it lacks the scope `{other}`."
+
+
+async def answer_to(socket: Socket, frame: Frame) -> Frame:
+    await socket.send(**frame, ref="mine")
+    while (answer := await socket.next()).get("ref") != "mine":
+        pass
+    return answer
+
+
+@pytest.mark.parametrize("scope", ["chat", "read", "manage"])
+async def test_a_key_does_what_its_scope_names_over_http(scope: str, keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        for needs, method, path in DOORS:
+            status, body = await call_api(running, method, path, key, json=CHAT)
+            assert (status == 403) == (needs != scope), body
+            if needs != scope:
+                error = json.loads(body)["error"]
+                assert (error["code"], error["type"]) == ("forbidden", "permission_error")
+                assert error["message"] == f"This key may not do that: it lacks the scope `{needs}`."
+        url = running.ws_url.replace("/ws", "/realtime")
+        if scope == "chat":
+            async with connect(url, additional_headers={"Authorization": f"Bearer {key}"}):
+                pass
+        else:
+            with pytest.raises(InvalidStatus, match="403"):
+                await connect(url, additional_headers={"Authorization": f"Bearer {key}"})
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/ag-ui"])
+async def test_a_key_without_the_scope_chat_has_no_reply_at_doors_of_other_protocols(
+    path: str, keys: Path, tmp_path: Path
+) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        status, body = await call_api(running, "POST", path, key, json=CHAT)
+        assert (status, "it lacks the scope `chat`" in body) == (403, True), body
+
+
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+async def test_a_key_without_the_scope_chat_hears_and_speaks_nothing(keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
+    async with serving(tmp_path, api_keys=str(keys), speech="both") as running:
+        for path in ("/v1/audio/transcriptions", "/v1/audio/speech"):
+            status, _, body = await running.get(path, method="POST", Authorization=f"Bearer {key}")
+            assert (status, "it lacks the scope `chat`" in body) == (403, True), body
+
+
+async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
+    small = ScriptedEngine(reply="small")
+    models = ServedModels(
+        [
+            ServedModel(name="big", engine=ScriptedEngine(reply="big")),
+            ServedModel(name="small", engine=small, aliases=("s",), fallbacks=("big",)),
+        ]
+    )
+    key = key_file.add(keys, "ann", policy=parse_policy(["models=s"]))
+    async with (
+        serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running,
+        running.socket({"token": key}) as socket,
+    ):
+        assert (socket.ready["model"], [one["name"] for one in socket.ready["models"]]) == (
+            "small",
+            ["small"],
+        )
+        assert "fallbacks" not in socket.ready["models"][0]
+        assert (await send_and_wait(socket, "Hello?"))[-1]["model"] == "small"
+        unknown = await socket.ask(type="send", client_msg_id="a", content="Hello?", params={"model": "huge"})
+        assert (unknown["code"], unknown["message"]) == (
+            "model_not_found",
+            'This server has "small", and no model "huge".',
+        )
+        refused = await socket.ask(type="send", client_msg_id="b", content="Hello?", params={"model": "big"})
+        assert (refused["code"], refused["message"]) == (
+            "forbidden",
+            "This key may not use the model; it may use s.",
+        )
+        status, body = await call_api(
+            running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "big"}
+        )
+        assert (status, json.loads(body)["error"]["code"]) == (403, "forbidden")
+        assert (await call_api(running, "GET", "/v1/models/big", key))[0] == 403
+        reported = json.loads((await call_api(running, "GET", "/v1/models", key))[1])["data"]
+        assert [one["id"] for one in reported] == ["small", "s"]
+        assert (await call_api(running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "s"}))[
+            0
+        ] == 200
+        assert len(small.requests) == 2
+
+
+def change(keys: Path, name: str, words: str) -> None:
+    """An operator edits a key's terms in the file."""
+    lines = [
+        " ".join([line.split()[0], words]) if line.startswith(f"{name}:") else line
+        for line in keys.read_text().splitlines()
+    ]
+    keys.write_text("\n".join(lines))
+
+
+async def test_a_key_has_limits_of_its_own_which_change_while_it_is_open(keys: Path, tmp_path: Path) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy(["messages_per_day=2", "messages_per_minute=50"]))
+    free = key_file.add(keys, "bob")
+    async with (
+        serving(tmp_path, api_keys=str(keys), key_messages_per_minute=100) as running,
+        running.socket({"token": key}) as socket,
+        running.socket({"token": free}) as other,
+    ):
+        assert socket.ready["limits"]["messages_per_minute"] == 50
+        assert other.ready["limits"]["messages_per_minute"] == 100
+        for number in range(2):
+            await send_and_wait(socket, f"{number}")
+        refused = await socket.ask(type="send", client_msg_id="m", content="And now?")
+        assert (refused["code"], "key_messages_per_day" in refused["message"]) == ("rate_limited", True)
+        status, body = await call_api(
+            running, "POST", "/v1/chat/completions", key, json=CHAT | {"model": "midstream-demo"}
+        )
+        assert (status, json.loads(body)["error"]["code"]) == (429, "rate_limit_exceeded")
+        await send_and_wait(other, "I am free.")
+        change(keys, "ann", "messages_per_day=9")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await until_accepted(socket)
+        change(keys, "ann", "tokens_per_day=1")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await refused_by(socket, "key_tokens_per_day")
+        assert (await socket.ask(type="ping"))["type"] == "pong"  # a limit that changes ends no connection
+
+
+async def until_accepted(socket: Socket) -> None:
+    """Send until a message is accepted: the signal is handled in a later turn of the loop."""
+    async with asyncio.timeout(WAIT_S):
+        for number in count():
+            answer = await socket.ask(type="send", client_msg_id=f"again-{number}", content="Hello?")
+            if answer["type"] != "error":
+                await socket.next("done")
+                return
+            await asyncio.sleep(0.02)
+
+
+async def refused_by(socket: Socket, limit: str) -> None:
+    """Send until a limit refuses a message."""
+    for number in range(20):
+        answer = await socket.ask(type="send", client_msg_id=f"{limit}-{number}", content="Hello?")
+        if answer.get("code") == "rate_limited":
+            assert limit in answer["message"]
+            return
+        await socket.next("done")
+    raise AssertionError(answer)
+
+
+@pytest.mark.parametrize("words", ["scopes=read", "models=other", ""])
+async def test_a_key_that_may_do_other_things_ends_its_connections(
+    words: str, keys: Path, tmp_path: Path
+) -> None:
+    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=chat|read"]))
+    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+        change(keys, "ann", words)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert (await socket.closed())[0] == 4401
+        async with running.socket({"token": key}):
+            pass
+
+
+# ---- limits of everybody
+
+
+@pytest.mark.parametrize("notice", ["a signal", "time"])
+async def test_limits_change_while_the_service_runs(
+    notice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_reload, "CHECK_S", 0.05 if notice == "time" else 3600)
+    file = tmp_path / "limits.toml"
+    file.write_text("messages_per_minute = 1")
+    async with (
+        serving(tmp_path, limits_file=str(file), messages_per_minute=50, message_rate=1000) as running,
+        running.socket() as socket,
+    ):
+        assert socket.ready["limits"]["messages_per_minute"] == 1
+        await send_and_wait(socket, "One.")
+        await refused_by(socket, "messages_per_minute")
+        file.write_text("message_rate = 900.0")  # limits that it does not name come from the settings
+        if notice == "a signal":
+            os.kill(os.getpid(), signal.SIGHUP)
+        await until_accepted(socket)
+        async with running.socket() as other:
+            assert other.ready["limits"]["messages_per_minute"] == 50
+
+
+async def test_a_file_of_limits_that_became_unusable_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text("messages_per_minute = 1")
+    async with serving(tmp_path, limits_file=str(file)) as running, running.socket() as socket:
+        digits, nested = "message_rate = " + "1" * 5000, "x = " + "[" * 100_000
+        for spoilt in ("messages_per_minute = 0", "messages_a_minute = 5", "= =", digits, nested):
+            file.write_text(spoilt)
+            with capture_logs() as logs:
+                running.service._config_reload.reload()
+            assert "limits not reloaded, previous limits kept" in [line["event"] for line in logs]
+        await send_and_wait(socket, "One.")
+        await refused_by(socket, "messages_per_minute")
+
+
+async def test_a_look_at_files_that_fails_ends_no_service(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_reload, "CHECK_S", 0.01)
+    failed = asyncio.Event()
+
+    def reload_if_changed() -> None:
+        failed.set()
+        raise RuntimeError("a disk that nobody thought of")
+
+    async with serving(tmp_path, api_keys=str(keys)) as running:
+        with capture_logs() as lines:
+            monkeypatch.setattr(
+                running.service._config_reload._limits, "reload_if_changed", reload_if_changed
+            )
+            await asyncio.wait_for(failed.wait(), timeout=10)
+            assert (await running.get("/healthz"))[0] == 200
+        assert "config check failed, previous config kept" in [line["event"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda file: file.write_text("messages_per_minute = 0"), "messages_per_minute"),
+        (lambda file: file.write_text("messages_a_minute = 5"), "messages_a_minute"),
+        (lambda file: file.unlink(), "No such file"),
+    ],
+)
+async def test_a_service_does_not_start_with_a_file_of_limits_that_it_can_not_use(
+    spoil: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "limits.toml"
+    file.touch()
+    spoil(file)
+    with pytest.raises(SettingsError, match=said) as reported:
+        async with serving(tmp_path, limits_file=str(file)):
+            pass
+    assert "MIDSTREAM_LIMITS_FILE" in str(reported.value)

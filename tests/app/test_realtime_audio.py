@@ -1,0 +1,509 @@
+"""OpenAI's Realtime protocol with sound on a real service: PocketSphinx hears, espeak-ng answers, and speech interrupts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import wave
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import soxr
+import websockets
+from openai import AsyncOpenAI
+
+from engine.messages import Message
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from speech.sound.samples import converted, linear
+from speech.sound.wav import Coding
+from speech.voice.timed_espeak import TimedEspeak
+from tests.app.in_process_service import InProcessService, serving
+from tests.docs.documents import ROOT, snippets
+from tests.jwt_signing import KEY
+from tests.sample_images import PNG
+from tests.speech.noise_samples import noise
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+RATE = 24_000
+GRAMMAR = str(Path(__file__).parent.parent / "e2e" / "demo.jsgf")
+REPLY = "One, two, three, four, five, six, seven, eight, nine and ten."
+SILENCE = bytes(2 * RATE)
+PATIENCE_S = 60
+Event = Mapping[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
+    engine = ScriptedEngine(reply=REPLY, features=(*FEATURES, "images"))
+    folder = tmp_path_factory.mktemp("realtime")
+    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
+    async with serving(folder, engine, **options) as service:
+        yield service
+
+
+async def synthesize(text: str) -> bytes:
+    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(said.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+
+
+class VoiceSession:
+    """A client like OpenAI's: it plays what it gets, and says how much it played when it stops."""
+
+    def __init__(self, socket: websockets.ClientConnection) -> None:
+        self.socket = socket
+        self.events: list[Event] = []
+        self.sound = bytearray()
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"type": kind} | fields))
+
+    async def until(self, kind: str) -> Event:
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    event: Event = json.loads(await self.socket.recv())
+            except TimeoutError:
+                raise AssertionError(f"no {kind} behind {self.events[-3:]}") from None
+            self.events.append(event)
+            if event["type"] == "response.output_audio.delta":
+                self.sound += b64decode(event["delta"])
+            if event["type"] == kind:
+                return event
+
+    async def set(self, **audio: Any) -> Event:
+        await self.send("session.update", session={"type": "realtime", "audio": audio})
+        updated = await self.until("session.updated")
+        session: Event = updated["session"]
+        return session
+
+    async def say(self, sound: bytes) -> None:
+        for at in range(0, len(sound), 4800):
+            await self.send("input_audio_buffer.append", audio=b64encode(sound[at : at + 4800]).decode())
+
+    async def hears(self, ms: int, *, a_second: int = 2 * RATE) -> None:
+        while len(self.sound) * 1000 < ms * a_second:
+            await self.until("response.output_audio.delta")
+
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+
+def calls(running: InProcessService, place: str) -> Any:
+    url = f"{running.url.replace('http', 'ws')}/v1/realtime?conversation_id={place}&client_id={place}"
+    return websockets.connect(url, additional_headers={"Authorization": f"Bearer {KEY}"})
+
+
+async def history_of(running: InProcessService, place: str) -> list[str]:
+    async with running.socket({"client_id": place}) as socket:
+        await socket.send(type="history", conversation_id=place)
+        return [message["content"] for message in (await socket.next("history"))["messages"]]
+
+
+async def test_what_is_said_is_answered_aloud(running: InProcessService) -> None:
+    async with calls(running, "whole") as socket:
+        phone = VoiceSession(socket)
+        session = (await phone.until("session.created"))["session"]
+        assert session["output_modalities"] == ["audio"]
+        assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
+        await phone.set(input={"transcription": {"model": "whisper-1"}}, output={"voice": "marin"})
+        await phone.say(SILENCE[:24000] + await synthesize("What did you say last?") + SILENCE)
+        done = await phone.until("response.done")
+        assert done["response"]["status"] == "completed"
+        (item,) = done["response"]["output"]
+        assert item["content"] == [{"type": "output_audio", "transcript": REPLY}]
+        types = [one for one in phone.types() if not one.endswith(".delta")]
+        assert types == [
+            "session.created",
+            "session.updated",
+            "input_audio_buffer.speech_started",
+            "input_audio_buffer.speech_stopped",
+            "input_audio_buffer.committed",
+            "conversation.item.added",
+            "conversation.item.done",
+            "conversation.item.input_audio_transcription.completed",
+            "response.created",
+            "response.output_item.added",
+            "conversation.item.added",
+            "response.content_part.added",
+            "response.output_audio.done",
+            "response.output_audio_transcript.done",
+            "response.content_part.done",
+            "conversation.item.done",
+            "response.output_item.done",
+            "response.done",
+        ]
+        assert 2.5 < len(phone.sound) / (2 * RATE) < 10
+    assert await history_of(running, "whole") == ["what did you say last", REPLY]
+
+
+async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopped(
+    running: InProcessService,
+) -> None:
+    async with calls(running, "barge") as socket:
+        phone = VoiceSession(socket)
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.hears(1500)
+        await phone.say(await synthesize("What did you say last?"))
+        await phone.until("input_audio_buffer.speech_started")
+        item = next(one["item_id"] for one in phone.events if one["type"] == "response.output_audio.delta")
+        await phone.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=900)
+        truncated = await phone.until("conversation.item.truncated")
+        assert truncated["audio_end_ms"] == 900
+        assert REPLY.startswith(truncated["transcript"])
+        assert 0 < len(truncated["transcript"]) < len("One, two, three, four, five,")
+        done = next(one["response"] for one in phone.events if one["type"] == "response.done")
+        assert done["status_details"]["reason"] == "turn_detected"
+        await phone.say(SILENCE)
+        await phone.until("response.done")
+    assert (await history_of(running, "barge"))[:3] == [
+        "count from 1 to 10",
+        truncated["transcript"],
+        "what did you say last",
+    ]
+
+
+async def test_a_cough_over_a_reply_is_not_told_and_a_stop_ends_it_without_another(
+    running: InProcessService,
+) -> None:
+    async with calls(running, "cough") as socket:
+        phone = VoiceSession(socket)
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.hears(400)
+        began = phone.types().count("input_audio_buffer.speech_started")
+        cough = soxr.resample(noise("a cough with voice, 0.35 s"), 16_000, RATE).astype("<i2").tobytes()
+        await phone.say(cough + SILENCE)
+        await phone.hears(1500)
+        assert phone.types().count("input_audio_buffer.speech_started") == began == 1
+        await phone.say(await synthesize("Stop.") + SILENCE)
+        done = (await phone.until("response.done"))["response"]
+        assert done["status_details"]["reason"] == "turn_detected"
+        while phone.types().count("input_audio_buffer.speech_stopped") == began:
+            await phone.until("input_audio_buffer.speech_stopped")
+        await phone.set()
+        assert phone.types().count("input_audio_buffer.committed") == 1
+        assert phone.types().count("response.created") == 1
+    question, answer = await history_of(running, "cough")
+    assert question == "count from 1 to 10"
+    assert answer
+    assert answer != REPLY
+
+
+async def test_without_a_word_of_its_listener_a_reply_ends_where_the_clock_says(
+    running: InProcessService,
+) -> None:
+    async with calls(running, "silent") as socket:
+        phone = VoiceSession(socket)
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.hears(1500)
+        await phone.send("response.cancel")
+        done = (await phone.until("response.done"))["response"]
+        assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "client_cancelled")
+        (item,) = done["output"]
+        received = item["content"][0]["transcript"]
+        assert REPLY.startswith(received)
+        assert 0 < len(received) < len(REPLY)
+        await phone.send("conversation.item.truncate", item_id=item["id"], content_index=0, audio_end_ms=0)
+        late = await phone.until("conversation.item.truncated")
+        assert late["transcript"] == received
+        assert 400 <= late["audio_end_ms"] < len(phone.sound) * 1000 // (2 * RATE)
+    assert (await history_of(running, "silent"))[1] == received
+
+
+async def test_a_truncate_ends_a_reply_and_no_more_was_heard_than_was_sent(running: InProcessService) -> None:
+    for place, ms in (("all", 999_999), ("none", 0)):
+        async with calls(running, place) as socket:
+            phone = VoiceSession(socket)
+            await phone.send("conversation.item.create", item=text("Count from one to ten."))
+            await phone.send("response.create")
+            await phone.hears(1000)
+            item = next(
+                one["item_id"] for one in phone.events if one["type"] == "response.output_audio.delta"
+            )
+            await phone.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=ms)
+            await phone.send("response.cancel")  # its response may have ended by then, which is no error
+            truncated = await phone.until("conversation.item.truncated")
+            assert truncated["audio_end_ms"] == min(ms, len(phone.sound) * 1000 // (2 * RATE))
+            assert "error" not in phone.types()
+        assert (await history_of(running, place))[1] == truncated["transcript"]
+        assert bool(truncated["transcript"]) == bool(ms)
+
+
+@pytest.mark.parametrize(("kind", "coding"), [("audio/pcmu", Coding.MULAW), ("audio/pcma", Coding.ALAW)])
+async def test_a_telephone_is_heard_and_answered(
+    running: InProcessService, kind: str, coding: Coding
+) -> None:
+    async with calls(running, coding) as socket:
+        phone = VoiceSession(socket)
+        form = {"format": {"type": kind}}
+        session = await phone.set(input=form | {"turn_detection": None}, output=form)
+        assert session["audio"]["output"]["format"]["type"] == kind
+        await phone.say(converted(await synthesize("What did you say last?"), RATE, 8000, coding))
+        await phone.send("input_audio_buffer.commit")
+        await phone.send("response.create")
+        done = await phone.until("response.done")
+        assert done["response"]["status"] == "completed"
+        assert not [one for one in phone.types() if "speech_" in one]
+        pcm = linear(coding, bytes(phone.sound))
+        assert 2.5 < len(pcm) / 8000 < 10
+        assert np.abs(pcm.astype(int)).max() > 500
+        said = next(one["item"] for one in phone.events if one["type"] == "conversation.item.done")
+        assert said["content"] == [{"type": "input_audio", "transcript": "what did you say last"}]
+
+
+async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(
+    running: InProcessService,
+) -> None:
+    async with calls(running, "mixed") as socket:
+        phone = VoiceSession(socket)
+        await phone.set(input={"turn_detection": {"type": "semantic_vad", "create_response": False}})
+        await phone.send("conversation.item.create", item=text("Listen."))
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.until("input_audio_buffer.committed")
+        recording = await synthesize("What is my name?")
+        part = {"type": "input_audio", "audio": b64encode(recording[: 2 * RATE // 4 * 3]).decode()}
+        await phone.send(
+            "conversation.item.create", item={"type": "message", "role": "user", "content": [part]}
+        )
+        await phone.send("response.create", response={"output_modalities": ["text"]})
+        done = (await phone.until("response.done"))["response"]
+        assert done["output"][0]["content"] == [{"type": "output_text", "text": REPLY}]
+        assert not phone.sound
+    requested, answered = await history_of(running, "mixed")
+    first, second, third = requested.split("\n\n")
+    assert (first, second) == ("Listen.", "count from 1 to 10")
+    assert third
+    assert answered == REPLY
+
+
+async def test_an_image_is_asked_about_and_answered_aloud(running: InProcessService) -> None:
+    """By a written message, and by the words that are spoken after it."""
+    parts = [{"type": "input_text", "text": "Look!"}, {"type": "input_image", "image_url": PNG.url}]
+    item = {"type": "message", "role": "user", "content": parts}
+    async with calls(running, "pictured") as socket:
+        phone = VoiceSession(socket)
+        await phone.send("conversation.item.create", item=item)
+        await phone.send("response.create")
+        await phone.hears(400)
+    async with calls(running, "described") as socket:
+        phone = VoiceSession(socket)
+        await phone.send("conversation.item.create", item=item)
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.hears(400)
+    written = next(one.messages[-1] for one in running.engine.requests if one.messages[-1].images)
+    assert written == Message("user", "Look!", images=(PNG.image.moved(5),))
+    said = running.engine.requests[-1].messages[-1]
+    assert said == Message("user", "Look!\n\ncount from 1 to 10", images=(PNG.image.moved(5),))
+
+
+async def test_what_can_not_be_had_is_refused_by_a_sentence(running: InProcessService) -> None:
+    async with calls(running, "refused") as socket:
+        phone = VoiceSession(socket)
+        for session, field in (
+            ({"audio": {"input": {"format": {"type": "audio/opus"}}}}, "audio.input.format.type"),
+            ({"audio": {"input": {"format": {"type": "audio/pcm", "rate": 1}}}}, "audio.input.format.rate"),
+            ({"audio": {"input": {"turn_detection": {"type": "magic"}}}}, "audio.input.turn_detection.type"),
+            (
+                {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 1}}}},
+                "audio.input.turn_detection.silence_duration_ms",
+            ),
+            (
+                {"audio": {"input": {"transcription": {"language": "de"}}}},
+                "audio.input.transcription.language",
+            ),
+            ({"audio": {"output": {"voice": "nobody"}}}, "audio.output.voice"),
+            ({"audio": {"output": {"speed": 1.5}}}, "audio.output.speed"),
+            ({"output_modalities": ["video"]}, "output_modalities"),
+            ({"tools": [{"type": "function", "name": "look"}]}, "tools"),
+        ):
+            await phone.send("session.update", session={"type": "realtime"} | session)
+            error = (await phone.until("error"))["error"]
+            assert (error["type"], error["param"]) == ("invalid_request_error", f"session.{field}")
+        for audio in ("no base64!", "AAA="[:0] + "AA=="):
+            await phone.send("input_audio_buffer.append", audio=audio)
+            assert (await phone.until("error"))["error"]["param"] == "audio"
+        await phone.send("input_audio_buffer.commit")
+        error = (await phone.until("error"))["error"]
+        assert error["code"] == "input_audio_buffer_commit_empty"
+        await phone.send("input_audio_buffer.clear")
+        await phone.until("input_audio_buffer.cleared")
+
+
+@asynccontextmanager
+async def transcribing(running: InProcessService) -> AsyncIterator[VoiceSession]:
+    """A transcription session, as OpenAI's clients open one."""
+    url = f"{running.url.replace('http', 'ws')}/v1/realtime?intent=transcription"
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with websockets.connect(url, additional_headers=headers) as socket:
+        phone = VoiceSession(socket)
+        session = (await phone.until("session.created"))["session"]
+        assert (session["type"], session["object"]) == ("transcription", "realtime.transcription_session")
+        yield phone
+
+
+async def test_a_transcription_session_says_what_was_said_and_answers_nothing(
+    running: InProcessService,
+) -> None:
+    requested = len(running.engine.requests)
+    async with transcribing(running) as phone:
+        wishes = {
+            "format": {"type": "audio/pcm", "rate": RATE},
+            "transcription": {"model": "gpt-4o-transcribe", "language": "en"},
+            "turn_detection": {"type": "server_vad", "silence_duration_ms": 500},
+            "noise_reduction": None,
+        }
+        await phone.send("session.update", session={"type": "transcription", "audio": {"input": wishes}})
+        updated = (await phone.until("session.updated"))["session"]
+        assert updated["audio"]["input"]["transcription"]["model"] == "gpt-4o-transcribe"
+        assert updated["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 500
+        for said, words in (
+            ("What did you say last?", "what did you say last"),
+            ("Count from one to ten.", "count from 1 to 10"),
+        ):
+            phone.events.clear()
+            await phone.say(SILENCE[:24000] + await synthesize(said) + SILENCE)
+            completed = await phone.until("conversation.item.input_audio_transcription.completed")
+            assert (completed["transcript"], completed["usage"]["type"]) == (words, "duration")
+            kinds = [kind for kind in phone.types() if not kind.endswith(".delta")]
+            assert kinds == [
+                "input_audio_buffer.speech_started",
+                "input_audio_buffer.speech_stopped",
+                "input_audio_buffer.committed",
+                "conversation.item.added",
+                "conversation.item.done",
+                "conversation.item.input_audio_transcription.completed",
+            ]
+            assert {one.get("item_id", one.get("item", {}).get("id")) for one in phone.events} == {
+                completed["item_id"]
+            }
+            deltas = [one["delta"] for one in phone.events if one["type"].endswith(".delta")]
+            assert words.startswith("".join(deltas))
+    assert len(running.engine.requests) == requested
+
+
+async def test_a_commit_ends_what_is_said_in_a_transcription_session(running: InProcessService) -> None:
+    async with transcribing(running) as phone:
+        for _ in range(2):
+            await phone.send(
+                "session.update",
+                session={"type": "transcription", "audio": {"input": {"turn_detection": None}}},
+            )
+            assert (await phone.until("session.updated"))["session"]["audio"]["input"][
+                "turn_detection"
+            ] is None
+            await phone.say(await synthesize("Count from one to ten."))
+            await phone.send("input_audio_buffer.commit")
+            completed = await phone.until("conversation.item.input_audio_transcription.completed")
+            assert completed["transcript"] == "count from 1 to 10"
+
+
+async def test_a_transcription_session_refuses_what_replies_need(running: InProcessService) -> None:
+    async with transcribing(running) as phone:
+        for event in (
+            {"type": "response.create"},
+            {"type": "response.cancel"},
+            {"type": "conversation.item.create", "item": text("Hello.")},
+            {"type": "conversation.item.truncate", "item_id": "i", "content_index": 0, "audio_end_ms": 0},
+            {"type": "output_audio_buffer.clear"},
+        ):
+            await phone.socket.send(json.dumps(event | {"event_id": "mine"}))
+            error = (await phone.until("error"))["error"]
+            assert (error["code"], error["param"], error["event_id"]) == ("unsupported_event", "type", "mine")
+            assert "makes no responses" in error["message"]
+        for session, field in (
+            ({"type": "realtime"}, "type"),
+            ({"type": "transcription", "instructions": "Be brief."}, "instructions"),
+            ({"type": "transcription", "tools": []}, "tools"),
+        ):
+            await phone.send("session.update", session=session)
+            assert (await phone.until("error"))["error"]["param"] == f"session.{field}"
+
+
+async def test_a_session_becomes_one_of_transcriptions_before_its_first_item_alone(
+    running: InProcessService,
+) -> None:
+    async with calls(running, "becoming") as socket:
+        phone = VoiceSession(socket)
+        await phone.send("conversation.item.create", item=text("Hello."))
+        await phone.send("session.update", session={"type": "transcription"})
+        assert (await phone.until("error"))["error"]["param"] == "session.type"
+    async with calls(running, "become") as socket:
+        phone = VoiceSession(socket)
+        await phone.send("session.update", session={"type": "transcription"})
+        assert (await phone.until("session.updated"))["session"]["type"] == "transcription"
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        completed = await phone.until("conversation.item.input_audio_transcription.completed")
+        assert completed["transcript"] == "count from 1 to 10"
+
+
+async def test_the_betas_transcription_session_is_understood(running: InProcessService) -> None:
+    async with transcribing(running) as phone:
+        wishes: dict[str, Any] = {
+            "input_audio_format": "pcm16",
+            "input_audio_transcription": {"model": "whisper-1", "prompt": "", "language": "en"},
+            "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 500},
+            "input_audio_noise_reduction": {"type": "near_field"},
+        }
+        await phone.send("transcription_session.update", session=wishes)
+        updated = (await phone.until("transcription_session.updated"))["session"]
+        assert updated["input_audio_format"] == "pcm16"
+        assert updated["input_audio_transcription"] == {"model": "whisper-1", "language": "en", "prompt": ""}
+        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        completed = await phone.until("conversation.item.input_audio_transcription.completed")
+        assert completed["transcript"] == "count from 1 to 10"
+        await phone.send("transcription_session.update", session={"input_audio_format": "mp3"})
+        assert (await phone.until("error"))["error"]["param"] == "session.input_audio_format"
+
+
+async def test_openais_client_has_speech_transcribed(running: InProcessService) -> None:
+    async with (
+        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
+        client.realtime.connect(
+            model="gpt-4o-transcribe", extra_query={"intent": "transcription"}
+        ) as connection,
+    ):
+        await connection.session.update(
+            session={
+                "type": "transcription",
+                "audio": {"input": {"transcription": {"model": "gpt-4o-transcribe"}, "turn_detection": None}},
+            }
+        )
+        sound = await synthesize("Count from one to ten.")
+        for at in range(0, len(sound), RATE):
+            await connection.input_audio_buffer.append(audio=b64encode(sound[at : at + RATE]).decode())
+        await connection.input_audio_buffer.commit()
+        async for event in connection:
+            assert event.type != "error", event
+            if event.type == "conversation.item.input_audio_transcription.completed":
+                assert event.transcript == "count from 1 to 10"
+                break
+
+
+async def test_the_guides_example_works(running: InProcessService, tmp_path: Path) -> None:
+    _, code = snippets(ROOT / "docs" / "speech.md", "python")
+    with wave.open(str(tmp_path / "question.wav"), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(await synthesize("What did you say last?"))
+    here = code.replace("http://127.0.0.1:8000", running.url)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", here, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await program.communicate()
+    assert printed.decode() == f"{REPLY}\n"
+    with wave.open(str(tmp_path / "answer.wav")) as file:
+        assert 2.5 < file.getnframes() / RATE < 10
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}

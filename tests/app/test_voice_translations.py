@@ -1,0 +1,97 @@
+"""Translation sessions with sound on a real service: PocketSphinx hears, and espeak-ng speaks."""
+
+from __future__ import annotations
+
+import shutil
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import soxr
+
+from engine.scripted.engine import ScriptedEngine
+from speech.voice.timed_espeak import TimedEspeak
+from tests.app.in_process_service import Frame, InProcessService, serving
+from tests.app.test_translations import close, session, transcript
+from tests.app.test_voice import GRAMMAR
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+RATE = 24_000
+SILENCE = bytes(2 * RATE)
+WISHES = {
+    "audio": {"input": {"transcription": {"model": "gpt-realtime-whisper"}}, "output": {"language": "de"}},
+    "told": "segment",
+}
+REPLY = "Was hast du zuletzt gesagt?"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
+    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR}
+    folder = tmp_path_factory.mktemp("spoken")
+    async with serving(folder, ScriptedEngine(reply=REPLY), **options) as service:
+        yield service
+
+
+async def synthesize(text: str) -> bytes:
+    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(said.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+
+
+def sounded(frames: list[Frame]) -> bytes:
+    return b"".join(b64decode(one["delta"]) for one in frames if one["type"] == "session.output_audio.delta")
+
+
+async def test_what_is_said_is_told_translated_and_spoken(running: InProcessService) -> None:
+    async with session(running, WISHES, client_id="anna", conversation_id="said") as socket:
+        sound = SILENCE[:24_000] + await synthesize("What did you say last?") + SILENCE[:4800]
+        for at in range(0, len(sound), 9600):
+            part = b64encode(sound[at : at + 9600]).decode()
+            await socket.send(type="session.input_audio_buffer.append", audio=part)
+        frames = await close(socket)
+    assert {one["type"] for one in frames} == {
+        "session.input_transcript.delta",
+        "session.output_transcript.delta",
+        "session.output_audio.delta",
+        "session.closed",
+    }
+    assert transcript(frames, "input").strip() == "what did you say last"
+    assert transcript(frames) == REPLY
+    assert len(sounded(frames)) > 2 * RATE, "more than a second"
+    async with running.socket({"client_id": "anna"}) as other:
+        page = await other.ask(type="history", conversation_id="said")
+    assert [one["content"].strip() for one in page["messages"]] == ["what did you say last", REPLY]
+
+
+async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: InProcessService) -> None:
+    wishes = {"audio": {"output": {"language": "de", "voice": "de"}}, "told": "segment"}
+    async with session(running, wishes) as socket:
+        await socket.send(type="session.input_text_buffer.append", text="What did you say last?")
+        frames = await close(socket)
+    assert (transcript(frames), bool(sounded(frames))) == (REPLY, True)
+
+
+@pytest.mark.parametrize(
+    ("audio", "source", "words"),
+    [
+        ("?", "en", "`audio` must be base64."),
+        ("AAAA", "en", "two bytes for each sample"),
+        ("AAA=", "fr", "must be one of en"),
+    ],
+)
+async def test_sound_that_cannot_be_heard_is_refused_in_words(
+    running: InProcessService, audio: str, source: str, words: str
+) -> None:
+    wishes = {"audio": {"input": {"language": source}, "output": {"language": "de"}}, "told": "segment"}
+    async with session(running, wishes) as socket:
+        await socket.send(type="session.input_audio_buffer.append", audio=audio)
+        assert words in (await socket.next("error"))["error"]["message"]
+        await socket.send(type="session.input_text_buffer.append", text="What did you say last?")
+        assert transcript(await close(socket)) == REPLY

@@ -1,0 +1,132 @@
+"""`python -m tests.attack.attacker_process JOB`: all attackers of one attack, in a process of their own. It attacks each port that it reads.
+
+An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
+alone, and stop after the job's `seconds`, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+from itertools import count
+
+import msgspec
+import uvloop
+
+from tests.attack.attack import Attack
+from tests.attack.client import Attacker, Job, Outcome
+from tests.attack.registry import ATTACKS
+from tests.chaos.minimal_websocket import Dropped, Refused
+
+COMMAND = "tests.attack.attacker_process"
+READY = b"ready\n"
+FIRST_CLOSE_CODE = 1000
+REST_S = 0.1
+"""Rest of a socket that was ended before it comes back."""
+BACKSTOP_S = 20
+"""Seconds after the job's time; then a signal ends the process."""
+NICENESS = 10
+"""Attackers give way to the server: the measurement is of the server, not of the fight for a core."""
+
+
+class Progress:
+    """An attack under way: its outcome so far. It ends with its time, or once it is `over`."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome()
+        self.over = asyncio.Event()
+        self._news = asyncio.Event()
+
+    async def seen(self, enough: Callable[[Outcome], bool]) -> None:
+        """Wait until the outcome so far is enough."""
+        while not enough(self.outcome):
+            self._news.clear()
+            await self._news.wait()
+
+    def on_news(self) -> None:
+        """Note that something was counted."""
+        self._news.set()
+
+
+async def run_attackers(attack: Attack, job: Job, course: Progress | None = None) -> Outcome:
+    """Attack for as long as the job says, or until the course is over. The attack is warm."""
+    course = course or Progress()
+    async with asyncio.TaskGroup() as group:
+        lives = []
+        for number in range(job.attackers):
+            for place in range(attack.sockets_of(job.attackers)):
+                make = partial(
+                    Attacker, job, course.outcome, number=number, place=place, on_news=course.on_news
+                )
+                lives.append(group.create_task(_live(attack, make, course.over)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(job.seconds):
+                await course.over.wait()
+        course.over.set()
+        for life in lives:
+            life.cancel()
+    return course.outcome
+
+
+async def _live(attack: Attack, make: Callable[..., Attacker], over: asyncio.Event) -> None:
+    """Run one socket after the other, until the end."""
+    lives = count()
+    # A task group whose task failed forgets that it was cancelled (Python 3.11), so the end is looked at as well.
+    while not over.is_set():
+        with closing(make(life=next(lives))) as me:
+            await _lived(attack, me)
+        await asyncio.sleep(REST_S)
+
+
+async def _lived(attack: Attack, me: Attacker) -> None:
+    try:
+        await attack.run(me)
+        me.told("done")
+    except* Refused as refusals:
+        _note(me, refusals)
+    except* (Dropped, OSError):
+        me.told("dropped")
+
+
+def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
+    for one in refusals.exceptions:
+        if isinstance(one, ExceptionGroup):
+            _note(me, one)
+        else:
+            me.told(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
+
+
+def _raise_file_limit() -> None:
+    """Raise the limit of open files to the most that the system allows this process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    """Say ready; for each port that is written, attack that, and print the outcome."""
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    os.nice(NICENESS)
+    _raise_file_limit()
+    if (warm := ATTACKS[job.attack].warm) is not None:
+        warm()
+    _write_line(READY)
+    for port in sys.stdin:
+        signal.alarm(int(job.seconds) + BACKSTOP_S)
+        outcome = uvloop.run(run_attackers(ATTACKS[job.attack], msgspec.structs.replace(job, port=int(port))))
+        signal.alarm(0)
+        _write_line(msgspec.json.encode(outcome) + b"\n")
+
+
+def _write_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Sound in amounts and shapes that no speaker makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+from tests.attack.attack import Attack, TargetKind
+from tests.attack.client import Attacker, Socket, beats
+from tests.chaos.minimal_websocket import BINARY, framed
+
+RATE = 8_000
+PART = RATE // 4
+"""Bytes of a quarter of a second of µ-law."""
+_chance = random.Random(0)
+NOISE = [_chance.randbytes(PART) for _ in range(64)]
+ODD = (b"", b"\1", bytes(8) + NOISE[0], b"\xff" * 8)
+"""No head, a piece of one, kinds that are not known."""
+
+
+def _request(kind: str, attacker: Attacker, **more: object) -> bytes:
+    return framed(json.dumps({"type": kind, "conversation_id": _conversation_id(attacker)} | more).encode())
+
+
+def _conversation_id(attacker: Attacker) -> str:
+    return f"sound-{attacker.place}"
+
+
+def _sound(number: int) -> bytes:
+    head = b"\1\0" + (1).to_bytes(2, "big") + number.to_bytes(4, "big")
+    return framed(head + NOISE[number % len(NOISE)], opcode=BINARY)
+
+
+async def _begin(attacker: Attacker, **more: object) -> Socket:
+    """A socket that is listened to; where there is no place it waits for nothing. Raises Refused, Dropped."""
+    one = await attacker.send_hello(features=("audio",))
+    await one.write(_request("audio.start", attacker, input={"format": "mulaw", "rate": RATE}, **more))
+    answer = await one.get()
+    attacker.told(f"{answer['type']} {answer.get('code', '')}".strip())
+    if answer["type"] != "audio.started":
+        await attacker.listen(one)
+    return one
+
+
+async def noise_floods(attacker: Attacker) -> None:
+    """Begins to speak, and sends noise as fast as it is taken, 25 times as fast as it is heard."""
+    one = await _begin(attacker)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(attacker.listen(one))
+        async for number in beats(100):
+            await one.write(_sound(number))
+
+
+async def endless_speech(attacker: Attacker) -> None:
+    """Has half a minute of noise understood at once, again and again: `audio.commit` ends it."""
+    one = await _begin(attacker, turn_detection={"type": "none"})
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(attacker.listen(one))
+        async for number in beats(100):
+            await one.write(_sound(number))
+            if number % 120 == 119:
+                await one.write(_request("audio.commit", attacker))
+
+
+async def sound_starts(attacker: Attacker) -> None:
+    """Begins to speak and stops, 30 times a second."""
+    one = await _begin(attacker)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(attacker.listen(one))
+        async for _ in beats(30):
+            await one.write(_request("audio.stop", attacker) + _request("audio.start", attacker))
+
+
+async def commits_and_clears(attacker: Attacker) -> None:
+    """Commits what was not said, and forgets it, 60 times a second."""
+    one = await _begin(attacker)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(attacker.listen(one))
+        async for number in beats(30):
+            await one.write(
+                _sound(number) + _request("audio.commit", attacker) + _request("audio.clear", attacker)
+            )
+
+
+async def odd_sound(attacker: Attacker) -> None:
+    """Sends 16 binary frames that are no sound, fewer than end a connection, and comes back for the next."""
+    one = await _begin(attacker)
+    for number in range(16):
+        await one.write(framed(ODD[number % len(ODD)], opcode=BINARY))
+    for _ in range(16):
+        told = await one.get()
+        attacker.told(f"{told['type']} {told.get('code', '')}".strip())
+
+
+ATTACKS = (
+    Attack(run=noise_floods, sockets=4, ground=TargetKind.SPEECH),
+    Attack(run=endless_speech, sockets=4, ground=TargetKind.SPEECH),
+    Attack(run=sound_starts, sockets=4, ground=TargetKind.SPEECH),
+    Attack(run=commits_and_clears, sockets=4, ground=TargetKind.SPEECH),
+    Attack(run=odd_sound, sockets=4, ground=TargetKind.SPEECH),
+)

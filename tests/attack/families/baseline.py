@@ -1,0 +1,21 @@
+"""No attack: what a measurement shows where nothing is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.attack.attack import Attack, TargetKind
+from tests.attack.client import Attacker
+
+
+async def nobody(_: Attacker) -> None:
+    """Does nothing, so that the table shows the noise."""
+    await asyncio.Event().wait()
+
+
+async def nobody_at_the_model(_: Attacker) -> None:
+    """Does nothing either, on the server that has the demo model."""
+    await asyncio.Event().wait()
+
+
+ATTACKS = (Attack(run=nobody), Attack(run=nobody_at_the_model, ground=TargetKind.MODEL))

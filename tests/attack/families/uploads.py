@@ -1,0 +1,108 @@
+"""The doors for sound and for vectors: recordings and texts that are long, forms that are odd, answers that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from functools import cache
+from random import Random
+
+from tests.attack.attack import KB, MB, Attack, Cost, TargetKind
+from tests.attack.client import Attacker, beats
+from tests.attack.families.minimal_requests import minimal_request
+
+TRANSCRIPTIONS, SPEECH, EMBEDDINGS = "/v1/audio/transcriptions", "/v1/audio/speech", "/v1/embeddings"
+EARS = "pocketsphinx"
+MINUTES = 9
+RATE = 8_000
+SMALL_BUFFER = 8 * KB
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+LONG_TEXT = (SENTENCE * 100)[:4_000]
+TEXTS = ["a" * (30 * KB)] * 128
+HEAD = "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+FORM = "multipart/form-data; boundary=b"
+
+
+def _part(name: str, content: bytes, more: str = "") -> bytes:
+    head = f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
+    return head.encode() + content + b"\r\n"
+
+
+def _form(*parts: bytes, kind: str = FORM) -> bytes:
+    body = b"".join((*parts, b"--b--\r\n"))
+    return HEAD.format(path=TRANSCRIPTIONS, kind=kind, length=len(body)).encode() + body
+
+
+@cache
+def _recording() -> bytes:
+    """Minutes of noise, as loud as speech."""
+    points = Random(0).randbytes(2 * RATE * 60) * MINUTES
+    form = struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    wav = b"RIFF" + struct.pack("<I", 36 + len(points)) + b"WAVEfmt " + form
+    wav += b"data" + struct.pack("<I", len(points)) + points
+    return _form(_part("model", EARS.encode()), _part("file", wav, '; filename="a.wav"'))
+
+
+@cache
+def _odd_forms() -> tuple[bytes, ...]:
+    costly = f'; a="{";" * 3_900}'
+    return (
+        _form(*[_part("a", b"x")] * 30_000),
+        _form(*[_part("file", b"x", costly)] * 30),
+        _form(_part("file", b"\r\n--" * MB)),
+        _form(_part("file", b"\r\n--" * MB), kind=f'multipart/form-data; boundary="{"-" * 70}"'),
+        _form(_part("file", b"x"), kind=f'{FORM}; a="{";" * 60_000}'),
+        _form(_part("model", EARS.encode()), _part("file", b"RIFF" * 10_000)),
+    )
+
+
+async def long_recordings(attacker: Attacker) -> None:
+    """Has nine minutes of noise understood, and asks again when it is answered."""
+    await attacker.ask(await attacker.connect(), _recording())
+
+
+async def left_recordings(attacker: Attacker) -> None:
+    """Sends a recording of nine minutes and leaves before it is answered, twice a second."""
+    async for _ in beats(2):
+        await (await attacker.connect()).write(_recording())
+        attacker.close()
+
+
+async def odd_forms(attacker: Attacker) -> None:
+    """Sends forms of 30,000 fields, of headers with thousands of parameters, and of bytes that are nearly their boundary."""
+    for form in _odd_forms():
+        await attacker.ask(await attacker.connect(), form)
+        attacker.close()
+
+
+async def unread_speech(attacker: Attacker) -> None:
+    """Has 4,000 characters spoken, and reads no sound."""
+    one = await attacker.connect(receive_buffer=SMALL_BUFFER)
+    await one.write(minimal_request(SPEECH, key=f"{attacker.client_id}-{attacker.place}", input=LONG_TEXT))
+    await asyncio.Event().wait()
+
+
+async def left_speech(attacker: Attacker) -> None:
+    """Has 4,000 characters spoken and leaves at once, 10 times a second."""
+    async for _ in beats(10):
+        await (await attacker.connect()).write(
+            minimal_request(SPEECH, key=f"{attacker.client_id}-{attacker.place}", input=LONG_TEXT)
+        )
+        attacker.close()
+
+
+async def many_texts(attacker: Attacker) -> None:
+    """Asks for the vectors of 128 texts, 4 MiB in all, and of a list of 9,000 empty ones."""
+    one = await attacker.connect()
+    await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=TEXTS))
+    await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=[""] * 9_000))
+
+
+ATTACKS = (
+    Attack(run=long_recordings, sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording),
+    Attack(run=left_recordings, sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording),
+    Attack(run=odd_forms, sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_odd_forms),
+    Attack(run=unread_speech, sockets=8, ground=TargetKind.OPEN),
+    Attack(run=left_speech, sockets=4, ground=TargetKind.OPEN),
+    Attack(run=many_texts, sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY),
+)

@@ -1,0 +1,113 @@
+"""The doors of other protocols: sockets full of lanes, forks of what is stored, bodies of many blocks, chats that are left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from functools import cache
+
+from tests.attack.attack import Attack, Cost, TargetKind
+from tests.attack.client import Attacker, Socket, beats
+from tests.attack.families.bodies import MESSAGE, MOST, post
+from tests.chaos.minimal_websocket import framed
+
+SMALL_BUFFER = 8 * 1024
+RESPONSES, CHAT = "/v1/responses", "/v1/ai-sdk/chat"
+MODEL = "midstream-demo"
+BLOCKS = 9_900
+"""About as many as a body may have."""
+CONTENT = "x" * 20_000
+KEY = "sk-Attackers0Past1Kept2Responses"
+"""One name, whose stored response all attackers continue."""
+
+
+def _response(**fields: object) -> dict[str, object]:
+    return {"model": MODEL, "input": "Hello.", "max_output_tokens": 1} | fields
+
+
+@cache
+def _blocks() -> bytes:
+    text = {"type": "text", "text": "a" * (MOST // BLOCKS - 30)}
+    body = {"model": MODEL, "max_tokens": 1, "messages": [MESSAGE | {"content": [text] * BLOCKS}]}
+    return post("/v1/messages", json.dumps(body, separators=(",", ":")).encode())
+
+
+async def unread_lanes(attacker: Attacker) -> None:
+    """Begins a response in a lane of its own 50 times a second on one socket, and reads none of them."""
+    one = await attacker.connect(receive_buffer=SMALL_BUFFER)
+    await one.handshake(path=RESPONSES)
+    async for number in beats(50):
+        ask = _response(
+            type="response.create", stream_id=f"lane-{number}", store=False, max_output_tokens=500
+        )
+        await one.write(framed(json.dumps(ask).encode()))
+
+
+async def kept_lanes(attacker: Attacker) -> None:
+    """Has responses of 20,000 characters kept in the memory of its socket alone, 40 a second."""
+    one = await attacker.connect()
+    await one.handshake(path=RESPONSES)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(attacker.listen(one))
+        async for number in beats(40):
+            ask = _response(type="response.create", stream_id=f"lane-{number}", store=False, input=CONTENT)
+            await one.write(framed(json.dumps(ask).encode()))
+
+
+async def a_response(attacker: Attacker) -> str:
+    """Store a response with 10 KB of instructions; return its id."""
+    one = await attacker.connect()
+    await one.write(_stored())
+    await one.answer()
+    return str((await one.body())["id"])
+
+
+async def stored_forks(attacker: Attacker) -> None:
+    """Goes on from one stored response again and again, 20 times a second, each with 10 KB of wishes that are kept."""
+    one = await attacker.connect()
+    async for _ in beats(20):
+        await attacker.ask(one, _stored(previous_response_id=attacker.job.note))
+
+
+def _stored(**fields: object) -> bytes:
+    """Return a request under a name, to which what it stores belongs."""
+    body = _response(
+        instructions=CONTENT[:2_000], metadata={f"k{number}": "v" * 500 for number in range(16)}, **fields
+    )
+    return post(RESPONSES, json.dumps(body).encode(), key=KEY)
+
+
+async def many_blocks(attacker: Attacker) -> None:
+    """Asks for a message whose one text has 9,900 blocks, 4 MiB in all."""
+    await attacker.ask(await attacker.connect(), _blocks())
+
+
+async def left_chats(attacker: Attacker) -> None:
+    """Begins a chat that shall go on, leaves in the middle of the answer, resumes it, and leaves again."""
+    chat = f"left-{attacker.place}-{attacker.life}"
+    parts = [{"type": "text", "text": "Hello."}]
+    said = {"id": uuid.uuid4().hex, "role": "user", "parts": parts}
+    body = {"id": chat, "messages": [said], "on_disconnect": "continue"}
+    await _send_and_leave(attacker, post(CHAT, json.dumps(body).encode()))
+    for _ in range(4):
+        await _send_and_leave(
+            attacker, f"GET {CHAT}/{chat}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        )
+
+
+async def _send_and_leave(attacker: Attacker, request: bytes) -> None:
+    """Sends a request, reads the head of its answer, and is gone."""
+    one: Socket = await attacker.connect(receive_buffer=SMALL_BUFFER)
+    await one.write(request)
+    await attacker.receive(one)
+    attacker.close()
+
+
+ATTACKS = (
+    Attack(run=unread_lanes, sockets=8),
+    Attack(run=kept_lanes, sockets=8),
+    Attack(run=stored_forks, sockets=4, prepare=a_response),
+    Attack(run=many_blocks, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_blocks),
+    Attack(run=left_chats, sockets=8),
+)

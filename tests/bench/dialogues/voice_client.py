@@ -1,0 +1,210 @@
+"""A telephone in real time: a microphone that is always on, and a player whose clock runs while it has sound."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from time import monotonic
+from typing import Any
+
+import msgspec
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+
+from connections.protocol.audio import HEAD, LAST, SOUND
+from tests.bench.dialogues.utterances import RATE, Pcm, Utterance
+
+TICK_S = 0.02
+FRAME = RATE // 50
+"""Samples of a tick."""
+TOLD_EVERY = 5
+"""Ticks between two `played`, a tenth of a second; each word is told where it ends, too, as clients do."""
+Frame = dict[str, Any]
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """One spoken reply, as its listener has it. Times are of the clock; `played_ms` and `got_ms` of its sound.
+
+    `ended_ms`: when it ended, by the sound that the microphone had sent.
+    """
+
+    turn_id: str
+    began_at: float
+    first_sound_at: float | None = None
+    last_played_at: float | None = None
+    got_ms: float = 0.0
+    played_ms: float = 0.0
+    is_whole: bool = False
+    text: str = ""
+    marks: list[Frame] = msgspec.field(default_factory=list)
+    done: Frame | None = None
+    ended_ms: float | None = None
+
+    @property
+    def heard_off(self) -> int:
+        """End of the last word that was played."""
+        return max(
+            (mark["off"] + mark["len"] for mark in self.marks if mark["end_ms"] <= self.played_ms), default=0
+        )
+
+
+class RealtimeVoiceClient:
+    """Use it inside `talking`."""
+
+    def __init__(
+        self, socket: ClientConnection, conversation: str, *, silence_ms: int, noise: float, cascade: bool
+    ) -> None:
+        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `silence_ms` after the end of speech."""
+        self.conversation = conversation
+        self.frames: list[tuple[float, Frame]] = []
+        self.answers: list[Answer] = []
+        self.said_at = 0.0
+        """Time at which the last sample of speech had left the microphone."""
+        self.spoke_at = 0.0
+        """Time at which the first one had."""
+        self.spoke_ms = 0.0
+        """The same, by the sound that the microphone had sent."""
+        self._socket = socket
+        self._silence_ms, self._cascade = silence_ms, cascade
+        self._noise, self._random = noise, np.random.default_rng(0)
+        self._line: deque[Pcm] = deque()
+        self._left, self._begins = 0, False
+        self._texts: dict[str, str] = {}
+        self._stream = self._seq = self._ticks = 0
+        self._news = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Speak, listen and play, until cancelled."""
+        await self._send(
+            type="audio.start",
+            conversation_id=self.conversation,
+            input={"rate": RATE},
+            output={"rate": RATE},
+            turn_detection={"type": "none" if self._cascade else "vad"},
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read())
+            await self.until(lambda: bool(self._stream))
+            tasks.create_task(self._tick())
+
+    @property
+    def sent_ms(self) -> float:
+        """How much sound the microphone has sent."""
+        return self._seq * TICK_S * 1000
+
+    async def say(self, said: Utterance) -> None:
+        """Say an utterance; return once it was said."""
+        whole = np.pad(said.pcm, (0, -len(said.pcm) % FRAME))
+        self._line.extend(whole[start : start + FRAME] for start in range(0, len(whole), FRAME))
+        self._left, self._begins = -(-said.ends_at // FRAME), True
+        await self.until(lambda: not self._left)
+        if self._cascade:
+            await asyncio.sleep(max(0.0, self.said_at + self._silence_ms / 1000 - monotonic()))
+            await self._send(type="audio.commit", conversation_id=self.conversation)
+
+    async def until(self, holds: Any, *, within_s: float = 30.0) -> None:
+        """Return once `holds` is true. Raises TimeoutError."""
+        async with asyncio.timeout(within_s), self._news:
+            await self._news.wait_for(holds)
+
+    async def answered(self, count: int) -> Answer:
+        """Return the answer of this number once its first sound has come."""
+        await self.until(lambda: len(self.answers) >= count and self.answers[count - 1].first_sound_at)
+        return self.answers[count - 1]
+
+    async def heard_out(self, answer: Answer) -> None:
+        """Return once its turn is over: counting to sixty takes a minute."""
+        await self.until(lambda: answer.done is not None, within_s=120.0)
+
+    def told(self, kind: str, since: float = 0.0) -> list[tuple[float, Frame]]:
+        """Return the frames of a kind since a time."""
+        return [(at, frame) for at, frame in self.frames if frame["type"] == kind and at >= since]
+
+    async def history(self) -> list[Frame]:
+        """Return the messages that the service stores."""
+        since = monotonic()
+        await self._send(type="history", conversation_id=self.conversation)
+        await self.until(lambda: bool(self.told("history", since)))
+        messages: list[Frame] = self.told("history", since)[-1][1]["messages"]
+        return messages
+
+    async def _send(self, **frame: Any) -> None:
+        await self._socket.send(json.dumps(frame))
+
+    async def _tick(self) -> None:
+        begun = monotonic()
+        while True:
+            self._ticks += 1
+            await self._speak()
+            await self._play()
+            await asyncio.sleep(max(0.0, begun + self._ticks * TICK_S - monotonic()))
+
+    async def _speak(self) -> None:
+        frame = self._line.popleft() if self._line else np.zeros(FRAME, np.int16)
+        if self._noise:
+            noisy = frame + self._random.normal(0, self._noise, FRAME)
+            frame = np.clip(noisy, -32768, 32767).astype(np.int16)
+        self._seq += 1
+        await self._socket.send(HEAD.pack(SOUND, 0, self._stream, self._seq) + frame.astype("<i2").tobytes())
+        if self._begins:
+            self._begins, self.spoke_at, self.spoke_ms = False, monotonic(), self.sent_ms
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self.said_at = monotonic()
+                await self._tell()
+
+    async def _play(self) -> None:
+        for answer in self.answers:
+            if answer.done is None and answer.played_ms < answer.got_ms:
+                answer.last_played_at = monotonic()
+                before = answer.heard_off
+                answer.played_ms = min(answer.got_ms, answer.played_ms + TICK_S * 1000)
+                is_word = answer.heard_off > before
+                if is_word or self._ticks % TOLD_EVERY == 0 or answer.played_ms == answer.got_ms:
+                    await self._send(
+                        type="played",
+                        conversation_id=self.conversation,
+                        turn_id=answer.turn_id,
+                        audio_ms=int(answer.played_ms),
+                    )
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            at = monotonic()
+            if isinstance(message, bytes):
+                self._take_sound(message, at)
+            else:
+                self._take(json.loads(message), at)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    def _take_sound(self, message: bytes, at: float) -> None:
+        answer = self.answers[-1]
+        answer.first_sound_at = answer.first_sound_at or at
+        answer.got_ms += (len(message) - HEAD.size) * 1000 / (2 * RATE)
+        answer.is_whole = bool(HEAD.unpack_from(message)[1] & LAST)
+
+    def _take(self, frame: Frame, at: float) -> None:
+        self.frames.append((at, frame))
+        match frame["type"]:
+            case "audio.started":
+                self._stream = frame["stream"]
+            case "audio.reply":
+                self.answers.append(Answer(turn_id=frame["turn_id"], began_at=at))
+            case "delta":
+                self._texts[frame["turn_id"]] = self._texts.get(frame["turn_id"], "") + frame["text"]
+            case "marks":
+                self._of(frame["turn_id"]).marks += frame["marks"]
+            case "done":
+                for answer in self.answers:
+                    if answer.turn_id == frame["turn_id"]:
+                        answer.done, answer.ended_ms = frame, self.sent_ms
+                        answer.text = self._texts.get(answer.turn_id, "")
+
+    def _of(self, turn_id: str) -> Answer:
+        return next(answer for answer in self.answers if answer.turn_id == turn_id)

@@ -1,0 +1,116 @@
+"""Transformers' own continuous batching as a contender, with the best settings for each device."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.utils import is_flash_attn_2_available
+
+from tests.bench.engine.contender import TEMPERATURE, TOP_P, ContenderFailed, GenerationRequest, TokenUpdate
+
+WAIT_S = 0.05
+GOODBYE_S = 10.0
+
+BLOCKS = 96
+"""Blocks of 256 tokens: room for 32 short replies, or for 16 beside a prompt of 4,096 tokens. By default it takes most of
+the free memory and fills it at its start."""
+
+BATCH_TOKENS = 2048
+"""Tokens of one step: 32 prompts of 64 tokens at once. Its attention mask grows with this and the blocks."""
+
+
+class ContinuousBatching:
+    """The manager, its loop in its own thread, and the progress of each request."""
+
+    def __init__(self, folder: str, dtype: str, device: str = "cpu") -> None:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+        )
+        settings = _settings() if device == "cpu" else _settings_with_graphs()
+        self._manager = model.to(device).init_continuous_batching(
+            generation_config=_generation(), continuous_batching_config=settings
+        )
+        self._told: dict[str, int] = {}
+        self._given_up: deque[TokenUpdate] = deque()
+        self._manager.start()
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """See `Contender`."""
+        for requested in requests:
+            self._told[requested.name] = 0
+            self._manager.add_request(
+                list(requested.prompt),
+                request_id=requested.name,
+                max_new_tokens=requested.new_tokens,
+                streaming=True,
+            )
+
+    def wait(self) -> Sequence[TokenUpdate]:
+        """See `Contender`."""
+        if self._given_up:
+            return [self._given_up.popleft()]
+        output = self._manager.get_result(timeout=WAIT_S)
+        if output is None:
+            return self._alive()
+        if output.error:
+            raise ContenderFailed(f"a request failed: {output.error}")
+        return self._heard(output)
+
+    def cancel(self, name: str) -> None:
+        """See `Contender`. The manager reports no end after a cancel, so this method does."""
+        if self._told.pop(name, None) is not None:
+            self._manager.cancel_request(name)
+            self._given_up.append(TokenUpdate(name, 0, ended=True))
+
+    def close(self) -> None:
+        """See `Contender`."""
+        self._manager.stop(block=True, timeout=GOODBYE_S, hard_stop=True)
+
+    def _heard(self, output: Any) -> list[TokenUpdate]:
+        name = output.request_id
+        if name not in self._told:  # it was cancelled meanwhile
+            return []
+        fresh = len(output.generated_tokens) - self._told[name]
+        self._told[name] += fresh
+        ended = output.is_finished()
+        if ended:
+            del self._told[name]
+        return [TokenUpdate(name, fresh, ended)]
+
+    def _alive(self) -> list[TokenUpdate]:
+        """Return no news. Raises ContenderFailed if none will ever come."""
+        if fatal := self._manager.background_thread_status.fatal_error:
+            raise ContenderFailed(f"its loop ended: {fatal}")
+        if not self._manager.is_running():
+            raise ContenderFailed("its loop ended")
+        return []
+
+
+def _generation() -> Any:
+    untyped: Any = GenerationConfig
+    return untyped(
+        do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0, eos_token_id=-1, pad_token_id=0
+    )
+
+
+def _settings() -> ContinuousBatchingConfig:
+    return ContinuousBatchingConfig(
+        num_blocks=BLOCKS,
+        max_batch_tokens=BATCH_TOKENS,
+        allow_block_sharing=False,  # no two prompts are alike, and looking for it costs time
+        auto_switch_to_flash=False,  # there is no flash attention on a CPU, and asking for it asks the hub
+    )
+
+
+def _settings_with_graphs() -> ContinuousBatchingConfig:
+    """Return settings for a GPU: its own choice of sizes, CUDA graphs, and flash attention where it is installed."""
+    return ContinuousBatchingConfig(
+        allow_block_sharing=False,
+        use_cuda_graph=True,
+        auto_switch_to_flash=bool(is_flash_attn_2_available()),
+    )

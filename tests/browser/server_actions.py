@@ -1,0 +1,88 @@
+"""What tests have the peer do, in the words of the protocol: an exchange, a page of history, an answer to a page that is back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.fake_server import FakeServer, PageConnection
+
+
+async def visit(chat: ChatPage, peer: FakeServer, **ready: Any) -> PageConnection:
+    """The page, opened, and its connection."""
+    await chat.page.goto(peer.url)
+    conn = await peer.conn(**ready)
+    await chat.connected()
+    return conn
+
+
+async def begin(chat: ChatPage, conn: PageConnection, *pieces: str, text: str = "Hello?") -> dict[str, Any]:
+    """A message, accepted as turn `t` with number 1, and pieces of its reply from number 2 on."""
+    await chat.type(text)
+    send = await conn.receive("send")
+    await conn.accept(send, turn="t", seq=1)
+    off = 0
+    for seq, piece in enumerate(pieces, start=2):
+        await delta(conn, send, piece, off=off, seq=seq)
+        off += len(piece)
+    if pieces:
+        await chat.until_shown(pieces[-1].strip())
+    return send
+
+
+async def delta(
+    conn: PageConnection, send: dict[str, Any], text: str, *, off: int, seq: int, first: int | None = None
+) -> None:
+    """One piece of the reply."""
+    where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
+    await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=first or seq, tokens=1, **where)
+
+
+async def send_history(conn: PageConnection, *contents: str, seq: int, status: str = "complete") -> None:
+    """Answers a request for history with an exchange of turn `t`."""
+    requested = await conn.receive("history")
+    parts = zip((("user", "t-user"), ("assistant", "t-reply")), contents, strict=False)
+    messages = [
+        {
+            "message_id": name,
+            "turn_id": "t",
+            "role": role,
+            "content": content,
+            "status": status,
+            "created_at": 1,
+        }
+        for (role, name), content in parts
+    ]
+    page = {"epoch": "e", "seq": seq, "messages": messages, "has_more": False}
+    await conn.send_frame(
+        "history", ref=requested["ref"], conversation_id=requested["conversation_id"], **page
+    )
+
+
+async def resume(conn: PageConnection, *, after: int, live: str | None = None) -> None:
+    """Answers a request for what was missed: it follows."""
+    requested = await conn.receive("resume")
+    assert (requested["epoch"], requested["after_seq"]) == ("e", after)
+    where = {"conversation_id": requested["conversation_id"], "epoch": "e"}
+    await conn.send_frame("resumed", ref=requested["ref"], replayed=0, live=live, **where)
+
+
+async def wait(conn: PageConnection, kind: str, *, ms: int) -> None:
+    """Refuses a request: it comes too early."""
+    requested = await conn.receive(kind)
+    await conn.send_frame(
+        "error",
+        ref=requested["ref"],
+        code="rate_limited",
+        message="Later.",
+        retryable=True,
+        retry_after_ms=ms,
+    )
+
+
+async def gap(conn: PageConnection) -> None:
+    """Answers a request for what was missed: it is no more to be had."""
+    requested = await conn.receive("resume")
+    where = {"conversation_id": requested["conversation_id"], "epoch": "e"}
+    await conn.send_frame("gap", ref=requested["ref"], min_seq=9, **where)
+    await conn.send_frame("snapshot", seq=9, turn_id=None, text="", **where)

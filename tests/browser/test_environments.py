@@ -1,0 +1,158 @@
+"""One conversation in each of the circumstances that people are in: a phone in the dark, the keyboard alone, a slow line, none.
+
+The real service over a scripted engine, but where the network has to go at a test's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, expect
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import words_of
+from tests.app.in_process_service import InProcessService, serving
+from tests.bench.page.records import NetworkProfile
+from tests.bench.page.traffic import Traffic
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
+SLOW = NetworkProfile(down_kbit=400, up_kbit=400, round_trip_ms=400)
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+MOST_TABS = 60
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def service(context: BrowserContext, tmp_path: Path) -> AsyncIterator[InProcessService]:
+    """A service whose engine counts, calmly, and goes on where it was stopped. The pages go before it does."""
+    engine = ScriptedEngine(context_tokens=8192, pace_s=0.05)
+    for _ in range(2):
+        engine.script(NUMBERS)
+    async with serving(tmp_path, engine) as running:
+        yield running
+        for page in context.pages:
+            await page.close()
+
+
+async def tab_to(chat: ChatPage, name: str, *, back: bool = False) -> None:
+    """Goes on with Tab until what has the focus is called so."""
+    named = "document.activeElement.ariaLabel ?? document.activeElement.textContent.trim()"
+    for _ in range(MOST_TABS):
+        await chat.page.keyboard.press("Shift+Tab" if back else "Tab")
+        if await chat.client(named) == name:
+            return
+    raise AssertionError(f"no Tab leads to “{name}”")
+
+
+async def test_a_conversation_is_led_with_the_keyboard_alone(
+    chat: ChatPage, service: InProcessService
+) -> None:
+    """Sent, stopped, continued, renamed, found again, and its settings opened and closed."""
+    keyboard = chat.page.keyboard
+    await chat.open(service.url)
+    await keyboard.type("Count, please.")
+    await keyboard.press("Enter")
+    await chat.until_shown("5 6")
+    await keyboard.press("Escape")
+    await expect(chat.badge()).to_have_text("Stopped")
+    stopped = await chat.last_reply()
+    await tab_to(chat, "Continue", back=True)
+    await keyboard.press("Enter")
+    await expect(chat.badge()).to_have_count(0)
+    await expect(chat.box).to_be_focused()
+    await keyboard.press("Escape")
+    await expect(chat.badge()).to_have_text("Stopped")
+    assert (await chat.last_reply()).startswith(stopped.rstrip())
+    await tab_to(chat, "More about this conversation", back=True)
+    await keyboard.press("Enter")
+    await tab_to(chat, "Rename")
+    await keyboard.press("Enter")
+    await keyboard.type("Numbers")
+    await keyboard.press("Enter")
+    await expect(chat.conversations).to_have_text(["Numbers"])
+    await tab_to(chat, "Settings", back=True)
+    await keyboard.press("Enter")
+    await expect(chat.page.get_by_role("dialog")).to_be_visible()
+    await keyboard.press("Escape")
+    await expect(chat.page.get_by_role("dialog")).to_be_hidden()
+    await tab_to(chat, "New conversation", back=True)
+    await keyboard.press("Enter")
+    await expect(chat.questions).to_have_count(0)
+    await chat.page.get_by_label("Search your conversations").focus()
+    await keyboard.type("count please")
+    await expect(chat.page.locator("#hits a")).to_have_count(1)
+    await keyboard.press("Tab")
+    await keyboard.press("Enter")
+    await expect(chat.questions).to_have_text(["Count, please."])
+    await expect(chat.page.locator("#title")).to_have_text("Numbers")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_conversation_is_led_with_a_finger_on_a_phone(
+    chromium: Browser, service: InProcessService, complaints: Complaints, scheme: str
+) -> None:
+    context = await chromium.new_context(**PHONE, color_scheme=scheme)  # type: ignore[arg-type]
+    complaints.watch(context)
+    chat = ChatPage(await context.new_page())
+    await chat.open(service.url)
+    await chat.box.tap()
+    await chat.box.fill("Count, please.")
+    await chat.page.get_by_role("button", name="Send", exact=True).tap()
+    await chat.until_shown("5 6")
+    await chat.stop.tap()
+    await expect(chat.badge()).to_have_text("Stopped")
+    await chat.page.get_by_role("button", name="Continue").tap()
+    await expect(chat.badge()).to_have_count(0)
+    await chat.stop.tap()
+    await expect(chat.badge()).to_have_text("Stopped")
+    sideways = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert await chat.client(sideways) == 0
+    await chat.page.get_by_role("button", name="Show your conversations").tap()
+    await chat.page.get_by_role("button", name="New conversation").tap()
+    await expect(chat.questions).to_have_count(0)
+    await context.close()
+    assert complaints.unexpected() == []
+
+
+async def test_on_a_slow_line_a_reply_is_stopped_where_it_was_seen(
+    chat: ChatPage, service: InProcessService
+) -> None:
+    session = await chat.page.context.new_cdp_session(chat.page)
+    await Traffic(session).slow_down(SLOW)
+    await chat.open(service.url)
+    await chat.type("Count, please.")
+    await chat.until_shown("5 6")
+    await chat.stop.click()
+    await expect(chat.badge()).to_have_text("Stopped")
+    seen = await chat.last_reply()
+    await chat.page.reload()
+    await chat.connected()
+    await expect(chat.replies.last.locator(".prose")).to_have_text(seen)
+
+
+async def test_what_is_written_without_a_network_goes_once_it_is_back(
+    chat: ChatPage, peer: FakeServer, context: BrowserContext, complaints: Complaints
+) -> None:
+    complaints.expected = ["ERR_INTERNET_DISCONNECTED"]
+    conn = await visit(chat, peer)
+    await context.set_offline(True)
+    await conn.drop()
+    await expect(chat.page.locator("#connection-text")).to_have_text("Offline")
+    await chat.type("Hello?")
+    await expect(chat.page.locator(".reply .waiting")).to_have_text("Waiting for the connection")
+    await context.set_offline(False)
+    conn = await peer.conn()
+    send = await conn.receive("send")
+    assert send["content"] == "Hello?"
+    await conn.accept(send, turn="t", seq=1)
+    await conn.finish(send, turn="t", seq=2, reason="stop", chars=0)
+    await chat.ended()
+    assert conn.kept("send") == []

@@ -1,0 +1,120 @@
+"""The page speaks English, German and Chinese: every sentence of it, and what the user chose."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.fake_server import PAGE, FakeServer
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+SAID = {"aria-label", "title", "placeholder"}
+CATALOGS = [PAGE / "ui" / "words" / f"{name}.js" for name in ("german", "chinese")]
+GERMAN = "Object.defineProperty(navigator, 'languages', { get: () => ['de-CH', 'en'] })"
+_SENTENCE = re.compile(r'\bt\(\s*"((?:[^"\\]|\\.)*)"')
+_ENTRY = re.compile(r'^  ("(?:[^"\\]|\\.)*"): ("(?:[^"\\]|\\.)*"),$', re.MULTILINE)
+
+
+class Sentences(HTMLParser):
+    """What people read or hear of a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {value for name, value in attrs if name in SAID and value}
+
+    def handle_data(self, data: str) -> None:
+        if sentence := " ".join(data.split()):
+            self.found.add(sentence)
+
+
+def sentences() -> set[str]:
+    parser = Sentences()
+    for document in ("index.html", "shared.html"):
+        parser.feed((PAGE / document).read_text())
+    sources = [*(PAGE / "ui").rglob("*.js"), *PAGE.glob("*.js")]
+    spoken = {
+        found
+        for source in sources
+        if source not in CATALOGS
+        for found in _SENTENCE.findall(source.read_text())
+    }
+    return parser.found | spoken
+
+
+def entries(catalog: Path) -> dict[str, str]:
+    return {json.loads(key): json.loads(value) for key, value in _ENTRY.findall(catalog.read_text())}
+
+
+@pytest.mark.parametrize("catalog", CATALOGS, ids=lambda catalog: catalog.stem)
+async def test_every_sentence_has_its_translation(catalog: Path) -> None:
+    """And none has one that nobody says."""
+    spoken = {sentence for sentence in sentences() if re.search("[A-Za-z]", sentence)}
+    assert set(entries(catalog)) == spoken
+
+
+@pytest.mark.parametrize("catalog", CATALOGS, ids=lambda catalog: catalog.stem)
+async def test_a_translation_has_the_same_values(catalog: Path) -> None:
+    for english, translated in entries(catalog).items():
+        assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", translated)), english
+
+
+async def test_a_visitor_is_spoken_to_in_the_browsers_language(chat: ChatPage, peer: FakeServer) -> None:
+    await chat.page.add_init_script(GERMAN)
+    await chat.page.goto(peer.url)
+    await peer.conn()
+    await expect(chat.page.locator("html")).to_have_attribute("lang", "de")
+    await expect(chat.page.get_by_role("heading", name="Sag etwas.")).to_be_visible()
+    await expect(chat.page.get_by_label("Deine Nachricht")).to_have_attribute(
+        "placeholder", "Nachricht schreiben"
+    )
+    await expect(chat.page.get_by_text("Verbunden")).to_be_attached()
+
+
+@pytest.mark.parametrize(
+    ("script", "named"), [("", ["English → Chinese", "Any language → German"]), (GERMAN, ["Englisch → Chinesisch", "Jede Sprache → Deutsch"])]
+)  # fmt: skip
+async def test_a_live_translation_is_called_by_its_languages(
+    chat: ChatPage, peer: FakeServer, script: str, named: list[str]
+) -> None:
+    """The server says which titles stand for languages; what else looks like one stays as it is."""
+    translations = [("en", "zh"), ("auto", "de")]
+    row = {"updated_at": 1, "messages": 2}
+    peer.listed = [
+        row
+        | {"conversation_id": f"c{number}", "title": f"{source} → {target}"}
+        | {"interprets": {"source": source, "target": target}}
+        for number, (source, target) in enumerate(translations)
+    ]
+    chats = ["old → new", "en → zh"]
+    peer.listed += [row | {"conversation_id": title[:3], "title": title} for title in chats]
+    await chat.page.add_init_script(script)
+    await chat.page.goto(peer.url)
+    await peer.conn()
+    await expect(chat.page.locator("#listed .name")).to_have_text([*named, *chats])
+
+
+async def test_a_language_is_chosen_and_what_was_written_stays(chat: ChatPage, peer: FakeServer) -> None:
+    await chat.page.goto(peer.url)
+    await peer.conn()
+    await chat.box.fill("half a sent")
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Language").select_option(label="中文")
+    await chat.page.get_by_role("button", name="Save").click()
+    await peer.conn()
+    await expect(chat.page.get_by_label("你的消息")).to_have_value("half a sent")
+    await expect(chat.page.locator("html")).to_have_attribute("lang", "zh")
+    await chat.page.get_by_role("button", name="设置", exact=True).click()
+    await chat.page.get_by_label("语言").select_option("")
+    await chat.page.get_by_role("button", name="保存").click()
+    await peer.conn()
+    await expect(chat.box).to_have_value("half a sent")

@@ -1,0 +1,347 @@
+"""What becomes of a conversation when its connection is lost: the peer drops it, and answers the page that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.chat_page import ChatPage
+from tests.browser.conftest import Complaints
+from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.server_actions import begin, delta, gap, resume, send_history, visit, wait
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_a_reply_goes_on_over_a_lost_connection_where_it_was(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one ", "two ")
+    await conn.drop()
+    conn = await peer.conn()
+    assert conn.hello["client_id"] == "given-by-the-peer"
+    await resume(conn, after=3, live="t")
+    await delta(conn, send, "three ", off=8, seq=5, first=4)
+    await delta(conn, send, "four", off=14, seq=6)
+    await conn.finish(send, turn="t", seq=7, reason="stop", chars=18)
+    await chat.ended()
+    await chat.shows([("You", "Hello?"), ("Reply", "one two three four")])
+    assert conn.kept("send") == conn.kept("history") == []
+
+
+async def test_a_page_that_is_told_to_wait_asks_again_for_what_was_missed(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    """Of a crowd that comes back with one key some are told so; it reads no history meanwhile, and sends nothing again."""
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one ", "two ")
+    await conn.drop()
+    conn = await peer.conn()
+    for _ in range(2):
+        await wait(conn, "resume", ms=20)
+    await resume(conn, after=3, live="t")
+    await delta(conn, send, "three", off=8, seq=4)
+    await conn.finish(send, turn="t", seq=5, reason="stop", chars=13)
+    await chat.ended()
+    await chat.shows([("You", "Hello?"), ("Reply", "one two three")])
+    assert conn.kept("send") == conn.kept("history") == []
+
+
+async def test_a_page_that_is_told_to_wait_for_hours_reads_history(chat: ChatPage, peer: FakeServer) -> None:
+    """A limit of another kind: what can be had now is asked for."""
+    conn = await visit(chat, peer)
+    await begin(chat, conn, "one ", "two ")
+    await conn.drop()
+    conn = await peer.conn()
+    await wait(conn, "resume", ms=3_600_000)
+    await wait(conn, "history", ms=20)
+    await send_history(conn, "Hello?", "one two three", seq=9)
+    await chat.until_shown("three")
+
+
+async def test_another_devices_reply_goes_on_over_a_lost_connection(chat: ChatPage, peer: FakeServer) -> None:
+    await chat.page.goto(f"{peer.url}/#/shared")
+    conn = await peer.conn()
+    await send_history(conn, "Hello?", "one ", seq=3, status="running")
+    await chat.until_shown("one")
+    await conn.drop()
+    conn = await peer.conn()
+    await resume(conn, after=3, live="t")
+    send = {"conversation_id": "shared"}
+    await delta(conn, send, "two", off=4, seq=4)
+    await conn.finish(send, turn="t", seq=5, reason="stop", chars=7)
+    await chat.ended()
+    await chat.shows([("You", "Hello?"), ("Reply", "one two")])
+
+
+async def test_where_what_was_missed_is_gone_history_is_read_and_the_message_sent_again(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one ", "two ")
+    await conn.drop()
+    conn = await peer.conn()
+    await gap(conn)
+    await send_history(conn, "Hello?", seq=9)
+    again = await conn.receive("send")
+    assert (again["client_msg_id"], again["content"]) == (send["client_msg_id"], "Hello?")
+    await conn.accept(again, turn="t", seq=1, duplicate=True)
+    await delta(conn, again, "one two three", off=0, seq=10, first=2)
+    await conn.finish(again, turn="t", seq=11, reason="stop", chars=13)
+    await chat.ended()
+    await chat.shows([("You", "Hello?"), ("Reply", "one two three")])
+
+
+async def test_a_message_whose_acceptance_was_lost_is_sent_again_under_its_id(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    await chat.type("Hello?")
+    send = await conn.receive("send")
+    await conn.drop()
+    conn = await peer.conn()
+    again = await conn.receive("send")
+    assert again == send
+    await conn.accept(again, turn="t", seq=1, duplicate=True)
+    await conn.finish(again, turn="t", seq=2, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.questions).to_have_text(["Hello?"])
+
+
+async def test_messages_that_were_not_accepted_outlive_a_reload_in_their_order(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    """Though the second interrupts the first."""
+    conn = await visit(chat, peer)
+    sent = []
+    for text in ("First", "Second"):
+        await chat.type(text)
+        sent.append(await conn.receive("send"))
+    peer.histories[sent[0]["conversation_id"]] = []
+    await chat.page.reload()
+    conn = await peer.conn()
+    for send in sent:
+        assert await conn.receive("send") == send
+
+
+async def test_a_message_that_was_stopped_does_not_come_back_with_a_reload(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    await chat.type("First")
+    send = await conn.receive("send")
+    await chat.stop.click()
+    await conn.receive("cancel")
+    peer.histories[send["conversation_id"]] = []
+    await chat.page.reload()
+    conn = await peer.conn()
+    cancel = await conn.receive("cancel")
+    assert cancel["client_msg_id"] == send["client_msg_id"]
+    await conn.send_frame("cancelled", ref=cancel["ref"], turn_id=None, already=True)
+    await chat.type("Second")
+    assert (await conn.receive("send"))["content"] == "Second"
+
+
+RELOADED = """
+    async (kept) => {
+      const { ChatClient } = await import("/static/client/chat-client.js");
+      const visit = () => new ChatClient({ url: `ws://${location.host}/v1/ws`, session: sessionStorage });
+      if (kept === null) visit().send({ content: "Before" });
+      else sessionStorage.setItem("midstream.unanswered", kept);
+      const client = visit();
+      const after = client.send({ content: "After" });
+      client.connect();
+      return client.repliesOf("default").at(-1) === after;
+    }
+"""
+
+
+async def test_a_message_sent_before_the_connection_loses_none_from_before_the_reload(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    await chat.page.goto(f"{peer.url}/static/client/backoff.js")
+    assert await chat.client(RELOADED)
+    conn = await peer.conn()
+    for content in ("Before", "After"):
+        assert (await conn.receive("send"))["content"] == content
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "{",
+        "{}",
+        "5",
+        '{"messages": {}, "stops": "none"}',
+        '{"messages": [null, {"frame": {}, "attachments": []}], "stops": [null, {}]}',
+        '{"messages": [{"frame": {"type": "send", "client_msg_id": "m", "conversation_id": "c"}}]}',
+    ],
+)
+async def test_what_another_program_stored_in_the_place_of_messages_is_ignored(
+    chat: ChatPage, peer: FakeServer, kept: str
+) -> None:
+    await chat.page.goto(f"{peer.url}/static/client/backoff.js")
+    assert await chat.client(RELOADED, kept)
+    conn = await peer.conn()
+    assert (await conn.receive("send"))["content"] == "After"
+
+
+async def test_an_end_that_was_missed_altogether_is_taken_from_history(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one ")
+    await conn.accept(send | {"client_msg_id": "theirs"}, turn="u", seq=9, content="From the phone")
+    await send_history(conn, "Hello?", "one two", seq=8)
+    await conn.finish(send, turn="u", seq=10, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.stop).to_be_hidden()
+    await expect(chat.replies.first.locator(".prose")).to_have_text("one two")
+
+
+async def stopped_while_away(chat: ChatPage, peer: FakeServer) -> tuple[PageConnection, dict[str, Any]]:
+    """A reply of which "seen" is shown when Stop is pressed without a connection; the next one, and what was sent."""
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "seen")
+    await conn.drop()
+    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
+    await chat.stop.click()
+    conn = await peer.conn()
+    await resume(conn, after=2, live="t")
+    return conn, send
+
+
+async def test_stop_without_a_connection_is_asked_for_on_the_next_one(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    """The server lets the reply run for a grace time: its loss alone does not stop it."""
+    conn, send = await stopped_while_away(chat, peer)
+    await delta(conn, send, " and unseen", off=4, seq=3)
+    cancel = await conn.receive("cancel")
+    assert cancel["seen_off"] == 4
+    await conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
+    await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
+    await expect(chat.badge()).to_have_text("Stopped")
+    await expect(chat.text).to_have_text("seen")
+
+
+async def test_a_message_written_without_a_connection_goes_out_with_the_next_one(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    await conn.drop()
+    await chat.type("Later")
+    conn = await peer.conn()
+    send = await conn.receive("send")
+    assert send["content"] == "Later"
+    await conn.accept(send, turn="t", seq=1)
+    await conn.finish(send, turn="t", seq=2, reason="stop", chars=0)
+    await chat.ended()
+    await chat.shows([("You", "Later"), ("Reply", "")])
+
+
+async def test_a_stop_that_the_next_connection_refuses_lets_the_reply_go_on(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn, send = await stopped_while_away(chat, peer)
+    cancel = await conn.receive("cancel")
+    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
+    await conn.send_frame("error", ref=cancel["ref"], **refusal)
+    await delta(conn, send, " whole", off=4, seq=3)
+    await chat.until_shown("seen whole")
+    await expect(chat.stop).to_be_visible()
+
+
+async def test_stop_without_a_connection_takes_an_unsent_message_back(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    await conn.drop(1013)
+    await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
+    await chat.type("Never mind")
+    await chat.stop.click()
+    await expect(chat.page.get_by_text("Not sent.")).to_be_visible()
+    conn = await peer.conn()
+    await chat.page.get_by_role("button", name="Send again").click()
+    assert (await conn.receive("send"))["content"] == "Never mind"
+
+
+async def test_a_message_refused_for_draining_goes_to_the_next_server(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    conn = await visit(chat, peer)
+    await conn.send_frame("goaway", drain_ms=1000, reason="restart")
+    await chat.type("Hello?")
+    send = await conn.receive("send")
+    await conn.send_frame(
+        "error", ref=send["client_msg_id"], code="draining", message="Restarting.", retryable=True
+    )
+    await conn.drop(1012)
+    conn = await peer.conn()
+    assert (await conn.receive("send"))["client_msg_id"] == send["client_msg_id"]
+
+
+async def test_a_silent_server_is_left_for_a_new_connection(chat: ChatPage, peer: FakeServer) -> None:
+    peer.mute = True
+    await chat.page.goto(peer.url)
+    await peer.conn(heartbeat_ms=100)
+    await asyncio.wait_for(peer.conn(), timeout=60)
+    await chat.connected()
+
+
+async def test_a_server_that_answers_pings_is_kept(chat: ChatPage, peer: FakeServer) -> None:
+    peer.mute = True
+    conn = await visit(chat, peer, heartbeat_ms=700)
+    for _ in range(3):
+        await conn.receive("ping")
+        await conn.send_frame("pong")
+    await expect(chat.connection).to_have_attribute("data-state", "connected")
+
+
+async def test_a_refusal_for_good_is_told_and_not_repeated(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    await conn.drop(4403, "this address may not connect")
+    await expect(chat.connection).to_contain_text("Access denied")
+    await chat.page.get_by_role("button", name="Try now").click()
+    await peer.conn()
+    await chat.connected()
+
+
+async def test_a_server_that_is_gone_is_told_as_offline(
+    chat: ChatPage, peer: FakeServer, complaints: Complaints
+) -> None:
+    complaints.expected = ["WebSocket connection to"]
+    conn = await visit(chat, peer)
+    peer.closed = True
+    await conn.drop(1012)
+    await expect(chat.connection).to_have_attribute("data-state", "offline", timeout=40_000)
+    peer.closed = False
+    await chat.page.get_by_role("button", name="Try now").click()
+    await peer.conn()
+    await chat.connected()
+
+
+async def test_a_new_epoch_starts_the_count_anew(chat: ChatPage, peer: FakeServer) -> None:
+    conn = await visit(chat, peer)
+    send = await begin(chat, conn, "one")
+    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await conn.drop()
+    conn = await peer.conn()
+    await gap(conn)
+    requested = await conn.receive("history")
+    page = {
+        "conversation_id": requested["conversation_id"],
+        "epoch": "other",
+        "seq": 1,
+        "messages": [],
+        "has_more": False,
+    }
+    await conn.send_frame("history", ref=requested["ref"], **page)
+    await chat.type("Again")
+    again = await conn.receive("send")
+    await conn.accept(again, turn="u", seq=2)
+    await conn.finish(again, turn="u", seq=3, reason="stop", chars=0)
+    await chat.ended()
+    await expect(chat.badge()).to_have_count(0)

@@ -1,0 +1,67 @@
+"""The thin client follows RFC 6455; the odd ones send varied input, the same for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side
+
+from tests.chaos import fuzz
+from tests.chaos.frame_fuzzer import KINDS, odd_frame
+from tests.chaos.handshake_fuzzer import odd_handshake
+from tests.chaos.minimal_websocket import framed, take_frame
+from tests.chaos.report import Finding
+from tests.chaos.scenario import QUICK, Scenario
+from tests.chaos.server_log import unhandled
+
+PAYLOADS = st.binary(max_size=300) | st.integers(126, 70_000).map(bytes)
+
+
+@given(PAYLOADS)
+def test_a_frame_of_the_thin_client_is_read_by_another_library(payload: bytes) -> None:
+    server = Protocol(Side.SERVER, max_size=None)
+    server.receive_data(framed(payload, opcode=Opcode.BINARY))
+    (event,) = server.events_received()
+    assert isinstance(event, Frame)
+    assert (event.opcode, bytes(event.data)) == (Opcode.BINARY, payload)
+
+
+@given(PAYLOADS, st.integers(0, 20))
+def test_a_frame_of_another_library_is_taken_once_it_is_whole(payload: bytes, missing: int) -> None:
+    whole = Frame(Opcode.TEXT, payload).serialize(mask=False)
+    received = bytearray(whole[: max(0, len(whole) - missing - 1)])
+    assert take_frame(received) is None
+    assert take_frame(bytearray(whole)) == (Opcode.TEXT, payload)
+
+
+@pytest.mark.parametrize("make", [odd_frame, odd_handshake, *KINDS])
+def test_what_is_odd_repeats_with_its_seed(make: object) -> None:
+    assert callable(make)
+    made = [make(Random(seed)) for seed in range(50)]
+    assert made == [make(Random(seed)) for seed in range(50)]
+    assert len(set(made)) > 1
+
+
+@pytest.mark.parametrize(
+    "fuzz_with", [fuzz.frames, fuzz.handshakes, fuzz.realtime, fuzz.translations, fuzz.responses, fuzz.ai_sdk]
+)
+def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
+    fuzz_with: Callable[[Scenario], Sequence[Finding]], tmp_path: Path
+) -> None:
+    found = fuzz_with(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    assert [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met] == []
+
+
+def test_errors_are_found_in_a_log_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        'Midstream is ready: http://127.0.0.1:1\nreading the weights (10%)\n{"event":"a","level":"warning"}\n\n'
+        '{"event":"b","level":"error"}\n{"event":"c","level":"info","exception":"x\\nLookupError"}\nTraceback\n'
+    )
+    assert unhandled(log) == ["b ", "c LookupError", "Traceback"]

@@ -1,0 +1,161 @@
+"""What starts a run asks of a turn, and the sentences by which it is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from connections.agui.request_parser import ask_of, run_input
+from connections.openai.problems import Problem
+from connections.protocol.server_info import Limits
+from engine.messages import Message, Params, ToolCall
+from engine.reply_spec import Tool
+from sessions.running.ephemeral import EphemeralRequest
+from tests.sample_images import PNG
+
+LIMITS = Limits(
+    max_frame_bytes=65_536,
+    max_content_chars=100,
+    max_new_tokens=64,
+    context_tokens=4096,
+    max_active_turns=4,
+    max_queued_turns=4,
+    messages_per_minute=None,
+    max_tool_rounds=64,
+)
+SEEING = msgspec.structs.replace(LIMITS, max_images=2)
+HELLO = {"id": "1", "role": "user", "content": "Hello!"}
+HOLLOW = b'{"threadId":"t","runId":"r","messages":[{"role":"user","content":"Hello"}]}'
+CALL = {"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
+
+
+def parsed(*messages: dict[str, Any], **fields: Any) -> EphemeralRequest:
+    body = {"threadId": "t", "runId": "r", "state": {}, "messages": list(messages) or [HELLO]} | fields
+    return ask_of(run_input(json.dumps(body).encode()), LIMITS)
+
+
+def parse_error(*messages: dict[str, Any], **fields: Any) -> str:
+    with pytest.raises(Problem) as caught:
+        parsed(*messages, **fields)
+    assert caught.value.status == 400
+    return str(caught.value)
+
+
+def test_a_thread_is_read_as_it_was_written() -> None:
+    assert parsed(
+        {"id": "0", "role": "developer", "content": "Be brief."},
+        HELLO,
+        {"id": "2", "role": "reasoning", "content": "Hm."},
+        {"id": "3", "role": "activity", "activityType": "PLAN", "content": {"steps": []}},
+        {"id": "4", "role": "assistant", "content": "Let me look.", "toolCalls": [CALL]},
+        {"id": "5", "role": "tool", "toolCallId": "c_1", "content": "half", "error": "It broke."},
+        {"id": "6", "role": "user", "content": [{"type": "text", "text": "Well?"}]},
+    ).messages == (
+        Message("system", "Be brief."),
+        Message("user", "Hello!"),
+        Message(
+            "assistant",
+            "Let me look.",
+            reasoning="Hm.",
+            calls=(ToolCall("c_1", "look", '{"at":1}'),),
+        ),
+        Message("tool", "Error: It broke.\nhalf", call_id="c_1"),
+        Message("user", "Well?"),
+    )
+
+
+def test_context_stands_before_the_users_last_words() -> None:
+    context = [{"description": "The place", "value": "Oslo"}]
+    reply = {"id": "2", "role": "assistant", "content": "Hi."}
+    last = {"id": "3", "role": "user", "content": "Weather?"}
+    made = parsed(HELLO, reply, last, context=context).messages
+    assert [one.content for one in made] == ["Hello!", "Hi.", "The place: Oslo\n\nWeather?"]
+
+
+def test_tools_and_a_clients_own_fields_say_how_to_answer() -> None:
+    props = {"model": "m", "temperature": 0, "max_tokens": 7, "seed": 3, "config": {"theirs": 1}}
+    ask = parsed(tools=[{"name": "look", "description": "Looks."}], forwardedProps=props)
+    assert ask.spec.tools == (Tool("look", "Looks."),)
+    assert ask.params == Params(max_new_tokens=7, do_sample=False, seed=3)
+
+
+def test_no_run_fails_for_what_its_model_can_not_read() -> None:
+    """So the protocol asks; what was passed over is named."""
+    seen = {"role": "user", "content": [{"type": "image", "source": {}}, {"type": "text", "text": "Look!"}]}
+    body = {"threadId": "t", "runId": "r", "messages": [seen], "resume": [{"interruptId": "i"}]}
+    request = run_input(json.dumps(body | {"forwardedProps": "theirs"}).encode())
+    ask = ask_of(request, LIMITS)
+    assert (ask.messages, ask.ignored) == ((Message("user", "Look!"),), ("messages", "resume"))
+    assert parsed(HELLO, resume=[]).ignored == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": {"type": "data", "value": PNG.base64, "mimeType": "image/png"}},
+        {"type": "image", "source": {"type": "url", "value": PNG.url}},
+        {"type": "binary", "mimeType": "image/png", "data": PNG.base64},
+        {"type": "binary", "mimeType": "image/png", "url": PNG.url},
+    ],
+)
+def test_a_model_that_takes_images_sees_them_in_each_of_the_protocols_shapes(part: dict[str, Any]) -> None:
+    seen = {"role": "user", "content": [{"type": "text", "text": "Look:"}, part, {"type": "audio"}]}
+    body = {"threadId": "t", "runId": "r", "messages": [seen]}
+    ask = ask_of(run_input(json.dumps(body).encode()), SEEING)
+    assert ask.messages == (Message("user", "Look:", images=(PNG.image.moved(5),)),)
+    assert ask.ignored == ("messages",)
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        (
+            [{"role": "activity", "content": {}}, {"role": "tool", "content": "x", "toolCallId": "gone"}],
+            "`messages[1].toolCallId` names no call of a message before it.",
+        ),
+        ([{"role": "user", "content": 5}], "`messages[0].content` must be a string or a list of parts."),
+        (
+            [{"role": "owl", "content": "Hu"}],
+            "`messages[0].role` must be system, developer, user, assistant or tool.",
+        ),
+    ],
+)
+def test_messages_that_nobody_reads_are_refused_by_their_place(
+    messages: list[dict[str, Any]], why: str
+) -> None:
+    assert parse_error(*messages) == why
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"threadId": ""}, "`threadId` must have 1 to 256 characters."),
+        ({"runId": None}, "`runId` must be a string."),
+        ({"tools": [{"name": "a b"}]}, "`tools[0].name` must have 1 to 64 letters, digits, _ or -."),
+        ({"forwardedProps": {"temperature": 3}}, "`temperature` must be from 0 to 2."),
+        ({"forwardedProps": {"model": 5}}, "`model` must be a string."),
+    ],
+)
+def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], why: str) -> None:
+    assert parse_error(**fields) == why
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", HOLLOW.replace(b"Hello", b"\xff")])
+def test_what_is_no_run_is_refused(body: bytes) -> None:
+    with pytest.raises(Problem):
+        run_input(body)
+
+
+def test_what_thousands_of_messages_said_in_a_row_is_joined_once() -> None:
+    """As long as a body may be: joined one by one it would be copied four thousand times over, while everybody waits."""
+    one = {"id": "a", "role": "assistant", "content": "x" * 380}
+    body = {"threadId": "t", "runId": "r", "messages": [one] * 9_000 + [HELLO]}
+    request = run_input(json.dumps(body).encode())
+    started = time.process_time()
+    said, hello = ask_of(request, msgspec.structs.replace(LIMITS, max_content_chars=10_000_000)).messages
+    assert time.process_time() - started < 0.5
+    assert (len(said.content), hello.content) == (9_000 * 381 - 1, "Hello!")

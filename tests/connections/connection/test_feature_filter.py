@@ -1,0 +1,181 @@
+"""A reader is told what it understands, and misses nothing: what is left out, the next event covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connections.outbox import Outbox
+from connections.protocol.features import REASONING, TOOLS
+from connections.protocol.frame_kinds import for_features
+from connections.protocol.frames import Frame
+from sessions.events import (
+    CallState,
+    ControlEvent,
+    Delta,
+    Done,
+    Journalled,
+    Reason,
+    Reasoning,
+    Status,
+    Text,
+    ToolCall,
+    ToolState,
+    first_seq_of,
+)
+from sessions.records import digest
+from tests.connections.connection.test_outbox import accepted, delta, done, status
+
+KINDS = st.lists(st.sampled_from(["delta", "reasoning", "call", "state"]), max_size=20)
+FEATURES = st.sets(st.sampled_from([REASONING, TOOLS])).map(frozenset)
+
+
+def events(kinds: Iterable[str]) -> list[Journalled]:
+    """A turn of pieces, each with its seq."""
+    told: list[Journalled] = [accepted()]
+    off = reasoning_off = 0
+    for seq, kind in enumerate(kinds, start=2):
+        match kind:
+            case "delta":
+                told.append(delta("ab", seq=seq, off=off))
+                off += 2
+            case "reasoning":
+                told.append(reasoning("xyz", seq=seq, off=reasoning_off))
+                reasoning_off += 3
+            case "call":
+                told.append(call(seq=seq, off=off))
+            case _:
+                told.append(state(seq=seq))
+    return [*told, done(seq=len(told) + 1, chars=off)]
+
+
+def reasoning(text: str, *, seq: int, off: int) -> Reasoning:
+    return Reasoning(conversation_id="c", turn_id="t", seq=seq, first_seq=seq, off=off, text=text, tokens=1)
+
+
+def call(*, seq: int, off: int) -> ToolCall:
+    return ToolCall(
+        conversation_id="c",
+        turn_id="t",
+        seq=seq,
+        call_id=f"call-{seq}",
+        index=0,
+        name="look",
+        args="{}",
+        args_sha256=digest("{}"),
+        where="client",
+        needs="none",
+        off=off,
+        tokens=1,
+    )
+
+
+def state(*, seq: int) -> ToolState:
+    return ToolState(
+        conversation_id="c", turn_id="t", seq=seq, call_id="call", state=CallState.DONE, content="x"
+    )
+
+
+class Reader:
+    """As a connection puts and takes, with a transport that is late whenever the test says so."""
+
+    def __init__(self, features: frozenset[str]) -> None:
+        self.outbox = Outbox(max_bytes=10**9)
+        self.features = features
+        self.told: list[Frame] = []
+
+    def put(self, event: Journalled, *, is_late: bool) -> None:
+        if (frame := for_features(event, self.features)) is None:
+            self.outbox.leave_out(event)
+            return
+        if not is_late and (passed := self.outbox.pass_nowait(frame)) is not None:
+            self.told.append(passed)
+            return
+        self.outbox.put_nowait(frame)
+        if not is_late:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        self.told += iter(self.outbox.take_nowait, None)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        return [(first_seq_of(one), one.seq) for one in self.told if isinstance(one, Text | ControlEvent)]
+
+
+def whole(spans: list[tuple[int, int]]) -> bool:
+    return all(after[0] == before[1] + 1 for before, after in pairwise(spans))
+
+
+@given(KINDS, FEATURES, st.data())
+def test_continuity_holds_whatever_a_reader_understands(
+    kinds: list[str], features: frozenset[str], data: st.DataObject
+) -> None:
+    reader = Reader(features)
+    published = events(kinds)
+    for event in published:
+        reader.put(event, is_late=data.draw(st.booleans()))
+    reader.catch_up()
+    assert reader.spans[0][0] == 1
+    assert reader.spans[-1][1] == published[-1].seq
+    assert whole(reader.spans)
+    texts = [one for one in reader.told if isinstance(one, Delta)]
+    assert "".join(one.text for one in texts) == "ab" * kinds.count("delta")
+    thoughts = "".join(one.text for one in reader.told if isinstance(one, Reasoning))
+    assert thoughts == ("xyz" * kinds.count("reasoning") if REASONING in features else "")
+    calls = [one for one in reader.told if isinstance(one, ToolCall)]
+    assert len(calls) == (kinds.count("call") if TOOLS in features else 0)
+
+
+@given(KINDS, FEATURES, st.integers(0, 20), st.integers(0, 30), st.data())
+def test_what_is_withdrawn_of_text_reasoning_and_calls_is_covered(
+    kinds: list[str], features: frozenset[str], chars: int, reasoning_off: int, data: st.DataObject
+) -> None:
+    reader = Reader(features)
+    *pieces, end = events(kinds)
+    for event in pieces:
+        reader.put(event, is_late=data.draw(st.booleans()))
+    chars = max(chars, reader.outbox.sent_off("t"))
+    reasoning_off = max(reasoning_off, reader.outbox.reasoning_off("t"))
+    calls = [one for one in reader.told if isinstance(one, ToolCall)]
+    chars = max([chars, *(one.off for one in calls)])
+    reader.outbox.withdraw("t", chars, reasoning_off)
+    reader.put(end, is_late=False)
+    reader.catch_up()
+    assert whole(reader.spans)
+    assert reader.spans[-1][1] == end.seq
+    text = "".join(one.text for one in reader.told if isinstance(one, Delta))
+    assert text == ("ab" * kinds.count("delta"))[:chars]
+    assert all(one.off <= chars for one in reader.told if isinstance(one, ToolCall))
+    assert reader.outbox.statistics().bytes == 0
+
+
+def test_who_knows_no_tools_is_told_that_the_reply_has_come_to_its_end() -> None:
+    end = done(seq=2, chars=0, open=("call-1",))
+    requested = Done(
+        **{name: getattr(end, name) for name in end.__struct_fields__} | {"reason": Reason.TOOLS}
+    )
+    told = for_features(requested, frozenset({REASONING}))
+    assert isinstance(told, Done)
+    assert (told.reason, told.open) == (Reason.STOP, ())
+    assert for_features(requested, frozenset({TOOLS})) == requested
+
+
+def test_who_was_told_no_thoughts_is_not_told_how_long_they_are() -> None:
+    end = done(seq=2, chars=0)
+    reasoning_off = Done(
+        **{name: getattr(end, name) for name in end.__struct_fields__} | {"reasoning_chars": 7}
+    )
+    assert for_features(reasoning_off, frozenset({TOOLS})) == end
+    assert for_features(reasoning_off, frozenset({REASONING})) == reasoning_off
+
+
+def test_how_far_a_tool_is_goes_to_those_who_know_tools() -> None:
+    waits = status(1)
+    tool = Status(conversation_id="c", turn_id="t", state="tool", call_id="call")
+    assert for_features(waits, frozenset()) == waits
+    assert for_features(tool, frozenset()) is None
+    assert for_features(tool, frozenset({TOOLS})) == tool

@@ -1,0 +1,55 @@
+"""Bodies of requests, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from connections.openai.parser import (
+    chat_turn_request,
+    completion_turn_requests,
+    parse_chat_request,
+    parse_completion_request,
+)
+from connections.openai.problems import Problem
+from connections.protocol.server_info import Limits
+from sessions.running.ephemeral import EphemeralRequest
+
+LIMITS = Limits(
+    max_frame_bytes=1,
+    max_content_chars=20,
+    max_new_tokens=100,
+    context_tokens=100,
+    max_active_turns=1,
+    max_queued_turns=1,
+    max_tool_rounds=16,
+    messages_per_minute=None,
+)
+A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
+"""No quotes of Python's, no types of a library's."""
+USER = {"role": "user", "content": "Hello!"}
+
+
+def parsed(**fields: Any) -> EphemeralRequest:
+    """What a chat's body asks."""
+    body = msgspec.json.encode({"model": "m", "messages": [USER]} | fields)
+    return chat_turn_request(parse_chat_request(body), LIMITS)
+
+
+def completions(**fields: Any) -> list[EphemeralRequest]:
+    """What a body of the completions' door asks."""
+    return completion_turn_requests(
+        parse_completion_request(msgspec.json.encode({"model": "m"} | fields)), LIMITS
+    )
+
+
+def parse_error(**fields: Any) -> tuple[str | None, str]:
+    """The field's name and the code."""
+    with pytest.raises(Problem) as problem:
+        completions(**fields) if "prompt" in fields else parsed(**fields)
+    assert problem.value.status == 400
+    assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
+    return problem.value.param, problem.value.error_code

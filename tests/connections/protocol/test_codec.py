@@ -1,0 +1,239 @@
+"""Frames to text and back; whatever a client writes gives a frame or an answer that names what is wrong."""
+
+from __future__ import annotations
+
+import json
+from time import process_time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from connections.protocol import codec, frames
+from connections.protocol.errors import BadFrame
+
+WELL_FORMED = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+NAMES = st.text("abcXYZ019._:-", min_size=1, max_size=128)
+IDS = st.text(WELL_FORMED, min_size=1, max_size=128)
+COMMON: dict[str, Any] = {"ref": st.none() | st.text(WELL_FORMED, max_size=128)}
+PARAMS = st.builds(
+    frames.Params,
+    max_new_tokens=st.none() | st.integers(-(2**63), 2**63),
+    do_sample=st.none() | st.booleans(),
+    temperature=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    stop=st.lists(st.text(WELL_FORMED), max_size=9).map(tuple),
+    system=st.none() | st.text(WELL_FORMED),
+)
+FRAMES = st.one_of(
+    st.builds(frames.Hello, **COMMON, client_id=st.none() | NAMES, token=st.none() | IDS),
+    st.builds(
+        frames.Send,
+        **COMMON,
+        client_msg_id=IDS,
+        content=st.text(WELL_FORMED, min_size=1),
+        conversation_id=NAMES,
+        parent_id=st.none() | IDS | st.just(msgspec.UNSET),
+        on_busy=st.sampled_from(["reject", "enqueue", "interrupt", "rollback"]),
+        on_disconnect=st.sampled_from(["cancel", "continue"]),
+        grace_s=st.floats(0, 60),
+        params=PARAMS,
+    ),
+    st.builds(
+        frames.Cancel,
+        **COMMON,
+        turn_id=st.none() | IDS,
+        conversation_id=st.none() | NAMES,
+        mode=st.sampled_from(["keep", "rollback"]),
+        seen_off=st.none() | st.integers(0, 2**40),
+    ),
+    st.builds(frames.History, **COMMON, conversation_id=NAMES, limit=st.integers(1, 200)),
+    st.builds(frames.Conversations, **COMMON, limit=st.integers(1, 200), before=st.none() | NAMES),
+    st.builds(frames.Delete, **COMMON, conversation_id=NAMES),
+    st.builds(frames.Ping, **COMMON, t=st.none() | st.integers() | st.text(WELL_FORMED)),
+)
+VALUES = st.text(st.characters(), max_size=20) | st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        -1,
+        2**70,
+        0.5,
+        "",
+        "\0",
+        "\ud800",
+        "x" * 200,
+        [],
+        [["a"]],
+        {},
+        {"stop": [1]},
+        {"\udc00": "x"},
+    ]
+)
+FIELDS = st.sampled_from(
+    ["type", "ref", "client_msg_id", "content", "conversation_id", "params", "limit", "t", "seen_off", "else"]
+)
+
+
+def refusal(frame: object) -> BadFrame:
+    with pytest.raises(BadFrame) as refused:
+        codec.decode(frame if isinstance(frame, str | bytes) else json.dumps(frame))
+    return refused.value
+
+
+@given(FRAMES)
+def test_a_frame_is_read_as_it_was_written(frame: frames.Request) -> None:
+    assert codec.decode(msgspec.json.encode(frame).decode()) == frame
+
+
+def read(text: str) -> frames.Request | BadFrame:
+    try:
+        return codec.decode(text)
+    except BadFrame as refused:
+        return refused
+
+
+@given(st.text(st.characters()) | st.dictionaries(FIELDS, VALUES).map(json.dumps))
+@example("")
+@example("NaN")
+@example("[" * 5_000 + "]" * 5_000)
+@example('{"type":"ping","t":1e999}')
+def test_any_text_is_a_frame_or_a_bad_frame_that_can_be_told(text: str) -> None:
+    outcome = read(text)
+    assert not isinstance(outcome, BadFrame) or str(outcome).encode()
+
+
+@given(st.sampled_from(["ping", "send", "cancel"]), st.dictionaries(FIELDS, VALUES))
+def test_a_frame_of_a_known_type_is_read_or_refused_under_its_ref(kind: str, fields: dict[str, Any]) -> None:
+    assert read(json.dumps(fields | {"type": kind, "ref": "r7"})).ref == "r7"
+
+
+def test_nesting_is_no_way_to_break_the_reader() -> None:
+    deep = "[" * 30_000 + "]" * 30_000
+    assert "object" in str(refusal(deep))
+    assert "deep" in str(refusal(f'{{"type":"ping","unknown":{deep}}}'))
+
+
+@pytest.mark.parametrize("depth", [500, 1_500, 5_000, 9_000])
+def test_where_one_python_nests_and_another_does_not_a_frame_is_read_or_refused(depth: int) -> None:
+    """An unknown field counts for nothing, however deep: Python 3.13 gets through more of it than 3.11."""
+    deep = "[" * depth + "]" * depth
+    assert "object" in str(refusal(deep))
+    assert outcome(f'{{"type":"ping","unknown":{deep}}}') in {"ping", "The frame is nested too deeply."}
+
+
+def outcome(text: str) -> str:
+    """The type of a frame, or why it is none."""
+    try:
+        return str(msgspec.to_builtins(codec.decode(text))["type"])
+    except BadFrame as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("depth", range(100, 1_000, 50))
+def test_a_lone_surrogate_at_any_depth_is_refused(depth: int) -> None:
+    """Between the parser's limit and the interpreter's there is no depth that breaks anything."""
+    refusal(f'{{"type":"ping","t":"\\ud800","x":{"[" * depth}"\\ud800"{"]" * depth}}}')
+
+
+def test_a_deep_and_wide_frame_is_refused_in_no_time() -> None:
+    """Looking for the bad string must not cost depth times width."""
+    wide = ",".join(['""'] * 20_000)
+    text = f'{{"type":"send","x":{"[" * 800}{wide}{"]" * 800},"content":"\\ud800"}}'
+    began = process_time()
+    assert str(refusal(text)).startswith("`content` has")
+    assert process_time() - began < 0.3
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("\ud800", "The frame is not a JSON object."),
+        ("a\0b", "The frame has a NUL character, which is not allowed."),
+    ],
+)
+def test_in_what_is_longer_than_a_frame_no_bad_character_is_searched(content: str, why: str) -> None:
+    """Each of its values would be looked at, for a tenth of a second."""
+    stops = {"stop": ["x"] * 99_000}
+    many = json.dumps({"type": "send", "client_msg_id": "m", "content": content, "params": stops})
+    began = process_time()
+    assert str(refusal(many)) == why
+    assert process_time() - began < 0.1
+
+
+def test_what_only_looks_like_a_nul_is_none() -> None:
+    for content in ("\\u0000", "\\u0000" * 12_000):
+        frame = {"type": "send", "client_msg_id": "m", "content": content, "unknown": "\0"}
+        assert outcome(json.dumps(frame)) == "send"
+
+
+def test_an_unknown_field_is_ignored() -> None:
+    assert codec.decode('{"type":"ping","t":1,"future":{"a":[1]}}') == frames.Ping(t=1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "named"),
+    [
+        ({"type": "send", "client_msg_id": 7, "content": "x"}, "client_msg_id"),
+        ({"type": "send", "client_msg_id": "", "content": "x"}, "client_msg_id"),
+        ({"type": "send", "client_msg_id": "m", "content": ""}, "content"),
+        ({"type": "send", "client_msg_id": "m"}, "content"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "grace_s": 61}, "grace_s"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "conversation_id": "a b"}, "conversation_id"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "on_busy": "wait"}, "on_busy"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "params": {"stop": ["a", 1]}}, "stop[1]"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "params": None}, "params"),
+        ({"type": "cancel", "seen_off": -1}, "seen_off"),
+        ({"type": "history", "limit": 201}, "limit"),
+        ({"type": "delete"}, "conversation_id"),
+        ({"type": "hello", "client_id": "é"}, "client_id"),
+        ({"type": "sing"}, "type"),
+        ({"type": 5}, "type"),
+        ({}, "type"),
+        ({"type": "send", "client_msg_id": "m", "content": "a\0b"}, "content"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "params": {"system": "\0"}}, "params.system"),
+        ({"type": "send", "client_msg_id": "m", "content": "a\ud800b"}, "content"),
+        ({"type": "send", "client_msg_id": "m", "content": "x", "params": {"stop": ["\udfff"]}}, "stop[0]"),
+    ],
+)
+def test_a_bad_frame_is_told_by_its_field_and_its_ref(frame: dict[str, Any], named: str) -> None:
+    refused = refusal(frame | {"ref": "r1"})
+    assert named in str(refused)
+    assert refused.ref == "r1"
+
+
+def test_the_client_msg_id_stands_in_for_a_missing_ref() -> None:
+    assert refusal({"type": "send", "client_msg_id": "m1"}).ref == "m1"
+
+
+@pytest.mark.parametrize("ref", [7, "x" * 129, "\ud800", ["r"]])
+def test_a_ref_that_can_not_be_carried_back_is_left_out(ref: object) -> None:
+    assert refusal({"type": "ping", "t": {}, "ref": ref}).ref is None
+
+
+def test_a_binary_frame_is_refused() -> None:
+    assert "binary" in str(refusal(b'{"type":"ping"}'))
+
+
+def test_a_lone_surrogate_in_a_key_is_told_without_repeating_it() -> None:
+    assert (
+        str(refusal({"type": "ping", "\ud800": "\ud800"}))
+        == "`key` has a lone surrogate, which is not allowed."
+    )
+
+
+@pytest.mark.parametrize("text", ["hello", "{", '{"type":"ping"}x', '{"a":"\n"}', "NaN"])
+def test_text_that_is_no_json_object_is_refused(text: str) -> None:
+    assert "JSON object" in str(refusal(text))
+
+
+def test_an_answer_repeats_only_the_beginning_of_what_was_sent() -> None:
+    assert len(str(refusal({"type": "x" * 60_000}))) < 400
+
+
+def test_absent_and_null_are_told_apart_in_server_frames() -> None:
+    """`turn_id` is null where nothing ran; `ref` is left out where the client gave none."""
+    reported = json.loads(codec.encode(frames.Cancelled(turn_id=None, already=False)))
+    assert reported == {"type": "cancelled", "turn_id": None, "already": False}

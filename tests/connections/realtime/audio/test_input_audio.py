@@ -1,0 +1,366 @@
+"""A session's microphone, without a socket: what listens and what speaks are scripted, all between is real."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from connections.connection import Connection
+from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
+from connections.protocol.features import AUDIO
+from connections.protocol.frames import Cancel, Error, Frame, Send
+from connections.realtime.audio import voice_connection
+from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
+from connections.realtime.audio.audio_events import OutputCleared, TranscriptCompleted
+from connections.realtime.audio.utterances import UtteranceTracker
+from connections.realtime.audio.voice_connection import RealtimeVoiceConnection
+from connections.realtime.client_events import SessionUpdate
+from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.realtime.items import Items
+from connections.realtime.problems import InvalidEvent
+from connections.realtime.server_events import ServerEvent
+from connections.realtime.session import RealtimeSession
+from connections.voice.conversation import VoiceMessage as Message
+from connections.voice.reply import SpokenReply
+from connections.voice.service import VoiceService
+from sessions.errors import Overloaded
+from sessions.fair_share import Subject
+from sessions.records import Owner
+from sessions.service import Sessions
+from sessions.turn import cancel as turn_cancel
+from speech.errors import RecognizerLost
+from speech.interfaces import Heard, Listening, Paused, Resumed, Started, Stopped
+from tests.connections.realtime.client_mirror import LIMITS
+from tests.connections.voice.test_audio_reply import Beeps
+
+pytestmark = pytest.mark.asyncio
+TENTH = bytes(4800)
+
+
+class Stream:
+    """Sound that is listened to; a commit of any is understood as its length."""
+
+    def __init__(self, listening: Listening) -> None:
+        self.listening = listening
+        self.sound = bytearray()
+        self.told: asyncio.Queue[Heard | None] = asyncio.Queue()
+
+    def feed(self, sound: bytes) -> None:
+        self.sound += sound
+
+    def commit(self) -> None:
+        self.told.put_nowait(Stopped(0, 0, str(len(self.sound)), is_committed=True))
+
+    def clear(self) -> None:
+        self.sound.clear()
+
+    async def events(self) -> AsyncIterator[Heard]:
+        while (heard := await self.told.get()) is not None:
+            yield heard
+        raise RecognizerLost("The recognizer ended.")
+
+
+class ScriptedRecognizer:
+    """Listens once it may."""
+
+    languages = ("en", "de")
+
+    def __init__(self) -> None:
+        self.opens = asyncio.Event()
+        self.opens.set()
+        self.streams: list[Stream] = []
+        self.began = asyncio.Event()
+
+    @asynccontextmanager
+    async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[Stream]:
+        await self.opens.wait()
+        stream = Stream(listening)
+        self.streams.append(stream)
+        self.began.set()
+        yield stream
+
+
+class StubConnection:
+    """A connection, and the sessions and the frames' handler behind it."""
+
+    owner = Owner("anna", "")
+    features = frozenset({AUDIO})
+
+    def __init__(self) -> None:
+        self.caller = self
+        self.subject = Subject("anna")
+        self.told: list[Frame] = []
+        self.cancelled: list[str | None] = []
+        self.said: list[Message] = []
+        self.counted = asyncio.Event()
+        self.counted.set()
+        self.mic: RealtimeVoiceConnection
+
+    def push(self, frame: Frame) -> None:
+        self.told.append(frame)
+
+    def events(self, kind: type[ServerEvent]) -> list[Any]:
+        said = [event for frame in self.told if isinstance(frame, RealtimeFrame) for event in frame.events]
+        return [event for event in said if isinstance(event, kind)]
+
+    def errors(self) -> list[str]:
+        return [frame.code for frame in self.told if isinstance(frame, Error)]
+
+    async def history(self, *_: Any, **__: Any) -> None:
+        """There is none."""
+
+    def cancel(self, _owner: Owner, cancel: turn_cancel.Cancel) -> turn_cancel.Cancelled:
+        self.reply(cancel.turn_id).stop()
+        return turn_cancel.Cancelled(cancel.turn_id or "", already=False)
+
+    def handle(self, _: Connection, frame: Any) -> Coroutine[None, None, None] | None:
+        match frame:
+            case AudioStart():
+                return self.mic.handle(frame)
+            case Message():
+                self.said.append(frame)
+                return self._turn(frame)
+            case Cancel():
+                return self._cancel(frame)
+        raise TypeError
+
+    async def _turn(self, said: Message) -> None:
+        await self.counted.wait()
+        if not said.is_withdrawn and said.playback is not None:
+            said.playback.begin(f"turn_{len(self.said)}")
+            await said.playback.over()
+
+    async def _cancel(self, cancel: Cancel) -> None:
+        self.cancelled.append(cancel.turn_id)
+        self.reply(cancel.turn_id).stop()
+
+    def reply(self, turn_id: str | None) -> SpokenReply:
+        replies = [cast("SpokenReply", said.playback) for said in self.said]
+        return next(one for one in replies if one.turn_id == turn_id)
+
+
+class SessionHarness:
+    """A server with one session."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.ear, self.person = ScriptedRecognizer(), StubConnection()
+        self.voice_service = VoiceService(
+            sessions=cast("Sessions", self.person), ear=self.ear, voice=Beeps(), slots=slots
+        )
+        self.items = Items()
+        sound = AudioConfig.of(AudioCapabilities(voices=("beep",), languages=("en", "de")))
+        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
+        self.encoder = RealtimeEventEncoder(self.items, self.session)
+        self.mic = self.person.mic = RealtimeVoiceConnection(
+            self.voice_service,
+            cast("Connection", self.person),
+            session=self.session,
+            hearing=UtteranceTracker(self.items, self.session),
+            replies=self.encoder.spoken,
+        )
+
+    def set(self, **audio: Any) -> None:
+        session = {"type": "session.update", "session": {"audio": audio}}
+        self.session.update(msgspec.json.decode(msgspec.json.encode(session), type=SessionUpdate))
+        self.mic.changed()
+
+    def append(self, sound: bytes = TENTH) -> None:
+        self.mic.append(b64encode(sound).decode())
+
+    async def heard(self) -> Stream:
+        """The newest stream, once somebody listens to it."""
+        async with asyncio.timeout(60):
+            await self.ear.began.wait()
+        self.ear.began.clear()
+        return self.ear.streams[-1]
+
+    def ask(self, name: str) -> asyncio.Task[None]:
+        send = Send(client_msg_id=name, content="Hi!", conversation_id="c")
+        return asyncio.create_task(self.mic.answer(send, AudioOutput()))
+
+    async def client_sends(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.person.said) < count:  # noqa: ASYNC110 - turns of the loop
+                await asyncio.sleep(0)
+
+
+@pytest_asyncio.fixture
+async def room() -> AsyncIterator[SessionHarness]:
+    room = SessionHarness()
+    async with room.voice_service.running(), room.mic.running(cast("Any", room.person)):
+        yield room
+
+
+async def test_a_typed_message_is_answered_though_nobody_can_listen(room: SessionHarness) -> None:
+    room.ear.opens.clear()
+    requested = room.ask("one")
+    await room.client_sends(1)
+    assert not room.ear.streams
+    requested.cancel()
+
+
+async def test_a_commit_is_refused_while_nobody_can_listen(
+    room: SessionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voice_connection, "COMMIT_TIMEOUT_S", 0.01)
+    room.ear.opens.clear()
+    room.append()
+    with pytest.raises(InvalidEvent) as refused:
+        async with asyncio.timeout(60):
+            await room.mic.commit()
+    assert refused.value.code == "speech_unavailable"
+
+
+async def test_a_commit_after_the_recognizer_was_lost_waits_for_the_next_one(room: SessionHarness) -> None:
+    room.append()
+    stream = await room.heard()
+    stream.told.put_nowait(None)
+    while not room.person.errors():  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        room.append()
+        await room.mic.commit()
+    assert len(room.ear.streams) == 2
+    assert bytes(room.ear.streams[1].sound) == TENTH
+
+
+async def test_a_commit_that_the_recognizer_took_with_it_is_answered(room: SessionHarness) -> None:
+    room.append()
+    stream = await room.heard()
+    committing = asyncio.create_task(room.mic.commit())
+    while stream.told.empty():  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+    stream.told.get_nowait()
+    room.mic.push(Error(code="overloaded", message="Something else."))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not committing.done()
+    stream.told.put_nowait(None)
+    with pytest.raises(InvalidEvent, match="Nothing was said"):
+        async with asyncio.timeout(60):
+            await committing
+
+
+async def test_sound_that_was_refused_is_never_heard() -> None:
+    room = SessionHarness(slots=1)
+    async with room.voice_service.running(), room.mic.running(cast("Any", room.person)):
+        with room.voice_service.slot(Subject("somebody")):
+            room.append(b"old!" * 100)
+            while not room.person.errors():  # noqa: ASYNC110 - turns of the loop
+                await asyncio.sleep(0)
+            room.append(b"old!" * 100)
+        assert room.person.errors() == ["overloaded"]
+        room.mic.changed()
+        room.append()
+        await room.heard()
+        await room.mic.commit()
+    assert bytes(room.ear.streams[0].sound) == TENTH
+
+
+async def test_sound_in_another_coding_than_what_listens_is_not_heard_as_that(room: SessionHarness) -> None:
+    room.ear.opens.clear()
+    room.append()
+    await asyncio.sleep(0)
+    room.set(input={"format": {"type": "audio/pcmu"}, "turn_detection": None})
+    room.append(b"odd")
+    room.ear.opens.set()
+    async with asyncio.timeout(60):
+        await room.mic.commit()
+    assert bytes(room.ear.streams[-1].sound) == b"odd"
+    assert room.ear.streams[-1].listening.rate == 8000
+
+
+async def test_a_commit_behind_other_settings_is_of_what_listens_then(room: SessionHarness) -> None:
+    room.append()
+    await room.heard()
+    room.set(input={"turn_detection": None})
+    room.append()
+    async with asyncio.timeout(60):
+        await room.mic.commit()
+    assert len(room.ear.streams) == 2
+    assert not room.ear.streams[1].listening.detects
+
+
+async def test_what_was_committed_lasted_as_long_as_its_own_sound(room: SessionHarness) -> None:
+    room.set(input={"turn_detection": None, "transcription": {}})
+    for tenths in (2, 3):
+        for _ in range(tenths):
+            room.append()
+        await room.mic.commit()
+        while not room.items.waiting():  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+    told = room.person.events(TranscriptCompleted)
+    assert [event.usage.seconds for event in told] == [0.2, 0.3]
+
+
+async def test_what_is_cleared_is_every_reply_that_is_known(room: SessionHarness) -> None:
+    requested = [room.ask(name) for name in ("one", "two")]
+    await room.client_sends(2)
+    await asyncio.sleep(0)
+    slow = room.mic.clear_output()
+    assert slow is not None
+    await slow
+    await asyncio.gather(*requested)
+    assert room.person.cancelled == ["turn_1", "turn_2"]
+    assert len(room.person.events(OutputCleared)) == 2
+
+
+async def test_a_guess_is_not_cleared(room: SessionHarness) -> None:
+    room.append()
+    stream = await room.heard()
+    for heard in (Started(0), Paused(600, "count")):
+        stream.told.put_nowait(heard)
+    await room.client_sends(1)
+    await asyncio.sleep(0)
+    assert room.mic.clear_output() is None
+    assert not room.person.events(OutputCleared)
+    assert not room.person.reply("turn_1").is_over
+
+
+async def test_nothing_is_left_of_a_guess_that_was_never_sent(room: SessionHarness) -> None:
+    room.person.counted.clear()
+    room.append()
+    stream = await room.heard()
+    for heard in (Started(0), Paused(600, "count")):
+        stream.told.put_nowait(heard)
+    await room.client_sends(1)
+    stream.told.put_nowait(Resumed(700))
+    while not room.person.said[0].is_withdrawn:  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+    room.person.counted.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    for frame in room.person.told:
+        room.encoder.encode(frame)
+    assert not room.encoder.spoken._guesses
+
+
+async def test_sound_of_an_item_is_understood_in_its_language_at_a_place_of_its_own() -> None:
+    room = SessionHarness(slots=1)
+    room.set(input={"transcription": {"language": "de-CH"}})
+    sound = b64encode(TENTH).decode()
+    assert await room.mic.understand(sound, "audio") == str(len(TENTH))
+    assert room.ear.streams[0].listening.language == "de"
+    with room.voice_service.slot(Subject("somebody")), pytest.raises(Overloaded):
+        await room.mic.understand(sound, "audio")
+
+
+async def test_who_speaks_elsewhere_leaves_no_sound_behind(room: SessionHarness) -> None:
+    room.append()
+    await room.heard()
+    room.mic.stop(AudioStopped(conversation_id="c", reason="elsewhere"))
+    while not room.person.errors():
+        room.append(b"old!")
+        await asyncio.sleep(0)
+    assert room.person.errors() == ["audio_taken_elsewhere"]
+    room.mic.changed()
+    room.append()
+    await room.mic.commit()
+    assert bytes(room.ear.streams[1].sound) == TENTH

@@ -1,0 +1,180 @@
+"""What is heard, in the session's events, without a socket: from what is done about it to what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from connections.protocol.audio import AudioReply, Sound
+from connections.protocol.frames import Frame, Send
+from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
+from connections.realtime.audio.spoken_replies import Speculation, SpokenReplies
+from connections.realtime.audio.utterances import UtteranceTracker
+from connections.realtime.client_events import ResponseCreate, SessionUpdate
+from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.realtime.items import Items, ItemState
+from connections.realtime.server_events import ServerEvent
+from connections.realtime.session import MAX_WAITING, SEPARATOR, RealtimeSession
+from connections.voice.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
+from tests.connections.realtime.client_mirror import LIMITS, done
+from tests.connections.realtime.test_handler import accepted
+
+SEND = Send(client_msg_id="item.1", content="count to ten", conversation_id="c", on_busy="interrupt")
+
+
+class SessionHarness:
+    """A session, and what its client is told."""
+
+    def __init__(self, **detection: Any) -> None:
+        self.items = Items()
+        sound = AudioConfig.of(AudioCapabilities(voices=("en-us",), languages=("en",)))
+        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
+        self.encoder = RealtimeEventEncoder(self.items, self.session)
+        self.hearing = UtteranceTracker(self.items, self.session)
+        audio = {"input": {"turn_detection": {"type": "server_vad"} | detection, "transcription": {}}}
+        session = {"type": "session.update", "session": {"audio": audio}}
+        self.session.update(msgspec.json.decode(msgspec.json.encode(session), type=SessionUpdate))
+
+    def told(self, *frames: Frame) -> list[str]:
+        events: list[ServerEvent] = [event for frame in frames for event in self.encoder.encode(frame)]
+        names = [str(event.__struct_config__.tag).rpartition("input_audio_") for event in events]
+        return [name for _, _, name in names]
+
+    def on_action(self, *acts: Any, talking: bool = False) -> list[str]:
+        return [name for act in acts for name in self.told(*self.hearing.on_action(act, talking=talking))]
+
+    def speech_message(self, *, is_guess: bool) -> tuple[Send | None, list[str]]:
+        send, frames = self.hearing.message(SEND, is_guess=is_guess)
+        return send, self.told(*frames)
+
+
+WHOLE = [
+    "buffer.committed",
+    "conversation.item.added",
+    "conversation.item.done",
+    "transcription.completed",
+]
+
+
+def test_a_cough_over_a_reply_is_not_told() -> None:
+    room = SessionHarness()
+    assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
+    assert (
+        room.on_action(SpeechEdge(began=False, at_ms=300), TranscriptUpdate("", final=True), talking=True)
+        == []
+    )
+
+
+def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
+    room = SessionHarness()
+    assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
+    assert room.on_action(ReplyAction.CUT) == ["buffer.speech_started"]
+    assert room.on_action(TranscriptUpdate("count", final=False)) == ["transcription.delta"]
+    end_utterance = room.on_action(
+        SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True)
+    )
+    assert end_utterance == ["buffer.speech_stopped"]
+    assert room.speech_message(is_guess=False)[1] == WHOLE
+
+
+def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
+    room = SessionHarness()
+    room.on_action(SpeechEdge(began=True, at_ms=100), talking=True)
+    acts = (SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True), ReplyAction.CUT)
+    assert room.on_action(*acts, talking=True) == ["buffer.speech_started", "buffer.speech_stopped"]
+
+
+def test_speech_over_a_reply_that_it_does_not_interrupt_is_told_at_once() -> None:
+    room = SessionHarness(interrupt_response=False)
+    assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == ["buffer.speech_started"]
+
+
+def test_a_guess_is_told_once_it_came_true() -> None:
+    room = SessionHarness()
+    room.on_action(SpeechEdge(began=True, at_ms=0))
+    sent, told = room.speech_message(is_guess=True)
+    assert (sent, told) == (SEND, [])
+    assert room.told(accepted("turn_1", "item.1")) == []
+    room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
+    assert room.on_action(ReplyAction.CONFIRM) == [*WHOLE, "response.created"]
+    (item,) = room.items.of_turn("turn_1")[:1]
+    assert (item.role, item.text, item.state) == ("user", "count to ten", ItemState.STORED)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_guess_that_was_none_is_never_told(*, is_late: bool) -> None:
+    room = SessionHarness()
+    room.on_action(SpeechEdge(began=True, at_ms=0))
+    room.speech_message(is_guess=True)
+    events = (accepted("turn_1", "item.1"), done("turn_1", 0, removed=True))
+    if not is_late:
+        assert room.told(*events) == []
+    assert room.on_action(ReplyAction.ROLL_BACK) == []
+    if is_late:
+        assert room.told(*events) == []
+    assert room.told(accepted("turn_2", "theirs", "Hi!"))[-1] == "response.created"
+    assert not room.encoder.spoken._guesses
+
+
+def test_what_was_said_waits_where_nothing_is_answered_at_once() -> None:
+    room = SessionHarness(create_response=False)
+    room.on_action(SpeechEdge(began=True, at_ms=0))
+    assert room.speech_message(is_guess=True) == (None, [])
+    room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
+    assert room.on_action(ReplyAction.CONFIRM) == WHOLE
+    (send,) = room.session.ask(ResponseCreate())
+    assert isinstance(send, Send)
+    assert (send.content, send.on_busy) == ("count to ten", "enqueue")
+
+
+def test_a_message_that_was_refused_waits_as_any_item() -> None:
+    room = SessionHarness()
+    room.on_action(SpeechEdge(began=True, at_ms=0))
+    room.speech_message(is_guess=False)
+    assert room.items.waiting() == []
+    assert room.told(*room.hearing.refused("item.1")) == []
+    assert [item.text for item in room.items.waiting()] == ["count to ten"]
+    assert isinstance(room.hearing.refused("item.1")[0], Speculation | RealtimeFrame)
+
+
+def speak(room: SessionHarness, text: str, number: int) -> list[str]:
+    room.on_action(SpeechEdge(began=True, at_ms=0))
+    send = msgspec.structs.replace(SEND, content=text, client_msg_id=f"item.{number}")
+    return room.told(*room.hearing.message(send, is_guess=False)[1])
+
+
+def test_the_oldest_that_was_said_goes_where_too_much_waits() -> None:
+    room = SessionHarness(create_response=False)
+    for number in range(MAX_WAITING):
+        speak(room, str(number), number)
+    assert speak(room, "one more", MAX_WAITING)[0] == "conversation.item.deleted"
+    assert len(room.items.waiting()) < MAX_WAITING
+    speak(room, "l" * LIMITS.max_content_chars, MAX_WAITING + 1)
+    assert [item.text[0] for item in room.items.waiting()] == ["l"]
+
+
+def test_what_is_said_is_sent_with_as_much_of_what_waits_as_fits() -> None:
+    room = SessionHarness(create_response=False)
+    half = LIMITS.max_content_chars // 2 - len(SEPARATOR)
+    for number in range(2):
+        speak(room, str(number) * half, number)
+    send = room.session.speech_message(msgspec.structs.replace(SEND, content="Now?"), "item")
+    assert len(send.content) <= LIMITS.max_content_chars
+    assert send.content.startswith("0")
+    assert [item.text[0] for item in room.items.waiting()] == ["1"]
+    (requested,) = room.session.ask(ResponseCreate())
+    assert isinstance(requested, Send)
+    assert requested.content == "1" * half
+
+
+def test_a_reply_that_had_ended_before_its_truncate_is_kept_whole() -> None:
+    replies = SpokenReplies(lambda: 0.0)
+    replies.begin(
+        AudioReply(conversation_id="c", turn_id="t", stream=1, format="mulaw", rate=8000, from_ms=0)
+    )
+    replies.sent(Sound(1, 1, bytes(8000), 0, "c", "t"))
+    replies.stop("t", 300)
+    ended = replies.end(done("t", 9))
+    assert (ended.ms, ended.stop_ms) == (1000, 1000)

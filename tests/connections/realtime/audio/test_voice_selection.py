@@ -1,0 +1,32 @@
+"""Which voice speaks for the one that a session names."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from connections.openai.audio_names import VOICES
+from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig, with_audio_options
+from connections.realtime.problems import InvalidEvent
+
+
+def voice_for(name: str, *voices: str) -> str | None:
+    """Return the voice of a session that names one, where the server has these."""
+    audio = msgspec.Raw(msgspec.json.encode({"output": {"voice": name}}))
+    return with_audio_options(
+        AudioConfig.of(AudioCapabilities(voices=voices)), audio, msgspec.Raw(b"null"), "session"
+    ).voice
+
+
+@pytest.mark.parametrize("name", sorted(VOICES))
+def test_openais_voices_are_the_default_voice(name: str) -> None:
+    assert voice_for(name, "en-us", "de") == "en-us"
+
+
+def test_a_voice_of_the_server_has_its_name_before_openais() -> None:
+    assert voice_for("alloy", "ada", "alloy") == "alloy"
+
+
+def test_a_voice_that_nobody_has_is_refused() -> None:
+    with pytest.raises(InvalidEvent, match="none of this server's voices"):
+        voice_for("nobody", "en-us")

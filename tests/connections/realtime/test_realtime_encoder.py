@@ -1,0 +1,556 @@
+"""Turns as Realtime events. A client that follows `previous_item_id` has the order that the session has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from connections.outbox import Outbox
+from connections.protocol import frames
+from connections.realtime.client_events import (
+    ItemCreate,
+    ItemRetrieve,
+    NewItem,
+    Part,
+    ResponseCreate,
+    ResponseOptions,
+)
+from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.realtime.items import Items, ItemState, text_item_id
+from connections.realtime.problems import InvalidEvent
+from connections.realtime.server_events import ErrorEvent, ResponseDone
+from connections.realtime.session import RealtimeSession
+from sessions.conversation.history_page import HistoryPage, ShownMessage
+from sessions.events import Accepted, CallState, Deleted, Delta, Failure, Gap, Reason, Removed
+from sessions.records import CallRecord
+from tests.connections.realtime.client_mirror import LIMITS, ClientMirror, call, call_finished, done, text_of
+
+
+def accepted(turn_id: str, client_msg_id: str, content: str | None = None, **more: Any) -> Accepted:
+    return Accepted(
+        conversation_id="c",
+        client_msg_id=client_msg_id,
+        turn_id=turn_id,
+        message_id=more.pop("message_id", f"msg_{turn_id}"),
+        epoch="e",
+        seq=1,
+        content=content,
+        **more,
+    )
+
+
+def delta(turn_id: str, text: str) -> Delta:
+    return Delta(conversation_id="c", turn_id=turn_id, seq=2, first_seq=2, off=0, text=text, tokens=1)
+
+
+def message(turn_id: str, role: Any, content: str, status: str = "complete") -> ShownMessage:
+    return ShownMessage(
+        message_id=f"msg_{turn_id}" if role == "user" else f"reply_{turn_id}",
+        parent_id=None,
+        turn_id=turn_id,
+        role=role,
+        content=content,
+        status=status,
+        created_at=0,
+        siblings=[],
+        sibling_count=1,
+        sibling_index=0,
+    )
+
+
+def page(*messages: ShownMessage) -> HistoryPage:
+    return HistoryPage(conversation_id="c", epoch="e", seq=5, messages=list(messages))
+
+
+def known_by(asked: tuple[frames.Send | frames.ToolResult, ...]) -> str:
+    (send,) = asked
+    assert isinstance(send, frames.Send)
+    return send.client_msg_id
+
+
+class Session:
+    """Both halves, and a client that hears what is told."""
+
+    def __init__(self, *, after: str | None = None) -> None:
+        self.items = Items()
+        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS)
+        self.encoder = RealtimeEventEncoder(self.items, self.session, after=after)
+        self.mirror = ClientMirror()
+
+    def hear(self, frame: frames.Frame) -> list[Any]:
+        sent = list(self.encoder.encode(frame))
+        self.mirror.hear(*sent)
+        return sent
+
+    def create(self, text: str, *, after: str | None = None) -> str:
+        item = NewItem(role="user", content=[Part("input_text", text)])
+        sent = self.session.create(ItemCreate(item=item, previous_item_id=after))
+        self.mirror.hear(*sent)
+        return sent[0].item.id  # type: ignore[attr-defined,no-any-return]
+
+    def run(self, turn_id: str, text: str = "Hello!", **end: Any) -> ResponseDone:
+        """A whole turn of another's."""
+        self.hear(accepted(turn_id, "theirs", "Hi!"))
+        self.hear(delta(turn_id, text))
+        sent = self.hear(done(turn_id, end.pop("chars", len(text)), **end))
+        return next(event for event in sent if isinstance(event, ResponseDone))
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "details"),
+    [
+        (Reason.STOP, "completed", None),
+        (Reason.LENGTH, "incomplete", "max_output_tokens"),
+        (Reason.TIMEOUT, "incomplete", "max_output_tokens"),
+        (Reason.FILTERED, "incomplete", "content_filter"),
+        (Reason.CANCELLED, "cancelled", "client_cancelled"),
+        (Reason.INTERRUPTED, "failed", None),
+        (Reason.ERROR, "failed", None),
+    ],
+)
+def test_every_end_has_its_status(reason: Reason, status: str, details: str | None) -> None:
+    response = Session().run("turn_1", reason=reason).response
+    assert response.status_details is not None
+    assert (response.status, response.status_details.type, response.status_details.reason) == (
+        status,
+        status,
+        details,
+    )
+    assert (response.status_details.error is not None) == (status == "failed")
+    assert response.output[0].status == ("completed" if status == "completed" else "incomplete")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (
+        7,
+        5,
+        12,
+    )
+    assert response.usage.input_token_details.cached_tokens == 3
+
+
+def test_a_failure_says_why() -> None:
+    why = Failure(code="context_overflow", message="Too long.")
+    details = Session().run("turn_1", reason=Reason.ERROR, error=why).response.status_details
+    assert details is not None
+    assert details.error is not None
+    assert (details.error.type, details.error.code) == ("invalid_request_error", "context_length_exceeded")
+    assert details.error.message == "Too long."
+
+
+def test_a_reply_ends_as_the_history_has_it() -> None:
+    output = Session().run("turn_1", "Hello, world!", chars=5, reason=Reason.CANCELLED).response.output
+    assert text_of(output[0]) == "Hello"
+
+
+def test_an_exchange_that_is_rolled_back_is_gone() -> None:
+    session = Session()
+    session.run("turn_1")
+    session.run("turn_2", reason=Reason.CANCELLED, removed=True)
+    assert session.mirror.order == ["msg_turn_1", "item_1"]
+    session.hear(Removed(conversation_id="c", turn_id="turn_1", seq=9))
+    assert session.mirror.order == []
+
+
+def test_calls_that_the_server_runs_are_not_the_clients() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    assert session.hear(call("turn_1", "call_1", where="server")) == []
+    assert session.hear(call_finished("turn_1", "call_1", "Noon.")) == []
+
+
+def test_a_reply_that_calls_the_servers_tools_alone_has_no_message() -> None:
+    """Nothing of it is told; it has its place all the same, so that the exchange is taken back as one."""
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1", where="server"))
+    (end,) = session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1",)))
+    assert isinstance(end, ResponseDone)
+    assert (end.response.output, end.response.status) == ((), "completed")
+    with pytest.raises(InvalidEvent):
+        session.session.retrieve(ItemRetrieve(item_id=text_item_id("turn_1")))
+    follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
+    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.hear(delta("turn_2", "Noon."))
+    assert session.mirror.order == ["msg_turn_1", "item_2"]
+    session.hear(done("turn_2", 5, Reason.CANCELLED, removed=True))
+    assert list(session.items) == []
+
+
+def test_a_page_with_such_a_reply_has_no_message_for_it() -> None:
+    session = Session()
+    calls = (CallRecord.of(call("turn_1", "call_1", where="server")).shown(),)
+    sent = page(
+        message("turn_1", "user", "Hi!"),
+        msgspec.structs.replace(message("turn_1", "assistant", ""), calls=calls),
+        message("turn_2", "assistant", "Noon."),
+    )
+    for _ in range(2):
+        session.hear(sent)
+        assert session.mirror.order == ["msg_turn_1", "item_2"]
+
+
+def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(delta("turn_1", "Hello, world!"))
+    for place, off in enumerate((5, 13)):
+        session.hear(call("turn_1", f"call_{place}", off=off, index=place))
+    output = session.hear(done("turn_1", 5, Reason.CANCELLED))
+    response = next(event for event in output if isinstance(event, ResponseDone)).response
+    assert [item.id for item in response.output] == ["item_1", "item_1_0"]
+    assert session.mirror.order == ["msg_turn_1", "item_1", "item_1_0", "item_1_0_output"]
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_what_came_of_a_call_stands_behind_it_whatever_was_told_since(*, mine: bool) -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(accepted("turn_2", "theirs", "And?"))
+    if mine:
+        output = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
+        session.mirror.hear(*session.session.create(ItemCreate(item=output)))
+    else:
+        session.hear(done("turn_1", 0))
+    session.hear(delta("turn_2", "Hello."))
+    (status,) = [item for item in session.items if item.role == "tool"]
+    assert session.mirror.order == ["msg_turn_1", "item_1_0", status.item_id, "msg_turn_2", "item_2"]
+
+
+def test_a_call_of_a_reply_stands_behind_its_message_whatever_began_since() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(accepted("turn_2", "theirs", "And?"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(done("turn_1", 0))
+    session.hear(delta("turn_2", "Hello."))
+    assert session.mirror.order == ["msg_turn_1", "item_1_0", "item_1_0_output", "msg_turn_2", "item_2"]
+
+
+def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
+    session = Session()
+    session.hear(accepted("turn_1", "theirs", "Hi!"))
+    session.hear(call("turn_1", "call_1"))
+    session.hear(call("turn_1", "call_2", index=1))
+    session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1", "call_2")))
+    mine = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
+    session.mirror.hear(*session.session.create(ItemCreate(item=mine)))
+    session.hear(call_finished("turn_1", "call_2", None, CallState.CANCELLED))
+    follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
+    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.hear(done("turn_2", 0, Reason.CANCELLED, removed=True))
+    assert session.mirror.order == []
+    assert list(session.items) == []
+
+
+def test_a_conversation_that_is_deleted_leaves_what_waits() -> None:
+    session = Session()
+    session.run("turn_1")
+    mine = session.create("Hi?")
+    session.hear(Deleted(conversation_id="c"))
+    assert session.mirror.order == [mine]
+
+
+def test_another_branch_takes_the_place_of_the_one_before() -> None:
+    session = Session()
+    for turn_id in ("turn_1", "turn_2"):
+        session.run(turn_id)
+    mine = session.create("Hi?")
+    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_3", "assistant", "Hello again!")))
+    assert session.mirror.order == ["msg_turn_1", text_item_id("turn_3"), mine]
+
+
+def test_an_edit_takes_the_place_of_what_it_edits_and_of_all_behind_it() -> None:
+    session = Session()
+    for turn_id in ("turn_1", "turn_2", "turn_3"):
+        session.run(turn_id)
+    mine = session.create("Hi?")
+    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id="reply_turn_1"))
+    session.hear(delta("turn_4", "Hello."))
+    assert session.mirror.order == ["msg_turn_1", "item_1", "msg_turn_4", "item_4", mine]
+    session.hear(done("turn_4", 0))
+    session.hear(accepted("turn_5", "theirs", "Hi again!", parent_id=None))
+    session.hear(delta("turn_5", "Hello."))
+    assert session.mirror.order == ["msg_turn_5", "item_5", mine]
+
+
+def test_another_reply_to_a_message_from_here_takes_the_place_of_the_one_before() -> None:
+    session = Session()
+    asked = [session.create("Hi?"), session.create("Hm?")]
+    (send,) = session.session.ask(ResponseCreate())
+    assert isinstance(send, frames.Send)
+    session.hear(accepted("turn_1", send.client_msg_id, parent_id=None))
+    session.hear(done("turn_1", 0))
+    again = {"message_id": "msg_turn_1", "parent_id": None}
+    session.hear(accepted("turn_2", "theirs", "Hi?", **again))
+    session.hear(delta("turn_2", "Hello."))
+    assert session.mirror.order == [*asked, "item_2"]
+
+
+def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
+    session = Session()
+    session.run("turn_1")
+    session.hear(accepted("turn_2", "theirs", "And?", parent_id="reply_turn_1"))
+    session.hear(
+        accepted("turn_3", "theirs", "Or?", parent_id="reply_turn_2")
+    )  # whose name nobody has said yet
+    for turn_id in ("turn_2", "turn_3"):
+        session.hear(delta(turn_id, "Hello."))
+    assert session.mirror.order[-4:] == ["msg_turn_2", "item_2", "msg_turn_3", "item_3"]
+    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id=None))
+    session.hear(delta("turn_4", "Hello."))
+    for turn_id in ("turn_2", "turn_3"):
+        session.hear(done(turn_id, 0))
+    assert session.mirror.ended == ["resp_1", "resp_2", "resp_3"]
+    assert session.mirror.order == ["msg_turn_4", "item_4"]
+
+
+def test_a_reply_that_is_being_written_is_told_from_where_it_stands() -> None:
+    session = Session(after="msg_turn_1")
+    session.mirror.order = ["msg_turn_1"]
+    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hel", "running")))
+    session.hear(delta("turn_1", "lo!"))
+    session.hear(done("turn_1", 6))
+    assert session.mirror.texts["item_1"] == "Hello!"
+    assert session.mirror.ended == ["resp_1"]
+
+
+def test_who_knows_all_is_told_nothing_and_a_page_without_that_item_is_told_whole() -> None:
+    there = page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hello!"))
+    assert list(Session(after="item_1").encoder.encode(there)) == []
+    assert len(list(Session(after="item_9").encoder.encode(there))) == 4
+
+
+def test_a_token_that_ends_is_told_in_words_that_a_client_here_can_follow() -> None:
+    expired = frames.Error(code="unauthenticated", message="send auth.refresh", retryable=True)
+    (error,) = Session().hear(expired)
+    assert (error.error.type, error.error.code) == ("authentication_error", "session_expired")
+    assert "auth.refresh" not in error.error.message
+
+
+def test_what_waits_to_be_told_counts_with_its_text() -> None:
+    """A client that asks for a long item again and again, and does not read, is cut off as any other."""
+    session, outbox = Session(), Outbox(max_bytes=10_000)
+    item_id = session.create("x" * 190)
+    for _ in range(20):
+        outbox.put_nowait(RealtimeFrame(events=(session.session.retrieve(ItemRetrieve(item_id=item_id)),)))
+    assert outbox.is_over_limit
+
+
+def test_a_hole_is_told() -> None:
+    (error,) = Session().hear(Gap(conversation_id="c", epoch="e", min_seq=3))
+    assert isinstance(error, ErrorEvent)
+    assert (error.error.type, error.error.code) == ("server_error", "events_lost")
+
+
+class Sessions(RuleBasedStateMachine):
+    """Whatever happens in whichever order, the client has the session's items in the session's order, and each reply ends once."""
+
+    @initialize()
+    def open(self) -> None:
+        self.session = Session()
+        self.pending_request_id: str | None = None
+        self.running: dict[str, int] = {}
+        self.over: list[str] = []
+        self.turns = 0
+        self.calling: str | None = None  # an ended turn whose calls are open
+        self.exchanges: dict[str, str] = {}
+        self.calls: dict[str, str] = {}
+        self.new_item = 0
+
+    def next_turn(self, follows: str | None = None) -> str:
+        self.turns += 1
+        turn_id = f"turn_{self.turns}"
+        self.exchanges[turn_id] = self.exchanges[follows] if follows else turn_id
+        return turn_id
+
+    def of_calling(self) -> list[str]:
+        return [call_id for call_id, turn_id in self.calls.items() if turn_id == self.calling]
+
+    @rule(place=st.none() | st.just("root") | st.integers(0, 20))
+    def create(self, place: int | str | None) -> None:
+        order = self.session.mirror.order
+        after = order[place % len(order)] if isinstance(place, int) and order else place
+        try:
+            self.session.create("Hi?", after=None if isinstance(after, int) else after)
+        except InvalidEvent:
+            assert after is not None or len(self.session.items.waiting()) > 20
+
+    @rule(place=st.integers(0, 20))
+    def delete(self, place: int) -> None:
+        order = self.session.mirror.order
+        if not order:
+            return
+        try:
+            sent = self.session.session.delete(order[place % len(order)])
+        except InvalidEvent:
+            return
+        if not isinstance(sent, str):
+            self.session.mirror.hear(sent)
+        elif self.is_last(sent) and not self.running and not self.calling:
+            gone = self.exchanges[sent]
+            self.over = [one for one in self.over if self.exchanges[one] != gone]
+            self.session.encoder.on_removed[sent] = lambda: None
+            self.session.hear(Removed(conversation_id="c", turn_id=sent, seq=9))
+
+    def is_last(self, turn_id: str) -> bool:
+        """The store has nothing behind it, so it can be taken back."""
+        last = self.session.items.stored()[-1].turn_id
+        return self.over[-1:] == [turn_id] and self.exchanges[last] == self.exchanges[turn_id]
+
+    @rule()
+    def ask(self) -> None:
+        waiting = self.session.items.waiting()
+        if self.session.items.open_calls():
+            self.go_on()
+            return
+        try:
+            self.pending_request_id = known_by(self.session.session.ask(ResponseCreate()))
+        except InvalidEvent:
+            assert self.pending_request_id or not waiting or self.session.session.pending_request_id
+
+    def go_on(self) -> None:
+        open_calls = [item.call_id for item in self.session.items.open_calls()]
+        try:
+            results = self.session.session.ask(ResponseCreate())
+        except InvalidEvent:
+            waiting = {item.call_id for item in self.session.items.waiting("tool")}
+            assert (
+                self.running or self.session.session.pending_request_id or not waiting.issuperset(open_calls)
+            )
+            return
+        sent = [one for one in results if isinstance(one, frames.ToolResult)]
+        for one in sent:
+            self.session.hear(call_finished(self.calls[one.call_id], one.call_id, one.content))
+            self.calls[one.call_id] = ""
+        assert {one.call_id for one in sent} == set(open_calls)
+
+    @precondition(lambda self: self.session.items.open_calls())
+    @rule(place=st.integers(0, 5), mine=st.booleans())
+    def settle(self, place: int, *, mine: bool) -> None:
+        """An output from here, or from elsewhere."""
+        calls = [item.call_id for item in self.session.items.open_calls()]
+        call_id = calls[place % len(calls)]
+        if not mine:
+            self.session.hear(call_finished(self.calls[call_id], call_id, "Theirs."))
+            self.calls[call_id] = ""
+            return
+        item = NewItem(type="function_call_output", call_id=call_id, output="Mine.")
+        try:
+            self.session.mirror.hear(*self.session.session.create(ItemCreate(item=item)))
+        except InvalidEvent:
+            assert self.session.items.outcome(call_id) is not None
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def call(self) -> None:
+        turn_id = next(iter(self.running))
+        self.new_item += 1  # a call is named once, whatever became of those before
+        sent = call(turn_id, f"call_{self.new_item}", off=self.running[turn_id], index=len(self.calls))
+        self.calls[sent.call_id] = turn_id
+        self.session.hear(sent)
+
+    @precondition(lambda self: self.calling and not self.of_calling())
+    @rule()
+    def follow(self) -> None:
+        """All calls are settled: the next turn begins by itself."""
+        follows, self.calling = str(self.calling), None
+        turn_id = self.next_turn(follows)
+        self.session.hear(
+            accepted(
+                turn_id, "theirs", message_id=f"reply_{follows}", follows=follows, parent_id=msgspec.UNSET
+            )
+        )
+        self.running[turn_id] = 0
+
+    @precondition(lambda self: self.pending_request_id)
+    @rule(taken=st.booleans())
+    def answer(self, *, taken: bool) -> None:
+        client_msg_id, self.pending_request_id = str(self.pending_request_id), None
+        if taken and not self.running and not self.calling:
+            turn_id = self.next_turn()
+            self.session.hear(accepted(turn_id, client_msg_id))
+            self.running[turn_id] = 0
+        else:
+            self.session.session.requeue(client_msg_id)
+
+    @precondition(lambda self: not self.calling)
+    @rule()
+    def others_turn(self) -> None:
+        turn_id = self.next_turn()
+        self.session.hear(accepted(turn_id, "theirs", "Hi!"))
+        self.running[turn_id] = 0
+
+    @precondition(lambda self: not self.calling)
+    @rule(again=st.booleans(), place=st.none() | st.integers(0, 20))
+    def others_branch(self, *, again: bool, place: int | None) -> None:
+        """An edit, or another reply."""
+        turn_id, role = self.next_turn(), "user" if again else "assistant"
+        known = [one.message_id for one in self.session.items.stored() if one.role == role and one.message_id]
+        which = known[place % len(known)] if known and place is not None else None
+        names = {"message_id": which} if again and which else {}
+        self.session.hear(accepted(turn_id, "theirs", "Hi!", parent_id=None if again else which, **names))
+        self.running[turn_id] = 0
+        there = {one.turn_id for one in self.session.items if one.role == "assistant"}
+        self.over = [one for one in self.over if one in there]
+
+    @precondition(lambda self: self.running)
+    @rule(text=st.text(min_size=1, max_size=3))
+    def speech_message(self, text: str) -> None:
+        turn_id = next(iter(self.running))
+        self.session.hear(delta(turn_id, text))
+        self.running[turn_id] += len(text)
+
+    @precondition(lambda self: self.running)
+    @rule(kept=st.integers(0, 9), reason=st.sampled_from(Reason), removed=st.booleans())
+    def end(self, kept: int, reason: Reason, *, removed: bool) -> None:
+        turn_id = next(iter(self.running))
+        removed = removed and reason is Reason.CANCELLED
+        chars = self.running.pop(turn_id)
+        if reason is not Reason.TOOLS:
+            chars = min(kept, chars)
+            self.calls = {one: turn for one, turn in self.calls.items() if turn != turn_id}
+        self.session.hear(done(turn_id, chars, reason, removed=removed))
+        assert self.session.mirror.ended[-1] == f"resp_{turn_id.removeprefix('turn_')}"
+        mine = [item for item in self.session.items.of_turn(turn_id) if item.role == "assistant"]
+        self.calling = turn_id if reason is Reason.TOOLS and mine and not self.running else None
+        if not removed:
+            self.over.append(turn_id)
+        else:
+            gone = self.exchanges[turn_id]
+            self.over = [one for one in self.over if self.exchanges[one] != gone]
+
+    @invariant()
+    def the_client_knows_the_items(self) -> None:
+        assert self.session.mirror.order == [item.item_id for item in self.session.items if item.sent]
+
+    @invariant()
+    def what_is_answered_comes_before_what_waits(self) -> None:
+        order = [ItemState.STORED, ItemState.PENDING, ItemState.WAITING]
+        places = [0 if item.role == "tool" else order.index(item.state) for item in self.session.items]
+        assert places == sorted(places)
+
+    @invariant()
+    def the_client_knows_what_runs(self) -> None:
+        assert self.session.mirror.open == {f"resp_{turn.removeprefix('turn_')}" for turn in self.running}
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_metadata_and_length_come_back_with_their_reply() -> None:
+    session = Session()
+    session.create("Hi?")
+    wishes = ResponseOptions(metadata={"a": "b"}, max_output_tokens=5)
+    (send,) = session.session.ask(ResponseCreate(response=wishes))
+    assert isinstance(send, frames.Send)
+    assert send.params.max_new_tokens == 5
+    created = session.hear(accepted("turn_1", send.client_msg_id))[0].response
+    assert (created.metadata, created.max_output_tokens) == ({"a": "b"}, 5)
+    ended = session.hear(done("turn_1", 0))[-1].response
+    assert (ended.metadata, ended.max_output_tokens) == ({"a": "b"}, 5)

@@ -1,0 +1,35 @@
+"""What is kept of a request: the messages of its user as one, with the images where they stood."""
+
+from __future__ import annotations
+
+import time
+
+from connections.responses.requests.models import Creation
+from connections.responses.stored.notes import SEPARATOR, UserInput, storable_input
+from connections.responses.stored.references import _same_conversation
+from engine.messages import Message
+
+MANY = [Message("user", "x" * 2_000)] * 2_000
+
+
+def test_messages_of_a_user_are_one() -> None:
+    given = (
+        Message("user", "One."),
+        Message("system", "Be kind."),
+        Message("user", ""),
+        Message("user", "Two."),
+    )
+    assert storable_input(Creation(model="m"), given, None, ()) == UserInput(
+        f"One.{SEPARATOR}Two.", "Be kind."
+    )
+
+
+def test_thousands_of_messages_are_joined_once() -> None:
+    """Joined one by one, what was said would be copied two thousand times, while everybody waits."""
+    started = time.process_time()
+    said = storable_input(Creation(model="m"), MANY, None, ())
+    assert isinstance(said, UserInput)
+    assert len(said.content) == 2_000 * 2_002 - 2
+    replies = [Message("assistant", one.content) for one in MANY]
+    assert _same_conversation(replies, replies)
+    assert time.process_time() - started < 1.0

@@ -1,0 +1,257 @@
+"""What happens to a session's interpretations, in the words of a translation session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.realtime import RealtimeTranslationServerEvent
+from pydantic import TypeAdapter
+
+from connections.protocol.errors import BadFrame, BadParams, Close
+from connections.protocol.frames import Error
+from connections.realtime.server_events import ServerEvent
+from connections.translations.codec import TranslationCodec, decode
+from connections.translations.event_encoder import TranslationEventEncoder, TranslationFrame, closed
+from connections.translations.session import TranslationSession
+from engine.messages import Languages, ModelFacts, Params
+from sessions.errors import Refused
+from sessions.events import Accepted, Delta, Done, Failure, Gap, Reason, SourceText, Timing, Usage
+
+_events: TypeAdapter[Any] = TypeAdapter(RealtimeTranslationServerEvent)
+FACTS = ModelFacts(
+    model="m",
+    context_tokens=100,
+    defaults=Params(),
+    device="cpu",
+    dtype="float32",
+    max_batch=1,
+    parameters=1,
+    features=("translate",),
+    languages=Languages(("eng_Latn",), ("zho_Hans",), 100),
+)
+
+
+def accepted(encoder: TranslationEventEncoder, number: int) -> str:
+    """An interpretation of the session's that was accepted; gives its turn."""
+    encoder.begin(f"k{number}")
+    turn_id = f"t{number}"
+    ours = Accepted(
+        conversation_id="c", client_msg_id=f"k{number}", turn_id=turn_id, message_id="m", epoch="e", seq=1
+    )
+    assert encoder.encode(ours) == ()
+    return turn_id
+
+
+def note_chars(turn_id: str, off: int, text: str) -> SourceText:
+    return SourceText(conversation_id="c", turn_id=turn_id, seq=2, off=off, text=text)
+
+
+def delta(turn_id: str, off: int, text: str) -> Delta:
+    return Delta(conversation_id="c", turn_id=turn_id, seq=3, first_seq=3, off=off, text=text, tokens=1)
+
+
+def done(turn_id: str, reason: Reason = Reason.STOP, **more: Any) -> Done:
+    usage = msgspec.convert(dict.fromkeys(Usage.__struct_fields__, 0), Usage)
+    return Done(
+        conversation_id="c",
+        turn_id=turn_id,
+        message_id="r",
+        seq=4,
+        reason=reason,
+        chars=0,
+        usage=usage,
+        timing=msgspec.convert(dict.fromkeys(Timing.__struct_fields__, 0), Timing),
+        text_sha256="",
+        saved=True,
+        **more,
+    )
+
+
+def deltas(events: Any) -> list[str]:
+    return [event.delta for event in events]
+
+
+def test_interpretations_follow_each_other_as_their_sources_do() -> None:
+    encoder = TranslationEventEncoder()
+    first = accepted(encoder, 1)
+    encoder.encode(note_chars(first, 0, "One. "))
+    told = deltas(encoder.encode(delta(first, 0, "Eins.")))
+    encoder.encode(done(first))
+    assert encoder.current is None
+    second = accepted(encoder, 2)
+    encoder.encode(note_chars(second, 0, "Two.\n"))
+    told += deltas(encoder.encode(delta(second, 0, "Zwei")))
+    told += deltas(encoder.encode(delta(second, 4, ".")))
+    encoder.encode(done(second))
+    third = accepted(encoder, 3)
+    encoder.encode(note_chars(third, 0, "三"))
+    told += deltas(encoder.encode(delta(third, 0, "Drei.")))
+    assert "".join(told) == "Eins. Zwei.\nDrei."
+
+
+def test_the_source_is_told_where_its_client_wants_it() -> None:
+    encoder = TranslationEventEncoder()
+    turn = accepted(encoder, 1)
+    assert encoder.encode(note_chars(turn, 0, "One ")) == []
+    encoder.sends_source = True
+    assert deltas(encoder.encode(note_chars(turn, 4, "two "))) == ["two "]
+
+
+def test_what_others_say_in_the_conversation_is_not_told() -> None:
+    encoder = TranslationEventEncoder()
+    accepted(encoder, 1)
+    for frame in (note_chars("other", 0, "One. "), delta("other", 0, "Eins."), done("other")):
+        assert encoder.encode(frame) == ()
+    assert encoder.current is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "words"),
+    [
+        (done("t1", Reason.CANCELLED), "translation_stopped", "was stopped elsewhere"),
+        (done("t1", Reason.LENGTH), "translation_cut", "its limit of tokens"),
+        (done("t1", Reason.TIMEOUT), "translation_timed_out", "too long"),
+        (done("t1", Reason.FILTERED), "content_filter", "A filter of this server"),
+        (
+            done("t1", Reason.ERROR, error=Failure(code="internal", message="It broke.")),
+            "internal",
+            "It broke.",
+        ),
+    ],
+)
+def test_an_end_that_nobody_wanted_is_an_error_and_what_comes_begins_anew(
+    end: Done, code: str, words: str
+) -> None:
+    encoder = TranslationEventEncoder()
+    accepted(encoder, 1)
+    [error] = encoder.encode(end)
+    told: Any = msgspec.to_builtins(error)
+    assert (told["error"]["code"], words in told["error"]["message"]) == (code, True)
+    assert encoder.current is None
+
+
+def test_a_hole_ends_the_connection() -> None:
+    ends: list[Close] = []
+    encoder = TranslationEventEncoder(ends.append)
+    assert encoder.encode(Gap(conversation_id="c", epoch="e", min_seq=9)) == ()
+    assert [close.code for close in ends] == [1013]
+
+
+def test_a_refusal_names_the_field_as_it_is_called_here() -> None:
+    [error] = TranslationEventEncoder().encode(
+        Error(ref="e1", code="bad_params", message="`target` is one of zho_Hans.")
+    )
+    told: Any = msgspec.to_builtins(error)["error"]
+    assert (told["param"], told["code"], told["event_id"]) == (
+        "session.audio.output.language",
+        "invalid_value",
+        "e1",
+    )
+
+
+def session(facts: ModelFacts | None = FACTS, *voices: str) -> TranslationSession:
+    return TranslationSession(
+        conversation_id="c", model="m", facts=lambda: facts, expires_at=9, voices=voices
+    )
+
+
+def update(**fields: Any) -> Any:
+    return decode(msgspec.json.encode({"type": "session.update", "session": fields}).decode())
+
+
+def test_what_a_session_says_fits_openais_types() -> None:
+    one = session()
+    wishes = {"input": {"transcription": {"model": "x"}}, "output": {"language": "zh"}}
+    said: list[ServerEvent] = [one.created(), one.update(update(audio=wishes, told="segment"))]
+    lines = (
+        TranslationCodec(TranslationEventEncoder()).encode(TranslationFrame(events=tuple(said))).splitlines()
+    )
+    coded = [
+        _events.validate_json(line)
+        for line in (*lines, TranslationCodec(TranslationEventEncoder()).encode(closed()))
+    ]
+    assert [event.type for event in coded] == ["session.created", "session.updated", "session.closed"]
+    assert coded[0].session.audio.output.language is None
+    assert (coded[1].session.audio.output.language, coded[1].session.audio.input.transcription.model) == (
+        "zh",
+        "x",
+    )
+
+
+def test_what_is_not_said_again_stays_and_null_takes_it_back() -> None:
+    one = session(None)
+    one.update(
+        update(
+            audio={"input": {"language": "en", "transcription": {"model": ""}}, "output": {"language": "zh"}}
+        )
+    )
+    one.update(update(told="wait", wait=5))
+    kept = one.settings
+    assert (kept.options.source, kept.options.target, kept.options.told, kept.options.wait) == (
+        "en",
+        "zh",
+        "wait",
+        5,
+    )
+    assert kept.transcription is not None
+    one.update(update(audio={"input": {"language": None, "transcription": None}}))
+    assert (one.settings.options.source, one.settings.transcription) == ("auto", None)
+
+
+def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> None:
+    one = session()
+    with pytest.raises(Refused, match="`target` is one of zho_Hans for this model"):
+        one.update(update(audio={"output": {"language": "fr"}}))
+    assert one.settings.options.target is None
+    with pytest.raises((Refused, BadParams), match=r"set it by `session\.update` first"):
+        one.append("Hello.", "e1")
+
+
+@pytest.mark.parametrize(
+    ("voices", "words"),
+    [(("de", "cmn"), "is none of this server's voices, such as de"), ((), "has no voice")],
+)
+def test_a_voice_that_is_not_there_is_refused_and_changes_nothing(
+    voices: tuple[str, ...], words: str
+) -> None:
+    one = session(FACTS, *voices)
+    with pytest.raises(Refused, match=rf"`session\.audio\.output\.voice` .*{words}"):
+        one.update(update(audio={"output": {"language": "zh", "voice": "nobody"}}))
+    assert one.settings.options.target is None
+
+
+def test_nothing_that_is_appended_waits_for_nothing() -> None:
+    one = session(FACTS)
+    one.update(update(audio={"output": {"language": "zh"}}))
+    for told in ("wait", "segment"):
+        one.append("", "e1")
+        one.update(update(told=told))
+    one.append("", "e2")
+    [waits] = [one.queue.take(0) for _ in range(len(one.queue))]
+    assert (waits.text, waits.ref) == ("", None)
+
+
+def test_nothing_comes_behind_the_close() -> None:
+    one = session()
+    one.close()
+    one.close()
+    for act in (lambda: one.append("Hello.", None), lambda: one.update(update(told="wait"))):
+        with pytest.raises(Refused, match=r"nothing can follow `session\.close`\."):
+            act()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "session.input_text_buffer.append"},
+        {"type": "session.input_text_buffer.append", "text": 3},
+        {"type": "session.update", "session": {"audio": {"output": {"language": ""}}}},
+        {"type": "session.update", "session": {"told": "later"}},
+        {"type": "response.create"},
+    ],
+)
+def test_an_event_that_is_wrong_is_refused_by_its_field(event: Any) -> None:
+    with pytest.raises(BadFrame, match="`"):
+        decode(msgspec.json.encode(event).decode())

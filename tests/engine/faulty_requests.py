@@ -1,0 +1,45 @@
+"""Failures of a request, made on purpose: NaN, too little memory, text that can't be made."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.model.loaded_model import LoadedModel
+from engine.text.pieces import Piece, ReplyStep
+from tests.engine.tiny_models import Numbers, served, text_step
+
+POISON = 200
+"""The token that causes the failure."""
+
+
+def poisoned(*, max_batch: int = 2, kv_tokens: int | None = None) -> LoadedModel:
+    """Return a model in which one token's embedding is NaN."""
+    memory = {} if kv_tokens is None else {"kv_tokens": kv_tokens}
+    model = served("llama", max_batch=max_batch, **memory)
+    with torch.no_grad():
+        model.module.get_input_embeddings().weight[POISON] = torch.nan
+        model.module.lm_head.weight[POISON] = 0
+    return model
+
+
+def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+    """Ask the allocator for more than any machine has, if that token takes part."""
+    if (arguments[0] == POISON).any():
+        torch.empty(2**58)
+
+
+class Broken(Numbers):
+    """A reply that can't make text of its tokens."""
+
+    def push(self, token_id: int) -> ReplyStep:
+        raise UnicodeError(f"no text for {token_id}")
+
+
+class Unended(Numbers):
+    """A reply that fails when its rest is flushed."""
+
+    def push(self, token_id: int) -> ReplyStep:
+        return text_step(f"{token_id} ")
+
+    def flush(self) -> tuple[Piece, ...]:
+        raise UnicodeError("no end")

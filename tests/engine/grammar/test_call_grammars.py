@@ -1,0 +1,304 @@
+"""What a grammar lets a model write: formats, calls by their form, thoughts before either."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import pytest
+
+from engine.errors import PromptRejected
+from engine.grammar.forms import HERMES, CallForm, ThoughtForm
+from engine.grammar.source import MAX_BYTES
+from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
+
+WEATHER = Tool("weather", "", CITY)
+CLOCK = Tool("clock")
+TOOLS = (WEATHER, CLOCK)
+THINK = ThoughtForm()
+PLAIN_THINK = ThoughtForm("[thought]", "[/thought]")
+LISTED = CallForm("<|call|>", "", arguments_key="parameters", as_list=True)
+PLAIN_CALL = CallForm("[call]", "[/call]")
+PARIS = '{"name": "weather", "arguments": {"city": "Paris", "days": 3}}'
+NOW = '{"name":"clock","arguments":{}}'
+
+
+def call(body: str) -> str:
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def allows(
+    spec: ReplySpec, text: str, *, calls: CallForm | None = HERMES, thoughts: ThoughtForm | None = None
+) -> bool:
+    """Whether a reply may be this text, and end there."""
+    source = writer(calls, thoughts).write(spec)
+    assert source is not None
+    matcher = compiler().matcher(source)
+    ids = ids_of(text)
+    return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+
+
+@pytest.mark.parametrize(
+    ("asked", "good", "bad"),
+    [
+        (JsonObject(), '{"a": [1, {"b": null}]}', "[1]"),
+        (JsonSchema(CITY), '{"city": "Rome", "days": 14}', '{"city": "Rome", "days": 15}'),
+        (JsonSchema("true"), "[true]", "nothing"),
+        (Regex("[0-9]{3}(-[a/b]+)?"), "123-a/b", "12"),
+        (Regex("^a/b\n$"), "a/b\n", "a/b"),
+        (Grammar('start: "a"+ b\nb: "b" | "c"'), "aac", "aa"),
+    ],
+)
+def test_a_format_is_all_of_the_reply(asked: Format, good: str, bad: str) -> None:
+    spec = ReplySpec(format=asked)
+    assert allows(spec, good)
+    assert not allows(spec, bad)
+    assert not allows(spec, f"Here: {good}")
+
+
+COMPACT = ['{"a":1,"b":[1,{}]}', '{"a": 1, "b": [1, {}]}', '{"a": 1,"b":[1, {}]}']
+AIRY = [
+    '{ "a":1}',
+    '{"a" :1}',
+    '{"a":  1}',
+    '{"a":1 }',
+    '{"a":1,  "b":2}',
+    '{"a":1 ,"b":2}',
+    '{"a":[ 1]}',
+    '{"a":[1 ]}',
+    '{\n    "a": 1\n}',
+    '{"a":\t1}',
+    '{"a": 1} ',
+]
+
+
+@pytest.mark.parametrize("asked", [JsonObject(), JsonSchema('{"type":"object"}')])
+def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(asked: Format) -> None:
+    spec = ReplySpec(format=asked)
+    assert [text for text in COMPACT if not allows(spec, text)] == []
+    assert [text for text in AIRY if allows(spec, text)] == []
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_the_arguments_of_a_call_are_as_compact(choice: Literal["auto", "required"]) -> None:
+    anything = Tool("any", "", '{"type":"object"}')
+    spec = ReplySpec(tools=(anything,), tool_choice=choice)
+    assert [
+        text for text in COMPACT if not allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))
+    ] == []
+    assert [text for text in AIRY if allows(spec, call(f'{{"name": "any", "arguments": {text}}}'))] == []
+    for body in (
+        '{ "name":"any","arguments":{}}',
+        '{"name" :"any","arguments":{}}',
+        '{"name":"any" ,"arguments":{}}',
+    ):
+        assert not allows(spec, call(body))
+    assert not allows(spec, call(" " * 5 + NOW.replace("clock", "any")))
+
+
+def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
+    schema = JsonSchema(
+        '{"type":"object","x-guidance":{"whitespace_pattern":"x","whitespace_flexible":true}}'
+    )
+    assert not allows(ReplySpec(format=schema), '{x"a":1}')
+    assert not allows(ReplySpec(format=schema), '{ "a":1}')
+    assert allows(ReplySpec(format=schema), '{"a":1}')
+
+
+def test_without_tools_and_format_a_reply_is_free() -> None:
+    assert writer(HERMES, THINK).write(ReplySpec()) is None
+    assert writer(HERMES).write(ReplySpec(tools=TOOLS, tool_choice="none")) is None
+    assert writer().write(ReplySpec(tools=TOOLS)) is None
+
+
+FREE = ReplySpec(tools=TOOLS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "It rains. 字 < > {",
+        call(PARIS),
+        "I look it up.\n" + call(PARIS) + "\n" + call(NOW) + "\nDone.",
+        '<tool_call>{"name":"clock", "arguments":{}}</tool_call>',
+        "<think>a call: </think>" + call(NOW),
+    ],
+)
+def test_free_text_has_calls_in_it(text: str) -> None:
+    assert allows(FREE, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>",
+        call('{"name": "other", "arguments": {}}'),
+        call('{"name": "weather", "arguments": {}}'),
+        call('{"name": "clock", "arguments": []}'),
+        call('{"arguments": {}, "name": "clock"}'),
+        call(PARIS).removesuffix("</tool_call>"),
+        "Well: " + call("weather"),
+    ],
+)
+def test_from_its_opening_on_a_call_follows_its_tools_schema(text: str) -> None:
+    assert not allows(FREE, text)
+
+
+def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
+    letters = [*ids_of("Well: <"), *ids_of("tool_call>")]
+    assert "".join(tokenizer().convert_ids_to_tokens(letters)).endswith("<tool_call>")
+    source = writer(HERMES).write(FREE)
+    assert source is not None
+    matcher = compiler().matcher(source)
+    assert matcher.try_consume_tokens(letters) == len(letters)
+    assert not matcher.is_accepting()
+    assert matcher.validate_tokens(ids_of("no")) == 0
+    assert matcher.validate_tokens(ids_of("{")) == 1
+
+
+def test_a_call_that_is_required_is_all_of_the_reply() -> None:
+    spec = ReplySpec(tools=TOOLS, tool_choice="required")
+    assert allows(spec, call(PARIS))
+    assert allows(spec, call(PARIS) + "\n" + call(NOW))
+    assert not allows(spec, "")
+    assert not allows(spec, "Well. " + call(PARIS))
+    assert not allows(spec, call(PARIS) + " Done.")
+
+
+def test_a_tool_that_is_named_is_the_one_that_is_called() -> None:
+    spec = ReplySpec(tools=TOOLS, tool_choice="named", tool_name="clock")
+    assert allows(spec, call(NOW))
+    assert not allows(spec, call(PARIS))
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_one_call_at_a_time_where_no_more_are_wanted(choice: str) -> None:
+    spec = ReplySpec(tools=TOOLS, tool_choice=choice, parallel_calls=False)  # type: ignore[arg-type]
+    assert allows(spec, call(PARIS))
+    assert not allows(spec, call(PARIS) + "\n" + call(NOW))
+    assert not allows(spec, call(PARIS) + "\nDone.")
+
+
+def test_calls_may_be_one_list() -> None:
+    one = '{"name": "clock", "parameters": {}}'
+    required = ReplySpec(tools=(CLOCK,), tool_choice="required")
+    assert allows(required, f"<|call|>[{one}]", calls=LISTED)
+    assert allows(required, f"<|call|>[{one}, {one}]", calls=LISTED)
+    assert not allows(required, f"[{one}]", calls=LISTED)
+    alone = ReplySpec(tools=(CLOCK,), tool_choice="required", parallel_calls=False)
+    assert not allows(alone, f"<|call|>[{one}, {one}]", calls=LISTED)
+    assert allows(ReplySpec(tools=(CLOCK,)), f"So <|call|>[{one}]", calls=LISTED)
+
+
+def test_calls_may_have_no_control_token() -> None:
+    assert allows(FREE, f"Well: [call]{PARIS}[/call] and [call]{NOW}[/call]", calls=PLAIN_CALL)
+    assert allows(FREE, "[call", calls=PLAIN_CALL)
+    assert not allows(FREE, "[call] me", calls=PLAIN_CALL)
+
+
+def test_with_a_format_a_reply_is_either_an_answer_or_calls() -> None:
+    spec = ReplySpec(tools=TOOLS, format=JsonSchema(CITY))
+    assert allows(spec, call(NOW))
+    assert allows(spec, '{"city":"Rome","days":1}')
+    assert not allows(spec, "Rome")
+
+
+@pytest.mark.parametrize("thoughts", [THINK, PLAIN_THINK])
+def test_a_format_begins_behind_thoughts(thoughts: ThoughtForm) -> None:
+    spec, answer = ReplySpec(format=JsonSchema(CITY)), '{"city":"Rome","days":1}'
+    thought = f"{thoughts.opening}\nRome { {} }, I think{thoughts.closing}"
+    assert allows(spec, answer, thoughts=thoughts)
+    assert allows(spec, f"{thought}\n\n{answer}", thoughts=thoughts)
+    assert not allows(spec, thought, thoughts=thoughts)
+    assert not allows(spec, f"{thought} Well: {answer}", thoughts=thoughts)
+    assert not allows(spec, f"Rome. {answer}", thoughts=thoughts)
+
+
+@pytest.mark.parametrize("form", [THINK, PLAIN_THINK])
+def test_thoughts_that_the_prompt_began_are_ended_first(form: ThoughtForm) -> None:
+    thoughts = ThoughtForm(form.opening, form.closing, opened=True)
+    spec, answer = ReplySpec(format=JsonSchema(CITY)), '{"city":"Rome","days":1}'
+    assert allows(spec, f"Rome.\n{form.closing}\n{answer}", thoughts=thoughts)
+    assert not allows(spec, answer, thoughts=thoughts)
+
+
+@pytest.mark.parametrize(("calls", "form"), [(HERMES, THINK), (PLAIN_CALL, PLAIN_THINK)])
+def test_a_call_that_is_only_thought_of_is_none(calls: CallForm, form: ThoughtForm) -> None:
+    within = f"{form.opening}I could {calls.opening} it"
+    assert allows(FREE, f"{within}{form.closing} Well.", calls=calls, thoughts=form)
+    made = f"{within}{form.closing}{calls.opening}{NOW}{calls.closing}"
+    assert allows(FREE, made, calls=calls, thoughts=form)
+    assert not allows(FREE, f"{form.opening}x{form.closing}{calls.opening} it", calls=calls, thoughts=form)
+
+
+def test_references_of_a_tools_schema_mean_what_they_meant() -> None:
+    tree = '{"$defs":{"node":{"type":"object","properties":{"next":{"$ref":"#/$defs/node"}},"additionalProperties":false}},"$ref":"#/$defs/node"}'
+    spec = ReplySpec(tools=(Tool("walk", "", tree), WEATHER), tool_choice="required")
+    assert allows(spec, call('{"name":"walk","arguments":{"next":{"next":{}}}}'))
+    assert not allows(spec, call('{"name":"walk","arguments":{"next":{"other":{}}}}'))
+
+
+def test_arguments_are_an_object_though_their_schema_does_not_say_so() -> None:
+    spec = ReplySpec(tools=(Tool("any", "", "{}"),), tool_choice="required")
+    assert allows(spec, call('{"name":"any","arguments":{"a":1}}'))
+    assert not allows(spec, call('{"name":"any","arguments":[1]}'))
+
+
+def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_strict() -> None:
+    odd = '{"type":"object","properties":{"a":{"type":"string","format":"odd"}},"required":["a"],"not":{}}'
+    assert allows(
+        ReplySpec(tools=(Tool("t", "", odd),), tool_choice="required"),
+        call('{"name":"t","arguments":{"a":"x"}}'),
+    )
+    source = writer(HERMES).write(ReplySpec(tools=(Tool("t", "", odd, strict=True),)))
+    assert source is not None
+    with pytest.raises(Exception, match="not"):
+        compiler().matcher(source)
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls", "why"),
+    [
+        (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES, "no such tool"),
+        (ReplySpec(tool_choice="required"), HERMES, "no such tool"),
+        (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
+        (ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3), HERMES, "at most 256 KiB"),
+        (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES, "no valid JSON Schema"),
+    ],
+)
+def test_what_cannot_be_written_is_the_fault_of_the_tools(
+    spec: ReplySpec, calls: CallForm | None, why: str
+) -> None:
+    with pytest.raises(PromptRejected, match=why) as refused:
+        writer(calls).write(spec)
+    assert refused.value.field == "tools"
+
+
+@pytest.mark.parametrize(
+    "asked", [Regex("x" * (MAX_BYTES + 1)), Grammar("x" * (MAX_BYTES + 1)), JsonSchema("x" * (MAX_BYTES + 1))]
+)
+def test_a_format_of_more_than_its_bytes_is_refused(asked: Format) -> None:
+    with pytest.raises(PromptRejected, match="at most 256 KiB") as refused:
+        writer().write(ReplySpec(format=asked))
+    assert refused.value.field == "format"
+
+
+def test_only_the_models_own_forms_bring_control_tokens() -> None:
+    specials = vocabulary().specials
+    free, thoughtful = writer(HERMES).write(FREE), writer(None, THINK).write(ReplySpec(format=JsonObject()))
+    assert free is not None
+    assert thoughtful is not None
+    assert {specials["<tool_call>"], specials["</tool_call>"]} <= {*free.controls}
+    assert specials["<|call|>"] not in free.controls
+    assert {specials["<think>"], specials["</think>"]} <= {*thoughtful.controls}
+    hostile = writer().write(ReplySpec(format=Grammar("start: <|call|> | <[0-300]>")))
+    assert hostile is not None
+    assert hostile.controls == ()
+
+
+def test_names_and_keys_may_hold_anything() -> None:
+    name = 'we"ird\\ näme\n'
+    spec = ReplySpec(tools=(Tool(name),), tool_choice="required")
+    assert allows(spec, call(json.dumps({"name": name, "arguments": {}}, ensure_ascii=False)))

@@ -1,0 +1,149 @@
+"""A `client_msg_id` makes one generation, however often and from wherever it comes."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.scripted.engine import ScriptedEngine
+from sessions.errors import Conflict
+from sessions.events import Accepted, Delta, Done
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat
+from tests.sessions.recorder import Recorder
+
+
+async def test_of_a_running_turn_on_an_attached_connection(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    first = await chat.running("Hello?", "This", client_msg_id="one")
+    again = await chat.send("Hello?", client_msg_id="one")
+    assert (again.duplicate, again.ref, again.seq, again.turn_id) == (True, "ref", first.seq, first.turn_id)
+    await chat.step()
+    assert reader.text(first.turn_id) == "This reply"
+    assert len(engine.requests) == 1
+    chat.cancel()
+
+
+async def test_of_a_running_turn_on_a_new_connection(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """It gets the text so far as one delta from the beginning, then what follows."""
+    first = await chat.running("Hello?", "This reply", client_msg_id="one")
+    second = Recorder()
+    again = await chat.send("Hello?", client_msg_id="one", reader=second)
+    assert again.duplicate
+    so_far = second.of(Delta)[0]
+    assert (so_far.off, so_far.text, so_far.tokens) == (0, "This reply", 2)
+    assert (so_far.first_seq, so_far.seq) == (again.seq + 1, reader.of(Delta)[-1].seq)
+    engine.step(20)
+    await second.next(Done)
+    assert second.text(first.turn_id) == engine._reply
+    chat.sessions.disconnect(second)
+
+
+async def test_of_a_turn_that_has_no_text_yet(chat: Chat) -> None:
+    await chat.running("Hello?", client_msg_id="one")
+    second = Recorder()
+    await chat.send("Hello?", client_msg_id="one", reader=second)
+    assert second.of(Delta) == []
+    await chat.step(second)
+    assert [delta.text for delta in second.of(Delta)] == ["This"]
+    chat.sessions.disconnect(second)
+    chat.cancel()
+
+
+async def test_from_two_sockets_at_once(chat: Chat, engine: ScriptedEngine) -> None:
+    second = Recorder()
+    one = chat.begin_send("Hello?", client_msg_id="one")
+    two = chat.begin_send("Hello?", client_msg_id="one", reader=second)
+    assert [await one, await two] == [None, None]
+    await chat.step(second)
+    engine.step(20)
+    done = await second.next(Done)
+    assert second.text(done.turn_id) == engine._reply
+    assert [accepted.duplicate for accepted in second.of(Accepted)] == [True]
+    assert len(engine.requests) == 1
+    chat.sessions.disconnect(second)
+
+
+async def test_behind_a_refused_one_it_is_taken_itself(chat: Chat, engine: ScriptedEngine) -> None:
+    """A refused send leaves nothing; the one behind it is the first."""
+    long = "word " * 300
+    one = chat.begin_send(long, client_msg_id="one")
+    two = chat.begin_send("Hello?", client_msg_id="one")
+    assert await one is not None
+    assert await two is None
+    assert not chat.reader.of(Accepted)[-1].duplicate
+    chat.cancel()
+
+
+async def test_of_an_ended_turn_that_was_taken_back(chat: Chat, reader: Recorder) -> None:
+    """Its end says so: there is no text of it any more."""
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+    second = Recorder()
+    await chat.send("Hello?", client_msg_id="one", reader=second)
+    again = await second.next(Done)
+    assert (again.turn_id, again.removed) == (done.turn_id, True)
+    assert second.of(Delta) == []
+    chat.sessions.disconnect(second)
+
+
+async def test_of_an_ended_turn(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.wait_idle()
+    second = Recorder()
+    again = await chat.send("Hello?", client_msg_id="one", reader=second)
+    assert [type(event) for event in second.events] == [Accepted, Delta, Done]
+    told = second.of(Delta)[0]
+    assert (told.text, told.off, told.first_seq, told.seq) == (
+        "Hello there.",
+        0,
+        again.seq + 1,
+        done.seq - 1,
+    )
+    assert second.of(Done) == [done]
+    assert len(engine.requests) == 1
+    chat.sessions.disconnect(second)
+
+
+async def test_of_an_ended_turn_while_the_engine_is_away(chat: Chat, engine: ScriptedEngine) -> None:
+    """What is known needs no model: the reply is there at once."""
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.wait_idle()
+    engine.fail()
+    await chat.send("Hello?", client_msg_id="one")
+    assert chat.reader.of(Done) == [done, done]
+
+
+async def test_of_an_ended_turn_while_another_runs(chat: Chat, engine: ScriptedEngine) -> None:
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.running("And now?", "This")
+    again = await chat.send("Hello?", client_msg_id="one", on_busy="interrupt")
+    assert again.duplicate
+    assert chat.reader.of(Done) == [done, done]
+    assert len(chat.live_conversation.blocking()) == 1
+    chat.cancel()
+
+
+async def test_of_a_turn_that_was_taken_back(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.running("Hello?", "This", client_msg_id="one")
+    chat.cancel(rollback=True)
+    await chat.reader.next(Done)
+    await chat.wait_idle()
+    again = await chat.send("Hello?", client_msg_id="one")
+    assert again.duplicate
+    assert chat.reader.of(Done)[-1].removed
+    assert len(engine.requests) == 1
+    assert await chat.told() == []
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_other_content_under_the_same_id_is_a_conflict(chat: Chat, *, ended: bool) -> None:
+    if ended:
+        await chat.exchange("Hello?", client_msg_id="one")
+        await chat.wait_idle()
+    else:
+        await chat.running("Hello?", "This", client_msg_id="one")
+    with pytest.raises(Conflict):
+        await chat.send("Goodbye?", client_msg_id="one")
+    chat.cancel()

@@ -1,0 +1,92 @@
+"""What the store's clients count of themselves, over a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import NoScriptError, ResponseError
+
+from sessions.store.redis.instrumented import StoreStats
+from sessions.store.redis.servers import AT_ONCE, connect
+from tests.sessions.server_group import happened, node
+from tests.store_faults import pid_of, stalled
+
+
+async def test_commands_and_pipelines_are_calls_and_each_waits_for_a_connection(store_url: str) -> None:
+    tally = StoreStats()
+    async with connect(store_url, tally) as client:
+        await client.set("name", "value")
+        pipeline = client.pipeline(transaction=False)
+        pipeline.get("name")
+        pipeline.get("name")
+        assert await pipeline.execute() == [b"value", b"value"]
+    assert (sum(tally.calls.counts), sum(tally.waits.counts), tally.running) == (2, 2, 0)
+    assert 0 < tally.waits.seconds < tally.calls.seconds
+    assert tally.errors == {}
+
+
+async def test_errors_are_counted_by_type_in_pipelines_too(store_url: str) -> None:
+    tally = StoreStats()
+    async with connect(store_url, tally) as client:
+        await client.set("name", "value")
+        with pytest.raises(ResponseError):
+            await client.incr("name")
+        pipeline = client.pipeline(transaction=False)
+        pipeline.incr("name")
+        pipeline.get("name")
+        await pipeline.execute(raise_on_error=False)
+    assert tally.errors == {"ResponseError": 2}
+
+
+async def test_a_script_that_the_store_does_not_know_yet_is_no_error(store_url: str) -> None:
+    tally = StoreStats()
+    async with connect(store_url, tally) as client:
+        with pytest.raises(NoScriptError):
+            await client.evalsha("0" * 40, 0)
+    assert tally.errors == {}
+
+
+async def test_a_store_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    tally = StoreStats()
+    async with connect(f"unix://{tmp_path}/nothing", tally) as client:
+        with pytest.raises(ConnectionLost):
+            await client.ping()
+    assert tally.errors == {"ConnectionError": 1}
+    assert tally.running == 0
+
+
+async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections_wait(
+    store: Redis, store_url: str
+) -> None:
+    tally, more = StoreStats(), 3
+    async with connect(store_url, tally) as client:
+        with stalled(await pid_of(store)):
+            calls = [asyncio.create_task(client.ping()) for _ in range(AT_ONCE + more)]
+            await asyncio.sleep(0)  # each of them begins
+            assert tally.running == AT_ONCE + more
+        assert await asyncio.gather(*calls) == [True] * len(calls)
+    assert sum(tally.waits.counts) == len(calls)
+    assert tally.running == 0
+
+
+async def test_calls_of_a_store_that_hangs_fail_at_once_for_a_while(tmp_path: Path) -> None:
+    tally = StoreStats()
+    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}", tally) as client:
+
+        async def is_answered() -> bool:
+            try:
+                return bool(await client.ping())
+            except TimeoutError:
+                return False
+
+        assert await is_answered()
+        with stalled(one.process.pid):
+            assert not any(await asyncio.gather(*(is_answered() for _ in range(3))))
+            waited = sum(tally.calls.counts)
+            assert not await is_answered()
+            assert sum(tally.calls.counts) == waited
+        await happened(is_answered)

@@ -1,0 +1,171 @@
+"""Who comes seldom does not wait behind who comes often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.store.redis.caller_group import with_heaviness
+from sessions.store.redis.fair_slots import OWN, CappedFairSlots, FairSlots
+
+
+async def served(places: FairSlots, groups: list[str]) -> list[str]:
+    """The order in which tasks of these groups get the one place, each asking in this order."""
+    order: list[str] = []
+
+    async def one(group: str) -> None:
+        async with places.place(group):
+            await asyncio.sleep(0)
+            order.append(group)
+
+    await asyncio.gather(*(one(group) for group in groups))
+    return order
+
+
+async def test_one_of_each_group_goes_in_turn() -> None:
+    assert await served(FairSlots(1), ["a"] * 4 + ["b"] * 2) == ["a", "b", "a", "b", "a", "a"]
+
+
+async def test_who_was_not_there_goes_first() -> None:
+    assert await served(FairSlots(1), ["a", "a", "b", "b", "c"]) == ["a", "c", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("crowds", [1, 5])
+async def test_whoever_comes_next_finds_a_place_free(crowds: int) -> None:
+    """A group alone holds as much as is free, and beside others half of that, however much of it waits."""
+    places = FairSlots(32)
+    tasks = [asyncio.create_task(places.take(f"crowd-{number % crowds}")) for number in range(100)]
+    await asyncio.sleep(0)
+    assert max(places._taken.values()) <= (16 if crowds == 1 else 11)
+    bob = places.take("bob")
+    with pytest.raises(StopIteration):
+        bob.send(None)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_group_has_half_of_all_places_until_another_comes() -> None:
+    places = FairSlots(32)
+    tasks = [asyncio.create_task(places.take("alone")) for _ in range(100)]
+    await places.take(OWN)
+    await asyncio.sleep(0)
+    assert places._taken["alone"] == 16
+    await places.take("bob")
+    for _ in range(16):
+        places.release_slot("alone")
+    assert places._taken["alone"] == 10
+    places.release_slot("bob")
+    assert places._taken["alone"] == 16
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class CountingQueue(FairSlots):
+    """Counts how often a group is looked at."""
+
+    looks = 0
+
+    def _has_room_for(self, group: str) -> bool:
+        self.looks += 1
+        return super()._has_room_for(group)
+
+
+async def test_a_place_that_comes_back_costs_no_look_at_all_who_wait() -> None:
+    places = CountingQueue(1)
+    await places.take("first")
+    tasks = [asyncio.create_task(places.take(str(number))) for number in range(1000)]
+    await asyncio.sleep(0)
+    places.looks = 0
+    places.release_slot("first")
+    assert places.looks == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_replicas_own_work_may_have_all_places() -> None:
+    places = FairSlots(4)
+    for _ in range(4):
+        await places.take(OWN)
+
+
+async def test_no_more_have_a_place_than_there_are() -> None:
+    places, inside, most = FairSlots(3), 0, 0
+
+    async def one(number: int) -> None:
+        nonlocal inside, most
+        async with places.place(str(number % 4)):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(one(number) for number in range(40)))
+    assert most == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(1, 4))
+def test_a_place_comes_back_however_its_holder_ends(asked: list[tuple[str, bool]], count: int) -> None:
+    async def scene() -> None:
+        places = FairSlots(count)
+
+        async def one(group: str) -> None:
+            async with places.place(group):
+                await asyncio.sleep(0)
+
+        tasks = [(asyncio.create_task(one(group)), leaves) for group, leaves in asked]
+        await asyncio.sleep(0)
+        for task, leaves in tasks:
+            if leaves:
+                task.cancel()
+        await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        assert await served(places, ["x"] * count) == ["x"] * count
+        assert places._free == count
+        assert not places._taken
+        assert not places._waiting
+
+    asyncio.run(scene())
+
+
+async def test_who_fails_inside_gives_its_place_back() -> None:
+    places = FairSlots(1)
+    with pytest.raises(ValueError, match="inside"):
+        async with places.place("a"):
+            raise ValueError("inside")
+    assert await served(places, ["b"]) == ["b"]
+
+
+async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
+    places = CappedFairSlots(4, heavy_slots=2)
+    with with_heaviness(lambda: True):
+        release_slot = [await places.take("crowd-0"), await places.take("crowd-1")]
+        waits = asyncio.create_task(places.take("crowd-2"))
+    await asyncio.sleep(0)
+    assert not waits.done()
+    async with asyncio.timeout(5), places.place("bob"):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waits.done()  # bob's place is none of the crowd's
+    release_slot.pop()()
+    release_slot.append(await waits)
+    for give in release_slot:
+        give()
+
+
+async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
+    places = CappedFairSlots(1, heavy_slots=1)
+    async with places.place("bob"):
+        with with_heaviness(lambda: True):
+            waits = asyncio.create_task(places.take("crowd"))
+        await asyncio.sleep(0)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+    with with_heaviness(lambda: True):
+        async with asyncio.timeout(5), places.place("crowd"):
+            pass

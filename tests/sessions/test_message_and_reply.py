@@ -1,0 +1,203 @@
+"""A message, its reply, and what stays of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.errors import PromptRejected
+from engine.messages import Message
+from engine.reply_spec import PLAIN, ReplySpec
+from engine.scripted.engine import ScriptedEngine
+from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
+from sessions.events import Accepted, Delta, Done, Reason
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from sessions.turn.policy import Policy
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.recorder import Recorder, continuous
+
+
+class Miscounting(ScriptedEngine):
+    """An engine whose tokenizer counts less than its scheduler."""
+
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
+        return 1
+
+
+class Prim(ScriptedEngine):
+    """An engine whose template refuses whatever it is shown."""
+
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
+        raise PromptRejected("unspeakable")
+
+
+async def test_a_reply_is_told_and_kept(chat: Chat, reader: Recorder) -> None:
+    done = await chat.exchange("Hello?", "Hello there.")
+    assert reader.text(done.turn_id) == "Hello there."
+    assert (done.reason, done.chars, done.saved) == (Reason.STOP, 12, True)
+    assert done.text_sha256 == digest("Hello there.")
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello there.")]
+
+
+async def test_seqs_have_no_hole_and_the_journal_has_them_all(
+    chat: Chat, reader: Recorder, owner: Owner
+) -> None:
+    await chat.exchange("One?")
+    await chat.exchange("Two?", "Two, of course.")
+    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    assert continuous(reader.events)
+    assert continuous(journal)
+    assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
+
+
+async def test_usage_and_timing_are_told_at_the_end(chat: Chat) -> None:
+    done = await chat.exchange("Hello?", "Hello there.")
+    usage = done.usage
+    assert (usage.prompt_tokens, usage.generated_tokens, usage.sent_tokens) == (5, 3, 2)
+    assert usage.wasted_tokens == 0
+    assert done.timing.queued_ms is not None
+    assert done.timing.first_token_ms is not None
+    assert 0 <= done.timing.queued_ms <= done.timing.first_token_ms <= done.timing.total_ms
+
+
+async def test_a_reply_may_end_by_its_length(chat: Chat, reader: Recorder) -> None:
+    await chat.running("Hello?", "This", max_new_tokens=1)
+    assert (await reader.next(Done)).reason is Reason.LENGTH
+
+
+async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(
+    store: Redis, owner: Owner
+) -> None:
+    engine = Miscounting(by_hand=True, context_tokens=20)
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("word " * 30)
+        engine.step()
+        done = await chat.reader.next(Done)
+    assert done.reason is Reason.ERROR
+    assert done.error is not None
+    assert "longer than the model's window" in done.error.message
+
+
+async def test_other_connections_are_told_the_question_too(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?")
+    second = Recorder()
+    await chat.history(second)
+    await chat.exchange("And again?")
+    assert (await second.next(Accepted)).content == "And again?"
+    assert reader.of(Accepted)[-1].content is None
+    assert reader.of(Accepted)[-1].ref == "ref"
+    assert second.of(Delta) == reader.of(Delta)[-len(second.of(Delta)) :]
+    chat.sessions.disconnect(second)
+
+
+async def test_the_model_reads_what_was_said_and_the_system_prompt(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    await chat.exchange("I am Ada.", "Hello, Ada.", system="Be kind.")
+    await chat.exchange("Who am I?")
+    said = [(message.role, message.content) for message in engine.requests[-1].messages]
+    assert said == [
+        ("system", "Be kind."),
+        ("user", "I am Ada."),
+        ("assistant", "Hello, Ada."),
+        ("user", "Who am I?"),
+    ]
+
+
+async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEngine) -> None:
+    await chat.exchange("Hello?", system="Be kind.")
+    await chat.exchange("Hello again?", system="")
+    await chat.exchange("Still there?")
+    assert {message.role for message in engine.requests[-1].messages} == {"user", "assistant"}
+
+
+async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
+    await chat.exchange("Hello?")
+    await chat.wait_idle()
+    await chat.sessions.parts.base.storage.ledger.settle()
+    keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
+    assert len(keys) == 6
+    for key in keys:
+        assert 0 < await store.pttl(key) <= 3_600_000 * 9 / 8
+
+
+async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) -> None:
+    await chat.exchange("Hello?")
+    await chat.wait_idle()
+    assert await running_turns_in_store(store) == 0
+
+
+async def test_a_server_with_all_its_turns_refuses_one_more(
+    store: Redis, engine: ScriptedEngine, owner: Owner
+) -> None:
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.running("Hello?")
+        with pytest.raises(Overloaded):
+            chat.begin_send("Hello!", conversation_id="other")
+        chat.cancel()
+
+
+async def test_a_stopped_engine_refuses(chat: Chat, engine: ScriptedEngine) -> None:
+    engine.fail("It crashed too often.")
+    with pytest.raises(EngineDown, match="crashed too often"):
+        await chat.send("Hello?")
+    with pytest.raises(NotFound):
+        await chat.history()
+
+
+async def test_a_draining_server_refuses(chat: Chat) -> None:
+    await chat.sessions.drain(0)
+    with pytest.raises(Draining):
+        chat.begin_send("Hello?")
+
+
+async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
+    chat: Chat, reader: Recorder
+) -> None:
+    await chat.exchange("Hello?")
+    await chat.wait_idle()
+    chat.sessions.disconnect(reader)
+    await eventually(lambda: chat.sessions.statistics().conversations == 0)
+    assert chat.sessions.statistics().turns == 0
+    assert not chat.sessions.parts.commands.turns._by_turn
+    assert not chat.sessions.parts.base.directory._attached
+
+
+async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:
+    """What no one foresaw ends one request with a number that the log has."""
+    await chat.exchange("Hello?")
+    await chat.sessions.parts.base.client.hset(chat.keys.conversation, "seq", "seven")
+    refusal = await chat.begin_send("Hello again?")
+    assert refusal is not None
+    assert refusal.code == "internal"
+    await chat.exchange("Hello elsewhere?", conversation_id="other")
+
+
+async def test_messages_that_the_template_refuses_are_the_senders_fault(store: Redis, owner: Owner) -> None:
+    sessions = Sessions(client=store, engine=Prim(), policy=Policy(ttl_s=60, max_turns=1))
+    async with sessions.running(alone=True):
+        with pytest.raises(BadParams, match="unspeakable"):
+            await Chat(sessions, Prim(), owner, Recorder()).send("Hello?")
+    assert [key async for key in store.scan_iter("ms:{*")] == []
+
+
+async def test_two_conversations_run_at_once(chat: Chat, engine: ScriptedEngine, reader: Recorder) -> None:
+    engine.script("One.")
+    engine.script("Two.")
+    first = await chat.send("First?", conversation_id="first")
+    second = await chat.send("Second?", conversation_id="second")
+    await eventually(lambda: len(engine.requests) == 2)
+    engine.step(2)
+    await reader.next(Done, count=2)
+    assert {reader.text(first.turn_id), reader.text(second.turn_id)} == {"One.", "Two."}

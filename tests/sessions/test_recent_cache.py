@@ -1,0 +1,44 @@
+"""Who had a small part of the recent work, and only they, work seldom."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.recent_usage import PART, RecentUsage
+
+works = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)))
+
+
+def test_at_first_everybody_works_seldom() -> None:
+    assert RecentUsage().is_light("a")
+
+
+def test_who_is_alone_does_not_work_seldom() -> None:
+    recent = RecentUsage()
+    recent.count("a")
+    assert not recent.is_light("a")
+    assert recent.is_light("b")
+
+
+def test_of_equals_nobody_works_seldom() -> None:
+    recent = RecentUsage()
+    for group in "abc" * 10:
+        recent.count(group)
+    assert not any(map(recent.is_light, "abc"))
+
+
+@given(works, st.integers(1, 40))
+def test_only_the_last_pieces_count(done: list[tuple[str, int]], lately: int) -> None:
+    recent = RecentUsage(lately)
+    kept: list[tuple[str, int]] = []
+    for group, pieces in done:
+        recent.count(group, pieces)
+        kept.append((group, pieces))
+        while sum(size for _, size in kept) > lately:
+            kept.pop(0)
+    groups = {group for group, _ in kept}
+    total = sum(size for _, size in kept)
+    for group in "abcd":
+        had = sum(size for one, size in kept if one == group)
+        assert recent.is_light(group) == (PART * len(groups) * had <= total)

@@ -1,0 +1,126 @@
+"""A call that needs approval runs as it was looked at, or as whoever allowed it changed it, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted.engine import ScriptedEngine
+from sessions.errors import Conflict
+from sessions.events import CallState, Done, Reason, ToolCall, ToolState
+from sessions.records import Owner, digest
+from sessions.service import Sessions
+from sessions.turn.policy import Policy, ToolLimits
+from tests.sessions.chat_driver import Chat
+from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.tool_round.sample_tools import BERN, FIFTY, TOOLS
+
+FORTY = '{"amount": 40}'
+
+
+async def test_a_call_waits_until_it_is_allowed_and_its_result_comes_behind_that(
+    chat: Chat, reader: Recorder
+) -> None:
+    done = await chat.play("Pay!", FIFTY, tools=TOOLS)
+    call = reader.of(ToolCall)[0]
+    assert (call.needs, call.expires_at is not None) == ("approval", True)
+    with pytest.raises(Conflict, match="not been allowed"):
+        await chat.result(done.open[0], "Paid.")
+    assert (await chat.decide(call)).state is CallState.RUNNING
+    await chat.result(done.open[0], "Paid.")
+    assert (await chat.follow("Done.")).reason is Reason.STOP
+    assert [state.state for state in reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]
+    assert continuous(reader.events)
+
+
+async def test_a_call_that_is_denied_is_settled_and_the_model_is_told(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.play("Pay!", FIFTY, tools=TOOLS)
+    assert (await chat.decide(reader.of(ToolCall)[0], allow=False)).state is CallState.DENIED
+    await chat.follow("Fine.")
+    assert "did not allow" in engine.requests[-1].messages[-1].content
+    with pytest.raises(Conflict, match="denied"):
+        await chat.result(reader.of(ToolCall)[0].call_id, "Paid.")
+
+
+async def test_it_runs_with_other_arguments_where_whoever_allowed_it_changed_them(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Pay!", FIFTY, tools=TOOLS)
+    await chat.decide(reader.of(ToolCall)[0], args=FORTY)
+    moved = reader.of(ToolState)[0]
+    assert (moved.args, moved.args_sha256) == (FORTY, digest(FORTY))
+    page = await chat.history(Recorder())
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].args_sha256 == digest(FORTY)
+    await chat.result(done.open[0], "Paid.")
+    await chat.follow("Done.")
+    assert engine.requests[-1].messages[1].calls[0].arguments == FIFTY.arguments
+
+
+async def test_what_was_not_looked_at_is_not_allowed(chat: Chat, reader: Recorder) -> None:
+    await chat.play("Pay!", FIFTY, tools=TOOLS)
+    with pytest.raises(Conflict, match="args_sha256"):
+        await chat.decide(reader.of(ToolCall)[0], sha256=digest(FORTY))
+    assert reader.of(ToolState) == []
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_the_same_decision_again_is_answered_as_before_and_another_is_a_conflict(
+    chat: Chat, reader: Recorder
+) -> None:
+    await chat.play("Pay!", FIFTY, FIFTY, tools=TOOLS)
+    first, second = reader.of(ToolCall)
+    await chat.decide(first, args=FORTY)
+    assert (await chat.decide(first, args=FORTY)).already
+    for change in ({"args": None}, {"allow": False}):
+        with pytest.raises(Conflict):
+            await chat.decide(first, **change)  # type: ignore[arg-type]
+    await chat.decide(second, allow=False)
+    assert (await chat.decide(second, allow=False)).already
+    with pytest.raises(Conflict):
+        await chat.decide(second)
+    assert len(reader.of(ToolState)) == 2
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_a_call_that_needs_no_approval_takes_no_decision(chat: Chat, reader: Recorder) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    with pytest.raises(Conflict, match="approval"):
+        await chat.decide(reader.of(ToolCall)[0])
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_another_device_allows_it(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Pay!", FIFTY, tools=TOOLS)
+    phone = Recorder()
+    await chat.history(phone)
+    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
+    await phones.decide(reader.of(ToolCall)[0])
+    assert phone.of(ToolState) == reader.of(ToolState)
+    await chat.result(done.open[0], "Paid.")
+    await chat.follow("Done.")
+    chat.leave(phone)
+
+
+async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(
+    store: Redis, owner: Owner, engine: ScriptedEngine
+) -> None:
+    policy = Policy(ttl_s=60, max_turns=10, tools=ToolLimits(wait_s=0.05))
+    sessions = Sessions(client=store, engine=engine, policy=policy)
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        await chat.play("Pay!", FIFTY, BERN, tools=TOOLS)
+        await chat.follow("Well.")
+        states = [state.state for state in chat.reader.of(ToolState)]
+        assert states == [CallState.EXPIRED, CallState.EXPIRED]
+        assert "in time" in engine.requests[-1].messages[-1].content
+        for call in chat.reader.of(ToolCall):
+            with pytest.raises(Conflict, match="expired"):
+                await chat.result(call.call_id, "Late.")
+        assert len(chat.reader.of(Done)) == 2
+        assert continuous(chat.reader.events)

@@ -1,0 +1,630 @@
+"""A reply calls tools of its client; once all calls are settled the next turn begins by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Thought
+from sessions.conversation.history_page import ShownMessage
+from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound
+from sessions.events import (
+    Accepted,
+    CallState,
+    Cause,
+    Delta,
+    Done,
+    Reason,
+    Removed,
+    ShownCall,
+    Snapshot,
+    ToolCall,
+    ToolState,
+)
+from sessions.records import Owner, digest
+from sessions.running import generation
+from sessions.service import Sessions
+from sessions.turn.cancel import Cancelled
+from sessions.turn.placement import Regenerate
+from sessions.turn.policy import Policy, ToolLimits
+from sessions.turn.tool_calls import RESULTS_CHARS
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEATHER
+
+
+def calls_of(message: ShownMessage) -> tuple[ShownCall, ...]:
+    assert message.calls is not msgspec.UNSET
+    return message.calls
+
+
+async def states(chat: Chat) -> list[list[CallState]]:
+    """Of the calls of each reply, as the history has them."""
+    page = await chat.history(Recorder())
+    return [
+        [call.state for call in calls_of(message)]
+        for message in page.messages
+        if message.calls is not msgspec.UNSET
+    ]
+
+
+async def test_a_call_is_told_whole_and_the_turn_ends_with_tools(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
+    call = reader.of(ToolCall)[0]
+    assert (done.reason, done.open) == (Reason.TOOLS, (call.call_id,))
+    assert (call.name, call.args, call.args_sha256) == ("weather", BERN.arguments, digest(BERN.arguments))
+    assert (call.index, call.off, call.where, call.needs) == (0, 7, "client", "none")
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_the_next_turn_begins_when_the_call_is_settled_and_reads_its_result(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
+    told = await chat.result(done.open[0], "Rain.")
+    assert (told.state, told.already) == (CallState.DONE, False)
+    end = await chat.follow("It", " rains.")
+    following = reader.of(Accepted)[1]
+    assert (following.follows, following.message_id) == (done.turn_id, done.message_id)
+    assert (end.reason, reader.text(end.turn_id)) == (Reason.STOP, "It rains.")
+    said = engine.requests[-1].messages
+    assert [message.role for message in said] == ["user", "assistant", "tool"]
+    assert said[1].calls[0].call_id == said[2].call_id == done.open[0]
+    assert (said[1].content, said[2].content) == ("I look.", "Rain.")
+    assert engine.requests[-1].spec.tools == engine.requests[0].spec.tools == tuple(one.tool for one in TOOLS)
+    assert continuous(reader.events)
+
+
+async def test_the_next_prompt_repeats_what_the_model_wrote(chat: Chat, engine: ScriptedEngine) -> None:
+    done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+    called = engine.requests[-1].messages[1]
+    spelled = f'<tool_call>{{"name": "weather", "arguments": {BERN.arguments}}}</tool_call>'
+    assert called.written == f"<think>Hm.</think>I look.{spelled}"
+    assert called.reasoning == "Hm."
+
+
+async def test_the_prompts_of_an_exchange_are_under_one_salt_in_one_conversation(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+    first, second = engine.requests
+    assert (first.cache_salt, first.conversation, first.client) == (
+        second.cache_salt,
+        second.conversation,
+        second.client,
+    )
+    assert second.messages[:1] == first.messages
+
+
+async def test_the_history_has_calls_results_and_states(chat: Chat) -> None:
+    done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, ROME, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    page = await chat.history(Recorder())
+    called = page.messages[1]
+    assert (called.status, called.reasoning, called.content) == ("complete", "Hm.", "I look.")
+    assert [(call.state, call.content) for call in calls_of(called)] == [
+        (CallState.DONE, "Rain."),
+        (CallState.WAITING, None),
+    ]
+    assert page.seq == chat.live_conversation.published.seq
+    await chat.result(done.open[1], error="No such city.")
+    await chat.follow("Rain in Bern.")
+    page = await chat.history(Recorder())
+    assert [message.role for message in page.messages] == ["user", "assistant", "assistant"]
+    assert page.messages[2].parent_id == called.message_id
+    assert calls_of(page.messages[1])[1].error == "No such city."
+
+
+async def test_calls_settle_in_any_order_and_all_are_waited_for(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, BERN, tools=TOOLS)
+    for call_id in (done.open[2], done.open[0]):
+        await chat.result(call_id, call_id)
+    assert len(engine.requests) == 1
+    await chat.result(done.open[1], error="Closed.")
+    await chat.follow("So.")
+    results = [message.content for message in engine.requests[-1].messages if message.role == "tool"]
+    assert results == [done.open[0], "Error: Closed.", done.open[2]]
+    assert continuous(reader.events)
+
+
+async def test_results_that_come_together_begin_one_turn(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", *([BERN] * 20), tools=TOOLS)
+    await asyncio.gather(*(chat.result(call_id, "Rain.") for call_id in done.open))
+    await chat.follow("So.")
+    assert len(reader.of(Accepted)) == 2
+    assert len(chat.engine.requests) == 2
+
+
+async def test_the_same_result_again_is_answered_as_before(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    again = await chat.result(done.open[0], "Rain.")
+    assert (again.state, again.already) == (CallState.DONE, True)
+    assert len(reader.of(ToolState)) == 1
+    await chat.result(done.open[1], "Sun.")
+    await chat.follow("So.")
+    assert (await chat.result(done.open[0], "Rain.")).already
+    await chat.wait_idle()
+    assert (await chat.result(done.open[0], "Rain.", place=None)).already
+
+
+async def test_another_result_of_a_settled_call_is_a_conflict(chat: Chat) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    for content, error in (("Sun.", None), (None, "Rain.")):
+        with pytest.raises(Conflict):
+            await chat.result(done.open[0], content, error=error)
+    await chat.result(done.open[1], "Sun.")
+    await chat.follow("So.")
+    with pytest.raises(Conflict):
+        await chat.result(done.open[0], "Snow.")
+
+
+async def test_a_call_that_nobody_made_is_not_found(chat: Chat) -> None:
+    await chat.exchange("Hello?")
+    with pytest.raises(NotFound):
+        await chat.result("call_of_nobody", "Rain.")
+    with pytest.raises(NotFound):
+        await chat.result("call_of_nobody", "Rain.", place=None)
+
+
+async def test_a_result_may_come_while_the_reply_is_still_written(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.script([BERN, ROME, "So", " far."])
+    accepted = await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    await chat.step()
+    call = await reader.next(ToolCall)
+    assert (await chat.result(call.call_id, "Rain.")).state is CallState.DONE
+    done = await chat.finish(accepted.turn_id)
+    assert done.open == (reader.of(ToolCall)[1].call_id,)
+    assert await states(chat) == [[CallState.DONE, CallState.WAITING]]
+    await chat.result(done.open[0], "Sun.")
+    await chat.follow("So.")
+    results = [message.content for message in engine.requests[-1].messages if message.role == "tool"]
+    assert results == ["Rain.", "Sun."]
+    assert continuous(reader.events)
+
+
+async def test_where_all_results_came_before_the_end_the_next_turn_begins_at_once(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.script([BERN, "So."])
+    engine.script(["Rain."])
+    accepted = await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    await chat.step()
+    await chat.result((await reader.next(ToolCall)).call_id, "Rain.")
+    done = await chat.finish(accepted.turn_id)
+    assert (done.reason, done.open) == (Reason.TOOLS, ())
+    assert (await chat.follow()).reason is Reason.STOP
+
+
+async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
+    store: Redis, owner: Owner, engine: ScriptedEngine
+) -> None:
+    policy = Policy(ttl_s=60, max_turns=10, tools=ToolLimits(max_rounds=2))
+    sessions = Sessions(client=store, engine=engine, policy=policy)
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        done = await chat.play("Weather?", BERN, tools=TOOLS, tool_choice="required")
+        await chat.result(done.open[0], "Rain.")
+        again = await chat.follow(ROME)
+        await chat.result(again.open[0], "Sun.")
+        end = await chat.follow(ROME, "So.")
+        assert [requested.spec.tool_choice for requested in engine.requests] == ["required", "auto", "none"]
+        assert (end.reason, end.open) == (Reason.STOP, ())
+        assert (await states(chat))[-1] == [CallState.CANCELLED]
+
+
+# ---- cancels
+
+
+async def test_a_cancel_settles_every_open_call_and_the_next_prompt_is_well_formed(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    met = chat.cancel()
+    assert not met.already
+    end = await reader.next(Done, count=2)
+    await chat.wait_idle()
+    assert (end.turn_id, end.reason) == (met.turn_id, Reason.CANCELLED)
+    assert end.cancel is not None
+    assert (end.cancel.cause, end.usage.generated_tokens) == (Cause.CLIENT, 0)
+    assert [state.state for state in reader.of(ToolState)] == [CallState.DONE, CallState.CANCELLED]
+    assert await states(chat) == [[CallState.DONE, CallState.CANCELLED]]
+    assert continuous(reader.events)
+    await chat.exchange("And now?", "Well.")
+    said = engine.requests[-1].messages
+    assert [message.role for message in said] == ["user", "assistant", "tool", "tool", "user"]
+    assert said[3].content == "The call was cancelled."
+
+
+async def test_a_cancel_may_name_the_turn_that_called(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    assert not chat.cancel(done.turn_id).already
+    assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
+    await chat.wait_idle()
+
+
+@pytest.mark.parametrize("by", ["turn", "message"])
+async def test_a_cancel_that_comes_behind_the_results_ends_the_turn_that_goes_on_from_them(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, by: str
+) -> None:
+    """Of that turn nothing was seen, however much was seen of the reply that called."""
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS, client_msg_id="weather")
+    engine.script("It rains in Bern.")
+    await chat.result(done.open[0], "Rain.")
+    following = await reader.next(Accepted, count=2)
+    await eventually(lambda: len(engine.requests) == 2)
+    await chat.step()
+    message = "weather" if by == "message" else None
+    met = chat.cancel(done.turn_id, client_msg_id=message, seen_off=7, is_placed=True)
+    assert met == Cancelled(following.turn_id, already=False)
+    end = await reader.next(Done, count=2)
+    assert (end.reason, end.chars) == (Reason.CANCELLED, 0)
+    await chat.wait_idle()
+    assert [content for _, content in await chat.told()] == ["Weather?", "I look.", ""]
+
+
+async def test_a_late_result_is_refused_with_a_clear_word(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    chat.cancel()
+    with pytest.raises(Conflict, match="cancelled"):
+        await chat.result(done.open[0], "Rain.")
+    await chat.wait_idle()
+    with pytest.raises(Conflict, match="cancelled"):
+        await chat.result(done.open[0], "Rain.")
+    assert len(reader.of(ToolState)) == 1
+
+
+async def test_calls_of_a_reply_that_is_stopped_are_cancelled_with_it(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.script(["I look.", BERN, " And", " on."])
+    accepted = await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    for _ in range(3):
+        await chat.step()
+    chat.cancel()
+    done = await reader.next(Done)
+    await chat.wait_idle()
+    assert (done.turn_id, done.reason, done.open) == (accepted.turn_id, Reason.CANCELLED, ())
+    assert await states(chat) == [[CallState.CANCELLED]]
+    with pytest.raises(Conflict):
+        await chat.result(reader.of(ToolCall)[0].call_id, "Rain.")
+    await chat.exchange("And now?", "Well.")
+    assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool", "user"]
+    assert engine.requests[-1].messages[1].written == ""
+
+
+async def test_a_call_behind_what_was_seen_is_not_kept(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.script(["I look", " around.", BERN, " And", " on."])
+    await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    for _ in range(4):
+        await chat.step()
+    chat.cancel(seen_off=6)
+    done = await reader.next(Done)
+    await chat.wait_idle()
+    page = await chat.history(Recorder())
+    assert (done.chars, page.messages[1].content, page.messages[1].calls) == (6, "I look", msgspec.UNSET)
+    back = Recorder()
+    await chat.resume(back, 1)
+    assert back.of(ToolCall) == []
+    assert back.text(done.turn_id) == "I look"
+    assert continuous(back.events[1:])
+    chat.leave(back)
+
+
+async def test_a_reply_that_ends_by_its_length_calls_nobody(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", BERN, " And", tools=TOOLS, max_new_tokens=2)
+    assert (done.reason, done.open) == (Reason.LENGTH, ())
+    assert await states(chat) == [[CallState.CANCELLED]]
+
+
+async def test_whoever_leaves_takes_the_open_calls_along(chat: Chat, reader: Recorder, store: Redis) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    chat.sessions.disconnect(reader)
+    await chat.wait_idle()
+    assert await states(chat) == [[CallState.CANCELLED]]
+    assert await running_turns_in_store(store) == 0
+
+
+async def test_calls_stay_open_with_nobody_there_where_that_was_asked_for(
+    chat: Chat, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS, on_disconnect="continue")
+    chat.sessions.disconnect(reader)
+    await eventually(lambda: not chat.live_conversation.others.watching)
+    phone = Recorder()
+    await chat.history(phone)
+    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
+    await phones.result(done.open[0], "Rain.")
+    assert (await phones.follow("Rain.")).reason is Reason.STOP
+    chat.leave(phone)
+
+
+async def test_a_deleted_conversation_takes_its_open_calls_along(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.sessions.delete(chat.owner, "room", ref=None, subscriber=reader)
+    await chat.wait_idle()
+    assert await store.keys("ms:{*") == []
+    with pytest.raises(NotFound):
+        await chat.result(done.open[0], "Rain.")
+
+
+# ---- busy
+
+
+async def test_between_the_calls_and_the_last_result_the_conversation_is_busy(chat: Chat) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    with pytest.raises(Busy):
+        await chat.send("Hello?")
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+    await chat.exchange("Hello?")
+
+
+async def test_an_interrupt_settles_the_open_calls_and_answers_then(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    engine.script("Fine.")
+    await chat.running("Never mind.", "Fine.", on_busy="interrupt")
+    engine.step()
+    await reader.next(Done, count=3)
+    ends = [(done.reason, done.cancel and done.cancel.cause) for done in reader.of(Done)]
+    assert ends == [
+        (Reason.TOOLS, None),
+        (Reason.CANCELLED, Cause.INTERRUPT),
+        (Reason.STOP, None),
+    ]
+    assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool", "user"]
+    assert continuous(reader.events)
+
+
+async def test_a_rollback_takes_the_exchange_out_with_all_its_rounds(
+    chat: Chat, reader: Recorder, store: Redis
+) -> None:
+    await chat.exchange("Hello?", "Hi.")
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow(ROME)
+    chat.cancel(rollback=True)
+    end = await reader.next(Done, count=4)
+    await chat.wait_idle()
+    assert end.removed
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hi.")]
+    fields = [name.decode() for name in await store.hkeys(chat.keys.conversation)]
+    assert [name for name in fields if name.startswith("call")] == []
+    assert continuous(reader.events)
+
+
+async def test_an_ended_exchange_is_taken_back_with_all_its_rounds(chat: Chat, reader: Recorder) -> None:
+    await chat.exchange("Hello?", "Hi.")
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    end = await chat.follow("Rain.")
+    await chat.wait_idle()
+    with pytest.raises(Conflict):
+        await chat.sessions.take_back(chat.owner, "room", done.turn_id)
+    await chat.sessions.take_back(chat.owner, "room", end.turn_id)
+    await reader.next(Removed)
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hi.")]
+
+
+async def test_a_message_behind_open_calls_waits_and_stands_behind_the_last_reply(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
+    queued = await reader.next(Accepted, count=2)
+    assert queued.queue_position == 1
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+    engine.script(["Sun."])
+    await eventually(lambda: len(engine.requests) == 3)
+    await chat.finish(queued.turn_id)
+    assert await sending is None
+    assert await chat.told() == [
+        ("user", "Weather?"),
+        ("assistant", ""),
+        ("assistant", "Rain."),
+        ("user", "And tomorrow?"),
+        ("assistant", "Sun."),
+    ]
+    assert [message.role for message in engine.requests[-1].messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert continuous(reader.events)
+
+
+async def test_a_message_behind_a_reply_that_then_calls_stands_behind_the_last_one(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.script(["I look.", BERN])
+    accepted = await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    await chat.step()
+    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
+    queued = await reader.next(Accepted, count=2)
+    done = await chat.finish(accepted.turn_id)
+    await chat.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+    engine.script(["Sun."])
+    await eventually(lambda: len(engine.requests) == 3)
+    await chat.finish(queued.turn_id)
+    assert await sending is None
+    assert [said for _, said in await chat.told()] == [
+        "Weather?",
+        "I look.",
+        "Rain.",
+        "And tomorrow?",
+        "Sun.",
+    ]
+    assert continuous(reader.events)
+
+
+async def test_a_message_behind_open_calls_can_be_cancelled_alone(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    chat.begin_send("And tomorrow?", on_busy="enqueue")
+    queued = await reader.next(Accepted, count=2)
+    chat.cancel(queued.turn_id)
+    assert (await reader.next(Done, count=2)).turn_id == queued.turn_id
+    await chat.result(done.open[0], "Rain.")
+    assert (await chat.follow("Rain.")).reason is Reason.STOP
+    assert continuous(reader.events)
+
+
+# ---- other devices, coming back
+
+
+async def test_another_device_sees_the_calls_and_brings_the_result(chat: Chat, reader: Recorder) -> None:
+    phone = Recorder()
+    await chat.exchange("Hello?")
+    await chat.history(phone)
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    assert phone.of(ToolCall) == reader.of(ToolCall)
+    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
+    await phones.result(done.open[0], "Rain.", place=None)
+    await chat.follow("Rain.")
+    assert [state.content for state in reader.of(ToolState)] == ["Rain."]
+    assert phone.of(ToolState) == reader.of(ToolState)
+    assert continuous(phone.events)
+    chat.leave(phone)
+
+
+async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", Thought("Hm"), Thought("."), "I", " look.", BERN, ROME, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    for seq in range(1, chat.live_conversation.published.seq + 1):
+        back = Recorder()
+        await chat.resume(back, seq)
+        told = back.events[1:]
+        assert continuous([*reader.events[:0], *told])
+        assert not told or told[-1].seq == chat.live_conversation.published.seq  # type: ignore[attr-defined]
+        chat.leave(back)
+    await chat.result(done.open[1], "Sun.")
+    await chat.follow("So.")
+
+
+async def test_a_conversation_whose_calls_are_open_shows_them_in_its_snapshot(chat: Chat) -> None:
+    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
+    back = Recorder()
+    await chat.resume(back, 1, epoch="another")
+    snapshot = back.of(Snapshot)[0]
+    assert (snapshot.turn_id, snapshot.text) == (None, "")
+    assert [call.call_id for call in snapshot.calls] == list(done.open)
+    chat.leave(back)
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_another_reply_to_the_same_results_is_asked_for_by_the_last_one(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    end = await chat.follow("Rain.")
+    again = await chat.exchange("", "Wet.", place=Regenerate(end.message_id))
+    assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool"]
+    assert [said for _, said in await chat.told()] == ["Weather?", "", "Wet."]
+    await chat.wait_idle()
+    await chat.sessions.take_back(chat.owner, "room", again.turn_id)
+    assert [said for _, said in await chat.told()] == ["Weather?", "", "Rain."]
+
+
+# ---- bounds
+
+
+async def test_a_result_has_a_bound_and_so_have_all_of_a_reply(chat: Chat) -> None:
+    done = await chat.play("Weather?", *([BERN] * 10), tools=TOOLS)
+    with pytest.raises(ContentTooLong):
+        await chat.result(done.open[0], "x" * 32_001)
+    for call_id in done.open[: RESULTS_CHARS // 32_000]:
+        await chat.result(call_id, "x" * 32_000)
+    with pytest.raises(ContentTooLong):
+        await chat.result(done.open[-1], "x" * 32_000)
+    chat.cancel()
+    await chat.wait_idle()
+
+
+async def test_results_that_do_not_fit_the_window_end_the_turn_with_the_reason(chat: Chat) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await chat.result(done.open[0], "word " * 300)
+    end = await chat.reader.next(Done, count=2)
+    await chat.wait_idle()
+    assert end.error is not None
+    assert (end.reason, end.error.code) == (Reason.ERROR, "context_overflow")
+
+
+async def test_what_is_called_beyond_the_bound_is_left_out(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "MAX_CALLS", 2)
+    engine.script([BERN, ROME, BERN, "So."])
+    await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    engine.step(5)
+    done = await reader.next(Done)
+    assert len(done.open) == 2
+    for call_id in done.open:
+        await chat.result(call_id, "Rain.")
+    await chat.follow("So.")
+    assert engine.requests[-1].messages[1].written == ""
+
+
+async def test_a_model_without_tools_is_not_asked_to_call(store: Redis, owner: Owner) -> None:
+    engine = ScriptedEngine(by_hand=True, features=())
+    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
+    async with sessions.running(alone=True):
+        chat = Chat(sessions, engine, owner, Recorder())
+        with pytest.raises(BadParams, match="tools"):
+            await chat.send("Weather?", tools=TOOLS)
+
+
+async def test_the_context_shrinks_in_whole_exchanges(chat: Chat, engine: ScriptedEngine) -> None:
+    """An exchange is a user's message with all its rounds; none is left with a part of it."""
+    for number in range(4):
+        done = await chat.play(f"Weather {number}?", BERN, tools=(WEATHER,))
+        await chat.result(done.open[0], "word " * 20)
+        await chat.follow("Rain.")
+        await chat.wait_idle()
+    said = engine.requests[-1].messages
+    assert said[0].role == "user"
+    assert [message.role for message in said].count("user") < 4
+    called = {call.call_id for message in said for call in message.calls}
+    assert called == {message.call_id for message in said if message.role == "tool"}
+
+
+async def test_deltas_and_calls_are_in_the_journal_with_a_seq_each(chat: Chat, reader: Recorder) -> None:
+    done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, FIFTY, tools=TOOLS)
+    await chat.result(done.open[0], "Rain.")
+    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
+    assert [type(event) for event in journal] == [type(event) for event in reader.events]
+    assert len(reader.of(Delta)) == 1
+    chat.cancel()
+    await chat.wait_idle()

@@ -1,0 +1,378 @@
+"""Open calls outlive their replica: another one goes on with them, and late writes of the first are refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from engine.messages import Params
+from engine.scripted.engine import ScriptedEngine
+from engine.scripted.steps import Thought
+from sessions import replica
+from sessions.commands.resumption import ReaderPosition
+from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
+from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
+from sessions.records import Owner
+from sessions.replicas import reaper
+from sessions.replicas.rpc import RefusedElsewhere
+from sessions.service import Sessions
+from sessions.store.ownership import RunningTurn
+from sessions.tool_round import failover, waiting_turns
+from sessions.turn.cancel import Cancel
+from sessions.turn.message_request import GenerationConfig
+from sessions.turn.placement import Continue
+from sessions.turn.policy import Policy
+from sessions.turn.tool_calls import Result
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS
+from tests.store_faults import refusing_writes
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at now and then is looked at often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+
+
+async def die(chat: Chat, store: Redis) -> None:
+    """To all others the replica is dead: what it runs is a ghost's."""
+    here = f"ms:running:{chat.sessions.parts.base.storage.ownership.replica}"
+    for turn_id, row in (await store.hgetall(here)).items():
+        ghosts = msgspec.structs.replace(msgspec.json.decode(row, type=RunningTurn), replica="ghost")
+        await store.hset("ms:running:ghost", turn_id, msgspec.json.encode(ghosts))
+    await store.delete(here)
+    await store.sadd("ms:runners", "ghost")
+    await store.hset(chat.keys.conversation, "runner", "ghost")
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reaps by himself: the ghost's own process must not be the first."""
+    monkeypatch.setattr(reaper, "REAP_S", 60.0)
+
+
+async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    await chat.exchange("Hello?")
+    await other.history()
+    done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
+    await other.reader.next(Done)
+    assert other.reader.of(ToolCall) == reader.of(ToolCall)
+    reported = await other.result(done.open[0], "Rain.", place=None)
+    assert (reported.state, reported.already) == (CallState.DONE, False)
+    assert (await other.result(done.open[0], "Rain.")).already
+    with pytest.raises(Exception, match="another result"):
+        await other.result(done.open[0], "Sun.")
+    await chat.follow("It rains.")
+    await other.reader.next(Done, count=2)
+    assert other.reader.of(ToolState) == reader.of(ToolState)
+    assert other.reader.of(Accepted)[-1].follows == done.turn_id
+    assert continuous(other.reader.events)
+    assert other.engine.requests == []
+
+
+async def test_the_other_replicas_client_allows_cancels_and_asks_again(
+    chat: Chat, other: Chat, reader: Recorder
+) -> None:
+    await chat.play("Pay!", FIFTY, FIFTY, tools=TOOLS)
+    await other.history()
+    call = reader.of(ToolCall)[0]
+    assert (await other.decide(call)).state is CallState.RUNNING
+    with pytest.raises(RefusedElsewhere) as unknown:
+        await other.result("call_of_nobody", "Paid.")
+    with pytest.raises(RefusedElsewhere) as busy:
+        await other.send("Hello?", client_msg_id="other-1")
+    assert (unknown.value.code, busy.value.code) == ("not_found", "busy")
+    met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id="room"))
+    assert not met.already
+    end = await other.reader.next(Done)
+    assert (end.reason, end.cancel and end.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
+    await chat.wait_idle()
+    with pytest.raises(Conflict, match="cancelled"):
+        await other.result(call.call_id, "Paid.")
+    assert continuous(other.reader.events)
+
+
+async def test_the_other_replicas_history_and_snapshot_show_open_calls(chat: Chat, other: Chat) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    page = await other.history()
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].state is CallState.WAITING
+    back = Recorder()
+    await other.sessions.resume(other.owner, back, "room", ReaderPosition("another", 0), ref=None)
+    assert [call.call_id for call in back.of(Snapshot)[0].calls] == list(done.open)
+    other.leave(back)
+    await other.result(done.open[0], "Rain.")
+    await chat.follow("Rain.")
+
+
+async def test_where_the_replica_dies_another_one_goes_on(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    await chat.result(done.open[0], "Rain.")
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    await other.result(done.open[1], "Sun.")
+    end = await other.follow("Both.")
+    assert end.reason is Reason.STOP
+    said = other.engine.requests[-1].messages
+    assert [message.content for message in said if message.role == "tool"] == ["Rain.", "Sun."]
+    assert continuous(other.reader.events)
+    await chat.wait_idle()
+    assert len(chat.engine.requests) == 1
+    assert await running_turns_in_store(store) == 0
+
+
+async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    then = GenerationConfig(Params(max_new_tokens=7), system="Be brief.")
+    result = Result(call_id=done.open[0], content="Rain.", then=then)
+    await other.sessions.answer_call(other.owner, other.reader, "room", result)
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    await other.result(done.open[1], "Sun.")
+    assert (await other.follow("Both.")).reason is Reason.STOP
+    requested = other.engine.requests[-1]
+    assert (requested.params.max_new_tokens, requested.spec.tools) == (7, ())
+    assert requested.messages[0].content == "Be brief."
+    await chat.wait_idle()
+
+
+async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await other.history()
+    await die(chat, store)
+    await other.result(done.open[0], "Rain.")
+    assert (await other.follow("Rain.")).reason is Reason.STOP
+    await chat.wait_idle()
+
+
+async def test_what_a_replica_that_stood_still_writes_late_is_refused(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    live_conversation, live = (
+        chat.live_conversation,
+        chat.live_conversation.turns[0],
+    )  # it notices by itself that it is lost, sooner or later
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    with pytest.raises(OwnershipLost):
+        await chat.sessions.parts.base.call_states.answer(
+            live_conversation, live, Result(call_id=done.open[0], content="Late.")
+        )
+    await other.result(done.open[0], "Sun.")
+    await other.result(done.open[1], "Sun.")
+    await other.follow("So.")
+    await chat.wait_idle()
+    page = await other.history()
+    assert isinstance(page.messages[1].calls, tuple)
+    assert [call.content for call in page.messages[1].calls] == ["Sun.", "Sun."]
+    assert continuous(other.reader.events)
+
+
+async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls(
+    chat: Chat, other: Chat, store: Redis, engine: ScriptedEngine
+) -> None:
+    engine.script([Thought("Hm."), "I look.", BERN, ROME, "And"])
+    await chat.send("Weather?", tools=TOOLS)
+    await eventually(lambda: bool(engine.requests))
+    for _ in range(4):
+        await chat.step()
+    call = chat.reader.of(ToolCall)[0]
+    await chat.result(call.call_id, "Rain.")
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.reason, end.open) == (Reason.INTERRUPTED, ())
+    page = await other.history()
+    reply = page.messages[1]
+    assert (reply.reasoning, reply.content) == ("Hm.", "I look.")
+    assert isinstance(reply.calls, tuple)
+    assert [one.state for one in reply.calls] == [CallState.DONE, CallState.CANCELLED]
+    assert end.usage.reasoning_tokens == 1
+    chat.engine.step()
+    await chat.wait_idle()
+    await other.exchange("And now?", client_msg_id="other-2")
+    roles = [message.role for message in other.engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+
+
+async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat, store: Redis) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
+    queued = await chat.reader.next(Accepted, count=2)
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.turn_id, end.reason) == (queued.turn_id, Reason.INTERRUPTED)
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    assert continuous(other.reader.events)
+    await chat.wait_idle()
+    await sending
+    await other.sessions.parts.peers.reaper.reap()
+    assert await running_turns_in_store(store) == 0
+    await other.exchange("And now?", client_msg_id="other-2")
+
+
+async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """It waited behind open calls of another branch."""
+    chat.engine.script("One two three")
+    cut = await chat.running("Count!", "One two")
+    chat.cancel(cut.turn_id)
+    first = await chat.reader.next(Done)
+    await chat.wait_idle()
+    done = await chat.play("Weather?", BERN, tools=TOOLS, parent_id=None)
+    sending = chat.begin_send("", place=Continue(first.message_id), on_busy="enqueue")
+    await chat.reader.next(Accepted, count=3)
+    await other.history()
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    end = await other.reader.next(Done)
+    assert (end.message_id, end.reason, end.chars) == (first.message_id, Reason.INTERRUPTED, len("One two"))
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    await other.wait_idle()
+    page = await other.history(leaf=first.message_id)
+    assert [(one.content, one.turn_id) for one in page.messages[1:]] == [("One two", first.turn_id)]
+    await chat.wait_idle()
+    await sending
+
+
+async def test_clients_have_time_to_come_back_where_the_replica_died(
+    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "COMEBACK_S", 0.5)
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    chat.leave()
+    live_conversation = other.sessions.parts.base.directory.get(other.owner, "room")
+    assert live_conversation is not None
+    assert not live_conversation.turns[0].turn.is_over
+    await eventually(lambda: not live_conversation.turns)
+    page = await other.history()
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].state is CallState.CANCELLED
+    await chat.wait_idle()
+
+
+async def test_a_service_that_comes_back_alone_goes_on_with_what_it_left(
+    store: Redis, owner: Owner, engine: ScriptedEngine
+) -> None:
+    async with Sessions(client=store, engine=engine, policy=_policy()).running(alone=True):
+        pass
+    first = Sessions(client=store, engine=engine, policy=_policy())
+    async with first.running(alone=True):
+        chat = Chat(first, engine, owner, Recorder())
+        done = await chat.play("Weather?", BERN, tools=TOOLS)
+        seen = chat.reader.events
+    second = Sessions(client=store, engine=engine, policy=_policy())
+    async with second.running(alone=True):
+        chat = Chat(second, engine, owner, Recorder())
+        await chat.resume(chat.reader, seen[-1].seq)  # type: ignore[attr-defined]
+        assert chat.reader.of(Gap) == []
+        await chat.result(done.open[0], "Rain.")
+        await chat.follow("Rain.")
+        assert continuous([*seen, *chat.reader.events[1:]])
+        with pytest.raises(Conflict):
+            await chat.result(done.open[0], "Sun.")
+    assert await running_turns_in_store(store) == 0
+
+
+def _policy() -> Policy:
+    return Policy(ttl_s=60, max_turns=10)
+
+
+async def test_a_message_that_came_while_nobody_had_the_calls_is_busy_then(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    with pytest.raises(Busy):
+        await other.send("Hello?", client_msg_id="other-1")
+    other.cancel()
+    await other.reader.next(Done)
+    await other.wait_idle()
+    await chat.wait_idle()
+
+
+async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    await chat.play("Weather?", BERN, tools=TOOLS)
+    await die(chat, store)
+    other.engine.script("Fine.")
+    await other.running("Never mind.", "Fine.", on_busy="interrupt", client_msg_id="other-1")
+    other.engine.step()
+    end = (await other.reader.next(Done, count=2)).reason
+    assert end is Reason.STOP
+    assert other.reader.of(Done)[0].reason is Reason.CANCELLED
+    await asyncio.sleep(0)
+    await chat.wait_idle()
+
+
+async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
+    chat: Chat, other: Chat, store: Redis, reader: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica went on without it: its events have the same seqs."""
+    monkeypatch.setattr(waiting_turns, "AGAIN_S", 3600.0)  # it is not tried again before the other has it
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    await other.history()
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await chat.result(done.open[0], "Rain.")
+        journal = chat.live_conversation.turns[0].journal
+        await eventually(lambda: journal is not None and journal._writing is not None)
+        await eventually(lambda: journal is not None and journal._writing.done())  # refused once more
+    reported = await reader.next(ToolState)
+    await die(chat, store)
+    await other.sessions.parts.peers.reaper.reap()
+    for call_id in done.open:
+        await other.result(call_id, "Sun.")
+    await other.follow("Sunny.")
+    gap = await reader.next(Gap)
+    assert (reported.content, gap.epoch != reader.of(Accepted)[0].epoch) == ("Rain.", True)
+    await reader.next(Done, count=2)
+    await chat.wait_idle()
+    behind = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
+    assert continuous(behind)
+
+
+async def test_who_buries_a_replica_while_another_goes_on_with_its_turn_waits_for_that(
+    chat: Chat, other: Chat, store: Redis
+) -> None:
+    """A turn that is being taken over is no orphan, though it does not run so far."""
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    await other.history()
+    await die(chat, store)
+    reaper, own = other.sessions.parts.peers.reaper, other.sessions.parts.base.storage.ownership._own
+    first = asyncio.create_task(reaper.reap())
+    await eventually(lambda: bool(own))
+    assert await reaper.reap() == 0
+    assert await first == 1
+    assert [live.waits for live in other.live_conversation.turns] == [True]
+    assert await running_turns_in_store(store) == 1
+    await other.result(done.open[0], "Rain.")
+    await other.follow("Rain.")
+    await other.wait_idle()
+    await chat.wait_idle()
+    assert await running_turns_in_store(store) == 0

@@ -1,0 +1,132 @@
+"""An engine that dies costs a turn its end at most, and no turn its silence."""
+
+from __future__ import annotations
+
+from engine.messages import Request
+from engine.scripted.engine import ScriptedEngine
+from engine.streamer import Streamer
+from sessions.events import Done, Reason, Status
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.turn.generator import Generator
+from tests.sessions.chat_driver import Chat, eventually
+from tests.sessions.recorder import Recorder, continuous
+
+
+async def test_a_death_before_the_first_word_is_retried(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    engine.step(20)
+    done = await reader.next(Done)
+    assert [status.state for status in reader.of(Status)] == ["retrying"]
+    assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, engine._reply)
+    assert continuous(reader.events)
+    assert [request.messages[-1].content for request in engine.requests] == ["Hello?", "Hello?"]
+
+
+async def test_a_death_after_the_first_word_interrupts(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?", "This")
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.cancel) == (Reason.INTERRUPTED, 4, None)
+    assert done.error is not None
+    assert done.error.code == "engine_unavailable"
+    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    await chat.exchange("Still there?")
+
+
+async def test_a_second_death_is_not_retried(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+    await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    engine.die()
+    assert (await reader.next(Done)).reason is Reason.INTERRUPTED
+    assert len(engine.requests) == 2
+
+
+async def test_an_engine_that_gives_up_is_not_retried(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    await chat.running("Hello?")
+    engine.fail("It crashed too often.")
+    done = await reader.next(Done)
+    assert done.reason is Reason.INTERRUPTED
+    assert done.error is not None
+    assert "too often" in done.error.message
+
+
+async def test_a_cancelled_turn_stays_cancelled_when_the_engine_dies(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.hold_cancels = True
+    await chat.running("Hello?")
+    chat.cancel()
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.error) == (Reason.CANCELLED, None)
+    assert len(engine.requests) == 1
+
+
+async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_again(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    """The engine dies before it confirms that it stopped."""
+    darn = ListFilter(
+        incoming=MatchLists([], [], max_chars=128), outgoing=MatchLists(["darn"], [], max_chars=128)
+    )
+    chat.sessions.parts.commands.turns._runner._generator = Generator(engine, Filters([darn]))
+    engine.hold_cancels = True
+    engine.script("Darn it!")
+    await chat.running("Hello?")
+    engine.step(2)
+    await eventually(chat.live_conversation.turns[0].engine.stopping.is_set)
+    engine.die()
+    done = await reader.next(Done)
+    assert (done.reason, done.chars, done.error) == (Reason.FILTERED, 0, None)
+    assert len(engine.requests) == 1
+
+
+async def test_a_cancel_reaches_the_second_attempt(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    accepted = await chat.running("Hello?")
+    engine.die()
+    await reader.next(Status)
+    assert not chat.cancel(accepted.turn_id).already
+    done = await reader.next(Done)
+    assert done.cancel is not None
+    assert done.cancel.steps_after == 0
+
+
+async def test_a_message_waits_for_an_engine_that_comes_back(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    engine.die(revive=False)
+    sending = chat.begin_send("Hello?")
+    await chat.wait_for_engine()
+    engine.revive()
+    assert await sending is None
+    await eventually(lambda: len(engine.requests) == 1)
+    engine.step(20)
+    assert (await reader.next(Done)).reason is Reason.STOP
+
+
+class Broken(ScriptedEngine):
+    """An engine with a defect where nobody expects one."""
+
+    def generate(self, request: Request) -> Streamer:
+        raise ZeroDivisionError
+
+
+async def test_a_defect_ends_its_turn_with_a_number(chat: Chat, reader: Recorder) -> None:
+    chat.sessions.parts.commands.turns._runner._generator = Generator(Broken())
+    await chat.send("Hello?")
+    done = await reader.next(Done)
+    assert done.reason is Reason.ERROR
+    assert done.error is not None
+    assert done.error.code == "internal"

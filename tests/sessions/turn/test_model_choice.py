@@ -1,0 +1,61 @@
+"""Who is asked for a translation where no model is named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from engine.messages import Languages
+from engine.reply_spec import Translation
+from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.served_models import ServedModel, ServedModels
+from sessions.errors import Forbidden
+from sessions.records import Interpreting
+from sessions.turn.model_choice import ModelChoice, TranslationTask
+
+NLLB = ("eng_Latn", "zho_Hans")
+INTERPRETING = Interpreting("en", "zh", "agreement", 3)
+
+
+def translating(name: str, *codes: str) -> ServedModel:
+    engine = ScriptedEngine(features=("translate",))
+    engine._facts = msgspec.structs.replace(engine._facts, languages=Languages(codes, codes, 100))
+    return ServedModel(name=name, engine=engine)
+
+
+@pytest.fixture
+async def choice() -> ModelChoice:
+    """A chat model, the default, one that can't go on with a reply, and two that translate."""
+    chat = ServedModel(name="chat", engine=ScriptedEngine(features=FEATURES))
+    plain = ServedModel(name="plain", engine=ScriptedEngine(features=()))
+    models = [chat, plain, translating("romance", "fra", "spa"), translating("nllb", *NLLB)]
+    return ModelChoice(ServedModels(models))
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "found"),
+    [
+        (Translation("zho_Hans", "eng_Latn"), "", "nllb"),
+        (Translation("spa"), "chat", "romance"),
+        (Translation("spa"), "romance", "romance"),
+        (Translation("fin"), "", "romance"),  # whose refusal names its languages
+        (INTERPRETING, "", "nllb"),
+        (INTERPRETING, "chat", "chat"),  # what the conversation has, if it can
+        (INTERPRETING, "plain", "nllb"),
+        (INTERPRETING, "romance", "nllb"),
+        (msgspec.structs.replace(INTERPRETING, source="auto"), "", "nllb"),
+        (msgspec.structs.replace(INTERPRETING, target="fi"), "", "chat"),  # by a prompt
+        (None, "", "chat"),
+    ],
+)
+async def test_a_model_that_has_the_languages_goes_before_the_default(
+    choice: ModelChoice, asked: TranslationTask | None, kept: str, found: str
+) -> None:
+    assert choice.asked(None, kept, translates=asked) == found
+
+
+async def test_who_is_named_is_asked_and_nobody_who_may_not_be(choice: ModelChoice) -> None:
+    assert choice.asked("plain", translates=INTERPRETING) == "plain"
+    assert choice.asked(None, only=["chat", "plain"], translates=INTERPRETING) == "chat"
+    with pytest.raises(Forbidden):
+        choice.asked("nllb", only=["chat"], translates=INTERPRETING)

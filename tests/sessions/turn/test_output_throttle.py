@@ -1,0 +1,106 @@
+"""Text that is let out at a reader's pace is all of the text, evenly, and a stop waits for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.filters.filtered_reply import ReleasedText
+from sessions.turn.output_throttle import OutputThrottle, parts_of
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+THUMB = "\U0001f44d\U0001f3fd"
+FLAG = "\U0001f1e8\U0001f1ed"
+ACCENT = "e\u0301"
+
+
+@given(st.text(max_size=200), st.integers(1, 20), st.integers(0, 50))
+def test_the_parts_are_the_text_and_its_tokens(text: str, chars: int, tokens: int) -> None:
+    parts = list(parts_of(ReleasedText(text, tokens), chars))
+    assert "".join(part.text for part in parts) == text
+    assert sum(part.tokens for part in parts) == (tokens if text else 0)
+    assert all(part.text for part in parts)
+
+
+@given(st.lists(st.sampled_from([FAMILY, THUMB, ACCENT, "a", " "]), max_size=30), st.integers(1, 9))
+def test_no_character_is_torn(characters: list[str], chars: int) -> None:
+    ends = {0}
+    for character in characters:
+        ends.add(max(ends) + len(character))
+    place = 0
+    for part in parts_of(ReleasedText("".join(characters), 1), chars):
+        place += len(part.text)
+        assert place in ends
+
+
+def test_a_flag_is_one_character() -> None:
+    assert [part.text for part in parts_of(ReleasedText(f"{FLAG} x", 1), 1)] == [FLAG, " ", "x"]
+
+
+class RecordingReader:
+    """Hears parts, at the times of a clock that goes on as it waits."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, str]] = []
+        self.has_heard = asyncio.Event()
+
+    async def hear(self, released: ReleasedText) -> None:
+        self.heard.append((asyncio.get_running_loop().time(), released.text))
+        self.has_heard.set()
+
+
+async def test_parts_come_evenly_however_fast_they_are_made() -> None:
+    ear = RecordingReader()
+    clock = asyncio.get_running_loop().time
+    pacer = OutputThrottle(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
+    began = clock()
+    await pacer.release(ear.hear, ReleasedText("x" * 60, 9))
+    await pacer.release(ear.hear, ReleasedText("y" * 20, 3))
+    assert "".join(text for _, text in ear.heard) == "x" * 60 + "y" * 20
+    for place, (at, _) in enumerate(ear.heard):
+        assert at - began >= place * 20 / 200 - 0.01  # never early; a busy machine may be late
+
+
+async def test_text_waits_for_the_thoughts_before_it() -> None:
+    """A reader has one pair of eyes: both are told at one pace."""
+    thoughts, text = RecordingReader(), RecordingReader()
+    clock = asyncio.get_running_loop().time
+    pacer = OutputThrottle(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
+    began = clock()
+    await pacer.release(thoughts.hear, ReleasedText("x" * 40, 5))
+    await pacer.release(text.hear, ReleasedText("y", 1))
+    assert "".join(part for _, part in thoughts.heard) == "x" * 40
+    ((at, reported),) = text.heard
+    assert reported == "y"
+    assert at - began >= 40 / 200 - 0.01
+
+
+async def test_a_late_maker_is_not_made_up_for() -> None:
+    """What was not made in time comes at the pace all the same, and not in a burst."""
+    now = [0.0]
+    ear = RecordingReader()
+    pacer = OutputThrottle(chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
+    now[0] = 100.0
+    await pacer.release(ear.hear, ReleasedText("a", 2))
+    assert pacer._due == pytest.approx(100.1)
+
+
+async def test_a_stop_waits_for_nothing() -> None:
+    ear = RecordingReader()
+    stopping = asyncio.Event()
+    pacer = OutputThrottle(chars_per_s=0.01, stopping=stopping)
+    hearing = asyncio.create_task(pacer.release(ear.hear, ReleasedText("ab", 2)))
+    await ear.has_heard.wait()
+    stopping.set()
+    await asyncio.wait_for(hearing, 10)
+    assert [text for _, text in ear.heard] == ["a"]
+
+
+def test_a_stop_in_the_middle_counts_what_was_told() -> None:
+    """Tokens go with their text, as far as anybody can tell."""
+    reported = list(parts_of(ReleasedText("word " * 200, 250), 3))
+    half = reported[: len(reported) // 2]
+    assert sum(part.tokens for part in half) == pytest.approx(125, abs=2)

@@ -1,0 +1,30 @@
+"""A voice's process whose model does what a clause says: `python -m tests.speech.scripted_voice_process DESCRIPTOR`."""
+
+from __future__ import annotations
+
+import sys
+
+from speech.interfaces import SpokenClause
+from speech.process.channel import Channel
+from speech.voice.messages import ToVoice, VoiceReady
+from speech.voice.models.interface import CancelCheck, ClauseTooLong
+from speech.voice.models.worker import VoiceWorker
+
+
+class Scripted:
+    """Makes a sample for each letter."""
+
+    facts = VoiceReady(names=("default",), rate=16_000)
+
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
+        while "endless" in clause:
+            watch()
+        if "hours" in clause:
+            raise ClauseTooLong
+        if "defect" in clause:
+            raise RuntimeError
+        return SpokenClause(16_000, bytes(2 * len(clause)), None)
+
+
+if __name__ == "__main__":
+    VoiceWorker(Channel(int(sys.argv[1]), ToVoice), Scripted()).run()

@@ -1,0 +1,1 @@
+"""Programs for people who work on Midstream; none of them ships."""
