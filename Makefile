@@ -63,7 +63,7 @@ coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes hal
 	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@$(PYTEST) -m '$(HERE)' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: a model compiled by the whole of torch's compiler, the page a minute in the background
+test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: each family of models, the page a minute in the background
 	@env -u PYTHONDONTWRITEBYTECODE HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m deep tests $(ARGS)
 
 tests: # a folder, so make would call it done

@@ -185,12 +185,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="auto or midstream: attention over the KV pages; others are refused with the reason."
         ),
     ] = "auto"
-    compile: Annotated[
-        bool,
-        Meta(
-            description="Compile the forward pass at the start. Slower for Llama-like models on a CPU; never run on a GPU."
-        ),
-    ] = False
     quantize: Annotated[
         str,
         Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once."),

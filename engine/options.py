@@ -18,12 +18,10 @@ _ON_CPU = frozenset({"cpu", "auto"})
 class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a forward pass is computed. `engine.loading.forward_choice` decides what is possible, and why not.
 
-    `compile`: by torch.compile. `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that
-    share one model.
+    `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that share one model.
     """
 
     attn: str = "auto"
-    compile: bool = False
     quantize: str = "none"
     tensor_parallel: int = 1
 

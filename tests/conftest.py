@@ -116,7 +116,6 @@ TAKE_LONG = frozenset(
         "engine/execution/test_cuda_core.py",
         "engine/fleet/test_fleet.py",
         "engine/launcher/test_launched.py",
-        "engine/loading/test_compiling.py",
         "engine/loading/test_dry_run.py",
         "engine/process/test_client.py",
         "engine/process/test_memory.py",

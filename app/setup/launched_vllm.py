@@ -19,7 +19,6 @@ _OTHERS = {
     "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
     "engines": "use --engine-arg data-parallel-size=2",
     "attn": "use --engine-arg attention-backend=…",
-    "compile": "vLLM compiles by itself; --engine-arg enforce-eager keeps it from that",
     "quantize": "use --engine-arg quantization=…",
     "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
     "kv_idle_s": "vLLM takes its memory at the start, and keeps it",

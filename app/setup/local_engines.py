@@ -31,7 +31,6 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engines: Annotated[int, Meta(ge=1, le=64)] | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     attn: str | None = None
-    compile: bool | None = None
     quantize: str | None = None
     max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
     kv_bytes: Annotated[int, Meta(ge=1)] | None = None
@@ -94,7 +93,6 @@ def _options(settings: Settings) -> EngineOptions:
         kv_idle_s=settings.kv_idle_s,
         forward=ForwardOptions(
             attn=settings.attn,
-            compile=settings.compile,
             quantize=settings.quantize,
             tensor_parallel=settings.tensor_parallel,
         ),

@@ -30,7 +30,6 @@ from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiler import GrammarCompiler
 from engine.grammar.vocabulary import NoGrammars, vocabulary_of
 from engine.loading.architecture import check_architecture, skeleton_of
-from engine.loading.compiling import compile_forward
 from engine.loading.forward_choice import check_forward, check_quantization
 from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
 from engine.loading.languages import TranslationTokenizer
@@ -242,7 +241,7 @@ def _make_ready(
     Raises ModelNotUsable.
     """
     progress("warming up", 0.8)
-    probed = probe(module, vocabulary, fuse=not forward.compile)
+    probed = probe(module, vocabulary)
     if probed.module is not module:
         # The fused form has the layers now. Weights that it rearranges must not stay in memory twice.
         cast("Any", module).model.layers = torch.nn.ModuleList()
@@ -251,9 +250,6 @@ def _make_ready(
         quantize(probed.module)
     elif probed.module is not module:
         _arrange(probed.module, vocabulary)
-    if forward.compile:
-        progress("compiling", 0.85)
-        compile_forward(module, vocabulary)
     return probed
 
 

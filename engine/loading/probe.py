@@ -45,7 +45,7 @@ class Probed(NamedTuple):
     bytes_per_token: int
 
 
-def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Probed:
+def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
     """Compare, and return the module with attention over pages, or its fused form if it has one that agrees.
 
     Raises ModelNotUsable if the model can't be served, RuntimeError if memory runs out.
@@ -68,7 +68,7 @@ def probe(module: PreTrainedModel, vocabulary: int, *, fuse: bool = True) -> Pro
             f"The model type {kind} can't be served: its attention or its state does not go through "
             f"the KV cache; {OTHER_ENGINE}."
         )
-    fused = fused_decoder(module) if fuse else None
+    fused = fused_decoder(module)
     if fused is None:
         return Probed(module, bytes_per_token)
     got = _through_pages(fused, ids)[0]

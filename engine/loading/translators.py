@@ -53,9 +53,9 @@ def check_translator(
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
         )
-    if forward.compile or forward.quantize != "none":
+    if forward.quantize != "none":
         raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder: neither --compile nor --quantize is offered for these."
+            f"The model {model!r} is an encoder-decoder: --quantize is not offered for these."
         )
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 

@@ -49,10 +49,8 @@ def check_vision_model(
         raise ModelNotUsable(
             f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
         )
-    if forward.compile or forward.quantize != "none":
-        raise ModelNotUsable(
-            f"The model {model!r} takes images: neither --compile nor --quantize is offered for such models."
-        )
+    if forward.quantize != "none":
+        raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
     check_architecture(model, config.get_text_config(), device, dtype)
     with torch.device("meta"):
         check_room(model, KINDS[config.model_type]._from_config(config), device)  # noqa: SLF001 - there is no public one

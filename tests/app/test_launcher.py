@@ -61,7 +61,6 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"device": "cuda"}, r"\(--device\) does not go with --engine vllm: .*CUDA_VISIBLE_DEVICES"),
         ({"engines": "2"}, "data-parallel-size=2"),
         ({"quantize": "int8"}, "--engine-arg quantization="),
-        ({"compile": "1"}, "enforce-eager"),
         ({"attn": "sdpa"}, "attention-backend"),
         ({"kv_bytes": "1"}, "gpu-memory-utilization"),
         ({"kv_idle_s": "60"}, "keeps it"),

@@ -11,7 +11,7 @@ from engine.options import ForwardOptions
 
 @pytest.mark.parametrize("attn", ["auto", "midstream"])
 def test_the_attention_over_slots_is_served_under_both_of_its_names(attn: str) -> None:
-    check_forward(ForwardOptions(attn=attn, compile=True, quantize="int8"))
+    check_forward(ForwardOptions(attn=attn, quantize="int8"))
 
 
 @pytest.mark.parametrize(
