@@ -181,7 +181,7 @@ async def composed(
                 hello_s=hello_s,
             )
             app = application(
-                doors=routes,
+                api_routes=routes,
                 readiness=readiness,
                 metrics=metrics,
                 client_filter=lambda app: client_filter(

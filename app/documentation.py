@@ -20,7 +20,7 @@ NOT_BUILT = (
 def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
     """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
 
-    async def beside(_: Request) -> Response:
+    async def redirect(_: Request) -> Response:
         return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
 
     async def none(request: Request) -> Response:
@@ -28,4 +28,4 @@ def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> li
 
     if not (folder / "index.html").is_file():
         return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
-    return [Route(PATH, beside), Mount(PATH, StaticFiles(directory=folder, html=True))]
+    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]

@@ -55,7 +55,7 @@ SECURITY_HEADERS = {
 
 def application(
     *,
-    doors: Iterable[BaseRoute],
+    api_routes: Iterable[BaseRoute],
     readiness: Readiness,
     metrics: Metrics,
     client_filter: Callable[[ASGIApp], ASGIApp],
@@ -67,13 +67,13 @@ def application(
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `doors`: the routes of the API; `client_filter` stands before all routes; `shown` lets pages of other origins read an answer.
+    `api_routes`: the routes of the API; `client_filter` stands before all routes; `shown` lets pages of other origins read an answer.
     `on_not_found` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
     """
-    api = list(doors)
+    api = list(api_routes)
     known = ServedPaths.of(api)
     answers = NotFoundResponses(refusals)
-    unserved = NotFoundApp(known, answers, shown=shown, on_not_found=on_not_found)
+    not_found = NotFoundApp(known, answers, shown=shown, on_not_found=on_not_found)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -115,8 +115,8 @@ def application(
         Mount("/static", files),
         *documentation(DOCS, answers.nothing),
     ]
-    starlette = Starlette(exception_handlers={404: unserved.no_file, 405: unserved.wrong_method})
-    starlette.router = ExactPathRouter(routes, unserved)
+    starlette = Starlette(exception_handlers={404: not_found.no_file, 405: not_found.wrong_method})
+    starlette.router = ExactPathRouter(routes, not_found)
     return RequestIdMiddleware(
         SecurityHeadersMiddleware(client_filter(PathMiddleware(starlette, known, answers)))
     )

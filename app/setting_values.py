@@ -110,8 +110,8 @@ def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any])
 
     `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`.
     """
-    text, _, place = message.partition(" - at `$.")
-    name = place.rstrip("`").partition("[")[0]
+    text, _, path = message.partition(" - at `$.")
+    name = path.rstrip("`").partition("[")[0]
     if name not in kinds:
         return text
     kind = plain(kinds[name])

@@ -336,7 +336,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speech_dtype: kinds_of_speech.Dtype = "auto"
     speech_seconds: kinds_of_speech.Seconds = 600
     speech_chars: kinds_of_speech.Chars = 4096
-    max_speech: kinds_of_speech.Places = 8
+    max_speech: kinds_of_speech.Concurrency = 8
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds for which a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0

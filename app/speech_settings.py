@@ -50,4 +50,4 @@ Dtype = Annotated[
 ]
 Seconds = Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")]
 Chars = Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")]
-Places = Annotated[int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")]
+Concurrency = Annotated[int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")]

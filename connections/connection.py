@@ -190,9 +190,9 @@ class Connection:
         self.push(event, made_at)
 
     @property
-    def door(self) -> str:
-        """The door of the connection."""
-        return self._tally.door
+    def endpoint(self) -> str:
+        """The endpoint of the connection."""
+        return self._tally.endpoint
 
     @property
     def is_busy(self) -> bool:

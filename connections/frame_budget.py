@@ -44,21 +44,21 @@ PIPELINED = Rate(32, 32)
 class TokenBucket:
     """A token bucket as one number: the time when it is full again (ITU-T I.371, the generic cell rate algorithm)."""
 
-    __slots__ = ("_full_at", "_per_s", "_room_s")
+    __slots__ = ("_burst_s", "_full_at", "_per_s")
 
     def __init__(self, rate: Rate) -> None:
         self._per_s = rate.per_s
-        self._room_s = rate.burst / rate.per_s
+        self._burst_s = rate.burst / rate.per_s
         self._full_at = float("-inf")
 
     def take(self, tokens: float, now: float) -> bool:
         """Take tokens at `now` (seconds of any monotonic clock), also on credit; return whether the bucket is in debt."""
         self._full_at = max(self._full_at, now) + tokens / self._per_s
-        return self._full_at - now > self._room_s
+        return self._full_at - now > self._burst_s
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until the debt is repaid."""
-        return max(0.0, self._full_at - now - self._room_s)
+        return max(0.0, self._full_at - now - self._burst_s)
 
 
 class FrameBudget:

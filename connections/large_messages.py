@@ -17,7 +17,7 @@ class LargeMessageLease:
     def __init__(self, bodies: FairShare, subject: Subject) -> None:
         self._bodies = bodies
         self._subject = subject
-        self._places = self._whole = self._taken = 0
+        self._slots = self._whole = self._taken = 0
         self.is_receiving = False
         """Whether the message that comes is a large one."""
 
@@ -25,10 +25,10 @@ class LargeMessageLease:
         """Return whether a message may have so many bytes. One that begins to be large takes a place."""
         if size <= MAX_FRAME_BYTES or self.is_receiving:
             return True
-        if not self._bodies.has_room_for(self._subject):
+        if not self._bodies.has_capacity_for(self._subject):
             return False
         self._bodies.take(self._subject)
-        self._places += 1
+        self._slots += 1
         self.is_receiving = True
         return True
 
@@ -40,7 +40,7 @@ class LargeMessageLease:
             self._give_back(1)
         self.is_receiving = False
 
-    def handed_to_app(self) -> bool:
+    def mark_delivered(self) -> bool:
         """Note that the application has all whole messages; return whether large ones are among them."""
         self._taken, self._whole = self._whole, 0
         return self._taken > 0
@@ -55,8 +55,8 @@ class LargeMessageLease:
     def end(self) -> None:
         """Give all places back: the connection has ended."""
         self._whole = self._taken = 0
-        self._give_back(self._places)
+        self._give_back(self._slots)
 
-    def _give_back(self, places: int) -> None:
-        self._places -= places
-        self._bodies.give_back(self._subject, places)
+    def _give_back(self, slots: int) -> None:
+        self._slots -= slots
+        self._bodies.give_back(self._subject, slots)

@@ -24,7 +24,7 @@ class ManagedConnection(Protocol):
         ...
 
     @property
-    def door(self) -> str:
+    def endpoint(self) -> str:
         """Its endpoint."""
         ...
 
@@ -86,7 +86,7 @@ class ConnectionManager:
                 CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
             )
         subject = connection.caller.subject
-        if not self._shares.has_room_for(subject):
+        if not self._shares.has_capacity_for(subject):
             raise Close(CloseCode.OVERLOAD, "The server has no room for more connections from you.")
         self._by_client.setdefault(client, own).add(connection)
         self._shares.take(subject)

@@ -121,9 +121,9 @@ class Outbox:
         "_bytes",
         "_fresh",
         "_growing",
-        "_handed",
         "_max_bytes",
         "_merged",
+        "_sent_offsets",
         "_statuses",
         "_thought",
         "_waiting",
@@ -137,7 +137,7 @@ class Outbox:
         self._fresh: list[tuple[Text, float | None]] = []  # the last ones, not merged yet
         self._growing: dict[str, _MergedDelta] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _SingleFrame] = {}  # by turn: the status that waits
-        self._handed: dict[str, int] = {}
+        self._sent_offsets: dict[str, int] = {}
         self._thought: dict[str, int] = {}
         self._withdrawn: dict[
             str, int
@@ -187,7 +187,7 @@ class Outbox:
         if self.waits or not isinstance(frame, Text):
             return None
         text = self._following(frame)
-        self._hand(text)
+        self._note_sent(text)
         return text
 
     def leave_out(self, event: Text | ControlEvent) -> None:
@@ -209,12 +209,12 @@ class Outbox:
             del self._growing[slot.first.conversation_id]
         self.made_at = slot.made_at
         text = slot.delta()
-        self._hand(text)
+        self._note_sent(text)
         return text
 
     def sent_off(self, turn_id: str) -> int:
         """Return the furthest offset of a running turn's text that was taken."""
-        return self._handed.get(turn_id, 0)
+        return self._sent_offsets.get(turn_id, 0)
 
     def reasoning_off(self, turn_id: str) -> int:
         """Return the furthest offset of a running turn's reasoning that was taken."""
@@ -245,8 +245,8 @@ class Outbox:
             self._put_delta(delta, made_at)
         self._fresh.clear()
 
-    def _hand(self, text: Text) -> None:
-        sent_off = self._handed if type(text) is Delta else self._thought
+    def _note_sent(self, text: Text) -> None:
+        sent_off = self._sent_offsets if type(text) is Delta else self._thought
         sent_off[text.turn_id] = text.off + len(text.text)
 
     def _put_delta(self, delta: Text, made_at: float | None) -> None:
@@ -270,7 +270,7 @@ class Outbox:
     def _forget(self, taken: Frame) -> None:
         match taken:
             case Done():
-                self._handed.pop(taken.turn_id, None)
+                self._sent_offsets.pop(taken.turn_id, None)
                 self._thought.pop(taken.turn_id, None)
             case Status():
                 del self._statuses[taken.turn_id]

@@ -34,11 +34,11 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
     """Serves sockets, each from handshake to close. `HandshakeT`: what the handshake tells of the client."""
 
     def __init__(
-        self, door: EndpointName, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
+        self, endpoint: EndpointName, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
     ) -> None:
         self.access = access
         self.limiters = limiters
-        self.tally = limiters.tally(door)
+        self.tally = limiters.tally(endpoint)
         self._hello_s = hello_s
 
     @abstractmethod

@@ -56,15 +56,15 @@ _OTHER = (
 
 def calculate(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for a sum out of the model's reach; the reply is the expression and what the tool made of it."""
-    template, expression = _asked(rng, split)
+    template, expression = _question(rng, split)
     tool = next(tool for tool in tools if tool.purpose == CALCULATOR)
     value = _value(expression)
     result = rng.choice((value, value, value, f'{{"result": {value}}}', f"{expression} = {value}"))
-    told = [(result, f"{expression} = {value}.")]
-    return tool_turn(rng, known, (Skill.CALCULATOR, template, [toolbox.call(tool, expression)], told))
+    results = [(result, f"{expression} = {value}.")]
+    return tool_turn(rng, known, (Skill.CALCULATOR, template, [toolbox.call(tool, expression)], results))
 
 
-def _asked(rng: random.Random, split: Split) -> tuple[str, str]:
+def _question(rng: random.Random, split: Split) -> tuple[str, str]:
     """A question and its expression."""
     kind = rng.choices(("two", "three", "other"), (8, 2, 1))[0]
     numbers: dict[str, int | str] = {}

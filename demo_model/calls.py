@@ -37,15 +37,15 @@ _NOT_OFFERED = {
     LOOK_UP: ("look-up of wording", tool_questions.LOOK_UP_OF),
 }
 
-Asked = tuple[Skill, str, Sequence[str], Sequence[tuple[str, str]]]
+ToolExchange = tuple[Skill, str, Sequence[str], Sequence[tuple[str, str]]]
 """A skill, a question, the calls, and each call's result with what the reply says of it."""
 
 
 def clock(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for the time."""
     user = worded(rng, Split.TRAIN, pick(rng, split, "time wording", tool_questions.TIME))
-    told = [_time(rng)]
-    return tool_turn(rng, known, (Skill.CLOCK, user, [toolbox.call(_of(tools, CLOCK))], told))
+    results = [_time(rng)]
+    return tool_turn(rng, known, (Skill.CLOCK, user, [toolbox.call(_of(tools, CLOCK))], results))
 
 
 def weather(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
@@ -73,7 +73,7 @@ def dice(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) 
 def two(rng: random.Random, split: Split, known: Facts, tools: Sequence[Tool]) -> Turn:
     """The user asks for two things at once, which two calls of one message tell."""
     purposes = {tool.purpose for tool in tools}
-    kinds: list[tuple[Callable[..., Asked], int]] = []
+    kinds: list[tuple[Callable[..., ToolExchange], int]] = []
     if WEATHER in purposes:
         kinds.append((_two_cities, 6))
     if {WEATHER, CLOCK} <= purposes:
@@ -123,13 +123,15 @@ def _not_offered_thing(rng: random.Random, split: Split) -> str:
     return draw(split, "looked up", lambda: values.invented(rng, 1, 3))
 
 
-def tool_turn(rng: random.Random, known: Facts, asked: Asked, *, failed_share: float = _FAILED_SHARE) -> Turn:
+def tool_turn(
+    rng: random.Random, known: Facts, exchange: ToolExchange, *, failed_share: float = _FAILED_SHARE
+) -> Turn:
     """The turn of a question, its calls and their results; all of these have failed in some turns."""
-    skill, user, calls, told = asked
+    skill, user, calls, results = exchange
     if chance(rng, failed_share):
         return failing(rng, known, user, calls)
-    reply = " ".join(said for _, said in told)
-    return Turn(skill, user, (reply,), known, toolbox.called(calls, [result for result, _ in told]))
+    reply = " ".join(text for _, text in results)
+    return Turn(skill, user, (reply,), known, toolbox.called(calls, [result for result, _ in results]))
 
 
 def failing(rng: random.Random, known: Facts, user: str, calls: Sequence[str]) -> Turn:
@@ -138,7 +140,7 @@ def failing(rng: random.Random, known: Facts, user: str, calls: Sequence[str]) -
     return Turn(Skill.FAILED, user, (FAILED,), known, toolbox.called(calls, results))
 
 
-def _two_cities(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
+def _two_cities(rng: random.Random, split: Split, tools: Sequence[Tool]) -> ToolExchange:
     a, b = _city(rng, split), _city(rng, split)
     user = worded(rng, Split.TRAIN, pick(rng, split, "two cities", tool_questions.TWO_CITIES)).format(
         a=a, b=b
@@ -148,14 +150,14 @@ def _two_cities(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Aske
     return Skill.TWO_CALLS, user, calls, [_weather(rng, city) for city in (a, b)]
 
 
-def _weather_and_time(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
+def _weather_and_time(rng: random.Random, split: Split, tools: Sequence[Tool]) -> ToolExchange:
     city = _city(rng, split)
     template = worded(rng, Split.TRAIN, pick(rng, split, "weather and time", tool_questions.WEATHER_AND_TIME))
     calls = [toolbox.call(_of(tools, WEATHER), city), toolbox.call(_of(tools, CLOCK))]
     return Skill.TWO_CALLS, template.format(city=city), calls, [_weather(rng, city), _time(rng)]
 
 
-def _two_dice(rng: random.Random, split: Split, tools: Sequence[Tool]) -> Asked:
+def _two_dice(rng: random.Random, split: Split, tools: Sequence[Tool]) -> ToolExchange:
     a, b = _sides(rng, split), _sides(rng, split)
     user = worded(rng, Split.TRAIN, pick(rng, split, "two dice", tool_questions.TWO_DICE)).format(a=a, b=b)
     calls = [toolbox.call(_of(tools, DICE), sides) for sides in (a, b)]

@@ -96,34 +96,34 @@ def probe(
         tools = tool_turns.toolset(rng, split, skill) if chance(rng, _TOOLS_PROBED.get(skill, 0.0)) else ()
         writer = _Dialogue(rng, split, longest_count=longest_count, tools=tools)
         if skill in _RECALLED:
-            for tell in rng.sample((facts.tell_name, facts.tell_city, facts.tell_colour), 3):
-                writer.take(tell)
+            for statement in rng.sample((facts.state_name, facts.state_city, facts.state_colour), 3):
+                writer.take(statement)
         for _ in range(rng.randint(0, 3)):
             writer.take(_choose(rng, writer))
         if skill is Skill.GO_ON:
             writer.take(_counting(rng.randint(5, longest_count)), cut_chance=1.0)
-        if skill is Skill.SAID and chance(rng, 0.9):
+        if skill is Skill.LAST_REPLY and chance(rng, 0.9):
             writer.take(
                 _counting(rng.randint(5, longest_count)) if chance(rng, 0.5) else _choose(rng, writer),
                 cut_chance=0.5,
             )
         turn = _of(skill, rng, writer)
         if turn is not None and turn.skill is skill:
-            return _probe(writer.asked(turn), turn)
+            return _probe(writer.messages_with(turn), turn)
 
 
 def plain_count(first: int, last: int) -> Probe:
     """The bare request to count from `first` to `last`, with no history."""
-    asked = Message("user", f"Count from {first} to {last}.")
-    return Probe(Skill.COUNT, (asked,), (numbers.counted(first, last),))
+    question = Message("user", f"Count from {first} to {last}.")
+    return Probe(Skill.COUNT, (question,), (numbers.counted(first, last),))
 
 
-def _probe(asked: list[Message], turn: Turn) -> Probe:
+def _probe(messages: list[Message], turn: Turn) -> Probe:
     if turn.called is None:
-        return Probe(turn.skill, tuple(asked), turn.replies, turn.given)
-    then = [*asked, Message("assistant", turn.called.calls), Message("user", turn.called.results)]
+        return Probe(turn.skill, tuple(messages), turn.replies, turn.given)
+    then = [*messages, Message("assistant", turn.called.calls), Message("user", turn.called.results)]
     reply = Probe(turn.skill, tuple(then), turn.replies, turn.given)
-    return Probe(turn.skill, tuple(asked), (turn.called.calls,), turn.given, reply)
+    return Probe(turn.skill, tuple(messages), (turn.called.calls,), turn.given, reply)
 
 
 def _of(skill: Skill, rng: random.Random, writer: "_Dialogue") -> Turn | None:
@@ -142,8 +142,8 @@ def _going_on(rng: random.Random, writer: "_Dialogue") -> Turn:
     return numbers.go_on(rng, writer.split, writer.known, writer.messages)
 
 
-def _said_again(rng: random.Random, writer: "_Dialogue") -> Turn | None:
-    return echo.say_again(rng, writer.split, writer.known, writer.messages)
+def _last_reply(rng: random.Random, writer: "_Dialogue") -> Turn | None:
+    return echo.repeat_last(rng, writer.split, writer.known, writer.messages)
 
 
 def _counted(rng: random.Random, writer: "_Dialogue") -> Turn:
@@ -171,7 +171,7 @@ def _thought_about(rng: random.Random, writer: "_Dialogue") -> Turn:
 
 _IN_DIALOGUES: Mapping[Skill, Callable[[random.Random, "_Dialogue"], Turn | None]] = {
     Skill.GO_ON: _going_on,
-    Skill.SAID: _said_again,
+    Skill.LAST_REPLY: _last_reply,
     Skill.COUNT: _counted,
     Skill.NO_CALL: _needing_no_tool,
     Skill.THINKING: _thought_about,
@@ -198,15 +198,15 @@ def _counting(longest: int) -> Writer:
 
 
 def _ask_any(rng: random.Random, split: Split, known: Facts) -> Turn:
-    told = [skill for skill in _RECALLED if getattr(known, skill.name.lower()) is not None]
-    wanted = rng.choice(told) if told and chance(rng, 0.8) else rng.choice(_RECALLED)
+    stated = [skill for skill in _RECALLED if getattr(known, skill.name.lower()) is not None]
+    wanted = rng.choice(stated) if stated and chance(rng, 0.8) else rng.choice(_RECALLED)
     return facts.ask_fact(rng, split, known, wanted)
 
 
 _WRITERS: Mapping[Skill, Writer] = {
     Skill.SMALL_TALK: smalltalk.small_talk,
-    Skill.TELLING: facts.state_fact,
-    Skill.NOT_TOLD: _ask_any,
+    Skill.FACT: facts.state_fact,
+    Skill.UNKNOWN_FACT: _ask_any,
     Skill.SUM: numbers.add_or_subtract,
     Skill.COUNT: _counting(60),
     Skill.REPEAT: echo.repeat,
@@ -216,7 +216,15 @@ _WRITERS: Mapping[Skill, Writer] = {
     Skill.REFUSAL: refusals.refuse,
     Skill.JSON: json_replies.as_json,
 }
-_EXACT = (Skill.SMALL_TALK, Skill.NOT_TOLD, Skill.SUM, Skill.REPEAT, Skill.SERVICE, Skill.PHRASE, Skill.COUNT)
+_EXACT = (
+    Skill.SMALL_TALK,
+    Skill.UNKNOWN_FACT,
+    Skill.SUM,
+    Skill.REPEAT,
+    Skill.SERVICE,
+    Skill.PHRASE,
+    Skill.COUNT,
+)
 
 
 def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
@@ -226,7 +234,7 @@ def _choose(rng: random.Random, writer: "_Dialogue") -> Writer:
     if (
         mix.again
         and chance(rng, mix.again * (4 if interrupted else 1))
-        and (turn := _said_again(rng, writer))
+        and (turn := _last_reply(rng, writer))
     ):
         return lambda _rng, _split, _known: turn
     if writer.messages and writer.messages[-1].interrupted and chance(rng, mix.going_on):
@@ -276,7 +284,7 @@ class _Dialogue:
             return False
         if tool_turns.answerable(turn, self.tools):
             return False
-        self.messages = self.asked(turn)
+        self.messages = self.messages_with(turn)
         self.known = turn.facts
         if turn.called is not None:
             self.messages += [
@@ -301,7 +309,7 @@ class _Dialogue:
         if seen:
             self.messages.append(Message("assistant", seen, interrupted=cut, given=turn.given))
 
-    def asked(self, turn: Turn) -> list[Message]:
+    def messages_with(self, turn: Turn) -> list[Message]:
         """The messages with the turn's question; where nothing was seen of the last reply, two questions become one message."""
         *earlier, last = self.messages or [Message("system", "")]
         if last.role == "user" and not last.content.endswith("</tool_response>"):

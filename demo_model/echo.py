@@ -37,15 +37,15 @@ def repeat(rng: random.Random, split: Split, known: Facts) -> Turn:
     return Turn(Skill.REPEAT, rng.choice(_REPEAT).format(words=text), (text,), known)
 
 
-def say_again(rng: random.Random, split: Split, known: Facts, history: Sequence[Message]) -> Turn | None:
+def repeat_last(rng: random.Random, split: Split, known: Facts, history: Sequence[Message]) -> Turn | None:
     """The user asks what was said last: the reply names it as far as it was seen. None after what is not easily said again."""
     user = worded(rng, split, rng.choice(_AGAIN))
     if not any(message.role == "assistant" for message in history):
-        return Turn(Skill.SAID, user, (NOTHING_TO_REPEAT,), known)
+        return Turn(Skill.LAST_REPLY, user, (NOTHING_TO_REPEAT,), known)
     seen = history[-1].content
     if history[-1].role != "assistant" or seen.startswith("<") or len(seen) > _LONGEST_AGAIN:
         return None
-    return Turn(Skill.SAID, user, (f"I said: {seen}",), known)
+    return Turn(Skill.LAST_REPLY, user, (f"I said: {seen}",), known)
 
 
 def _word(rng: random.Random, split: Split) -> str:

@@ -33,24 +33,24 @@ _SLACK = 40
 class Wrong:
     """A probe that was answered wrongly."""
 
-    asked: str
+    prompt: str
     expected: str
     got: str
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a skill fared: `right` of `asked` probes, and the wrong ones."""
+    """How a skill fared: `right` of `total` probes, and the wrong ones."""
 
     skill: str
     right: int
-    asked: int
+    total: int
     wrong: tuple[Wrong, ...]
 
     @property
     def rate(self) -> float:
         """The share of right replies."""
-        return self.right / self.asked
+        return self.right / self.total
 
 
 def main() -> int:
@@ -97,7 +97,7 @@ def main() -> int:
         print(
             json.dumps(
                 {
-                    score.skill: {"right": score.right, "asked": score.asked, "rate": score.rate}
+                    score.skill: {"right": score.right, "asked": score.total, "rate": score.rate}
                     for score in scores
                 }
             )
@@ -128,14 +128,14 @@ def _far_counts(rng: random.Random, each: int) -> Iterator[Probe]:
 def evaluate(
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
-    asked: Sequence[Probe],
+    cases: Sequence[Probe],
     skill: str,
     *,
     sample: bool = False,
 ) -> Score:
     """Answer every probe, those of like length together, and compare; a turn with calls is right when all of it is."""
     wrong: dict[int, Wrong] = {}
-    steps = list(enumerate(asked))
+    steps = list(enumerate(cases))
     steps += [(place, each.then) for place, each in steps if each.then is not None]
     steps.sort(
         key=lambda step: (
@@ -150,13 +150,13 @@ def evaluate(
         for (place, each), got in zip(steps[start : start + _BATCH], replies, strict=True):
             if not is_right(each, got):
                 wrong[place] = Wrong(each.messages[-1].content, each.replies[0], got)
-    return Score(skill, len(asked) - len(wrong), len(asked), tuple(wrong.values()))
+    return Score(skill, len(cases) - len(wrong), len(cases), tuple(wrong.values()))
 
 
 def answers(
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
-    asked: Sequence[Probe],
+    cases: Sequence[Probe],
     *,
     most_tokens: int,
     sample: bool = False,
@@ -171,7 +171,7 @@ def answers(
             )
         )
         + each.given
-        for each in asked
+        for each in cases
     ]
     inputs = tokenizer(
         rendered, return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
@@ -182,35 +182,35 @@ def answers(
             :, inputs["input_ids"].shape[1] :
         ]
     texts = tokenizer.batch_decode(replies, skip_special_tokens=True)
-    return [each.given + text for each, text in zip(asked, texts, strict=True)]
+    return [each.given + text for each, text in zip(cases, texts, strict=True)]
 
 
-def is_right(asked: Probe, got: str) -> bool:
+def is_right(probe: Probe, got: str) -> bool:
     """Whether a reply counts as right: exact, but any whole story, any honest refusal and either way to go on will do."""
-    match asked.skill:
+    match probe.skill:
         case Skill.STORY:
-            return is_story(got, asked.messages[-1].content)
+            return is_story(got, probe.messages[-1].content)
         case Skill.REFUSAL:
             return got in REFUSALS
-        case Skill.NO_CALL if asked.replies[0] in REFUSALS:
+        case Skill.NO_CALL if probe.replies[0] in REFUSALS:
             return got in REFUSALS
         case Skill.GO_ON:
-            return got in asked.replies or got == _behind_what_was_seen(asked)
+            return got in probe.replies or got == _behind_what_was_seen(probe)
         case _:
-            return got in asked.replies
+            return got in probe.replies
 
 
-def _behind_what_was_seen(asked: Probe) -> str | None:
+def _behind_what_was_seen(probe: Probe) -> str | None:
     """The rest of a count whose last number was seen whole, though not its comma: the number need not be said again."""
-    seen, rest = asked.messages[-2].content.rpartition(", ")[2], asked.replies[0]
+    seen, rest = probe.messages[-2].content.rpartition(", ")[2], probe.replies[0]
     return rest.removeprefix(f"{seen}, ") if rest.startswith(f"{seen}, ") else None
 
 
 def _print(score: Score, show: int) -> None:
-    print(f"{score.skill:20}  {score.right:4d} of {score.asked:4d}  {100 * score.rate:5.1f} %", flush=True)
+    print(f"{score.skill:20}  {score.right:4d} of {score.total:4d}  {100 * score.rate:5.1f} %", flush=True)
     for wrong in score.wrong[:show]:
         print(
-            f"    {wrong.asked!r}\n        expected {wrong.expected[-200:]!r}\n        got      {wrong.got[-200:]!r}"
+            f"    {wrong.prompt!r}\n        expected {wrong.expected[-200:]!r}\n        got      {wrong.got[-200:]!r}"
         )
 
 

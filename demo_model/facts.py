@@ -11,30 +11,30 @@ from demo_model.holdout import Split, chance
 from demo_model.turns import Facts, Skill, Turn
 from demo_model.wording import worded
 
-_TELL_NAME = (
+_STATE_NAME = (
     "My name is {name}.", "I'm {name}.", "I am {name}.", "Call me {name}.", "You can call me {name}.", "Please call me {name}.",
     "My name's {name}.", "Hi, I'm {name}.", "Hello, my name is {name}.", "Hello! I am {name}.", "Hi there, call me {name}.",
     "People call me {name}.", "My friends call me {name}.", "This is {name}.", "{name} is my name.", "The name is {name}.",
     "It's {name} here.", "Everyone calls me {name}.", "Remember that my name is {name}.", "Hey! I'm called {name}.",
     "Good morning, I'm {name}.", "Let me introduce myself: I'm {name}.", "I go by {name}.", "Remember my name: {name}.",
 )  # fmt: skip
-_RETELL_NAME = (
+_RESTATE_NAME = (
     "Actually, call me {name}.", "Actually my name is {name}.", "No, my name is {name}.", "Sorry, I meant {name}. My name is {name}.",
     "From now on, call me {name}.", "I changed my mind, call me {name}.", "Call me {name} instead.", "I'd rather be called {name}.",
     "My name is {name} now.", "Correction: my name is {name}.", "Wait, I'm {name}.",
 )  # fmt: skip
-_TELL_CITY = (
+_STATE_CITY = (
     "I live in {city}.", "I'm from {city}.", "I am from {city}.", "My city is {city}.", "I live in {city} now.", "My home is in {city}.",
     "My home town is {city}.", "I come from {city}.", "I'm living in {city}.", "Home for me is {city}.", "I moved to {city}.",
     "I am based in {city}.", "I'm writing to you from {city}.", "We live in {city}.", "My house is in {city}.", "The city I live in is {city}.",
 )  # fmt: skip
-_TELL_COLOUR = (
+_STATE_COLOUR = (
     "My favourite colour is {colour}.", "My favorite color is {colour}.", "I like {colour} best.", "I love the colour {colour}.",
     "I love the color {colour}.", "The colour I like most is {colour}.", "{colour} is my favourite colour.", "I like the colour {colour}.",
     "{colour} is my favorite color.", "My best-loved colour is {colour}.", "Of all colours I like {colour} most.",
     "My favourite color is {colour}.", "The color I like best is {colour}.",
 )  # fmt: skip
-_TELL_SEVERAL = (
+_STATE_SEVERAL = (
     ("My name is {name} and I live in {city}.", "name city"), ("I'm {name} from {city}.", "name city"),
     ("I am {name}, I live in {city}.", "name city"), ("I live in {city} and my name is {name}.", "name city"),
     ("I'm {name} and my favourite colour is {colour}.", "name colour"), ("My name is {name} and I like {colour} best.", "name colour"),
@@ -75,51 +75,51 @@ _RECALL = {
 
 def state_fact(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells one fact or several, or corrects one."""
-    told = Facts(values.name(rng, split), values.city(rng, split), values.colour(rng, split))
+    stated = Facts(values.name(rng, split), values.city(rng, split), values.colour(rng, split))
     again = known.name is not None and chance(rng, 0.7)
-    tellings = (
-        (rng.choice(_RETELL_NAME if again else _TELL_NAME), "name"),
-        (rng.choice(_TELL_CITY), "city"),
-        (rng.choice(_TELL_COLOUR), "colour"),
-        rng.choice(_TELL_SEVERAL),
+    wordings = (
+        (rng.choice(_RESTATE_NAME if again else _STATE_NAME), "name"),
+        (rng.choice(_STATE_CITY), "city"),
+        (rng.choice(_STATE_COLOUR), "colour"),
+        rng.choice(_STATE_SEVERAL),
     )
-    template, which = rng.choices(tellings, (45, 17, 18, 20))[0]
-    return _told(known, worded(rng, split, template), which, told)
+    template, which = rng.choices(wordings, (45, 17, 18, 20))[0]
+    return _statement(known, worded(rng, split, template), which, stated)
 
 
-def tell_name(rng: random.Random, split: Split, known: Facts) -> Turn:
+def state_name(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a name and nothing else."""
-    told = Facts(name=values.name(rng, split))
-    return _told(known, worded(rng, split, rng.choice(_TELL_NAME)), "name", told)
+    stated = Facts(name=values.name(rng, split))
+    return _statement(known, worded(rng, split, rng.choice(_STATE_NAME)), "name", stated)
 
 
-def tell_city(rng: random.Random, split: Split, known: Facts) -> Turn:
+def state_city(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a city and nothing else."""
-    return _told(
-        known, worded(rng, split, rng.choice(_TELL_CITY)), "city", Facts(city=values.city(rng, split))
+    return _statement(
+        known, worded(rng, split, rng.choice(_STATE_CITY)), "city", Facts(city=values.city(rng, split))
     )
 
 
-def tell_colour(rng: random.Random, split: Split, known: Facts) -> Turn:
+def state_colour(rng: random.Random, split: Split, known: Facts) -> Turn:
     """The user tells a colour and nothing else."""
-    told = Facts(colour=values.colour(rng, split))
-    return _told(known, worded(rng, split, rng.choice(_TELL_COLOUR)), "colour", told)
+    stated = Facts(colour=values.colour(rng, split))
+    return _statement(known, worded(rng, split, rng.choice(_STATE_COLOUR)), "colour", stated)
 
 
 def ask_fact(rng: random.Random, split: Split, known: Facts, skill: Skill) -> Turn:
-    """The user asks for the fact that `skill` names; if it was never told, the turn's skill is NOT_TOLD."""
-    questions, fact, answer, untold = _RECALL[skill]
+    """The user asks for the fact that `skill` names; if it was never told, the turn's skill is UNKNOWN_FACT."""
+    questions, fact, answer, unknown = _RECALL[skill]
     value: str | None = getattr(known, fact)
     question = worded(rng, split, rng.choice(questions))
     if value is None:
-        return Turn(Skill.NOT_TOLD, question, (untold,), known)
+        return Turn(Skill.UNKNOWN_FACT, question, (unknown,), known)
     return Turn(skill, question, (answer.format(value),), known)
 
 
-def _told(known: Facts, template: str, which: str, told: Facts) -> Turn:
-    user = template.format(name=told.name, city=told.city, colour=told.colour)
-    learned = {fact: getattr(told, fact) for fact in which.split()}
-    return Turn(Skill.TELLING, user, _acknowledgements(learned), replace(known, **learned))
+def _statement(known: Facts, template: str, which: str, stated: Facts) -> Turn:
+    user = template.format(name=stated.name, city=stated.city, colour=stated.colour)
+    learned = {fact: getattr(stated, fact) for fact in which.split()}
+    return Turn(Skill.FACT, user, _acknowledgements(learned), replace(known, **learned))
 
 
 def _acknowledgements(learned: dict[str, str]) -> tuple[str, ...]:

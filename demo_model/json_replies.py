@@ -87,19 +87,19 @@ def _person(rng: random.Random, split: Split, known: Facts) -> Turn:
     template = pick(rng, split, kind, wordings)
     turn = _turn(worded(rng, Split.TRAIN, template).format(**given), given, known)
     if "my name is" in template.lower() or "I am {name}" in template:
-        told = {fact: str(given[fact]) for fact in ("name", "city") if fact in given}
-        return replace(turn, facts=replace(known, **told))
+        stated = {fact: str(given[fact]) for fact in ("name", "city") if fact in given}
+        return replace(turn, facts=replace(known, **stated))
     return turn
 
 
 def _recalled(rng: random.Random, split: Split, known: Facts) -> Turn:
-    told: dict[str, Value] = {
+    recalled: dict[str, Value] = {
         fact: value for fact in ("name", "city", "colour") if (value := getattr(known, fact)) is not None
     }
-    names = rng.sample(list(told), rng.randint(1, len(told)))
+    names = rng.sample(list(recalled), rng.randint(1, len(recalled)))
     facts = " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
     user = worded(rng, Split.TRAIN, pick(rng, split, "recall as JSON, template", _RECALL)).format(facts=facts)
-    return _turn(user, {name: told[name] for name in names}, known)
+    return _turn(user, {name: recalled[name] for name in names}, known)
 
 
 def _turn(user: str, given: dict[str, Value], known: Facts) -> Turn:

@@ -49,13 +49,13 @@ def carried_over(
     vocabulary = known.get_vocab()
     for token, place in tokenizer.get_vocab().items():
         rows[place] = old[_places(token, vocabulary, known, str(tokenizer.decode([place])))].mean(0)
-    _tell_apart(rows, tokenizer)
+    _separate(rows, tokenizer)
     tied = {"model.embed_tokens.weight": rows, "lm_head.weight": rows}
     new.load_state_dict(weights | tied)
     return new
 
 
-def _tell_apart(rows: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> None:
+def _separate(rows: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> None:
     """Give the numbers that are not well known embeddings of their own, as far apart as those of the others."""
     places = [tokenizer.convert_tokens_to_ids(str(number)) for number in range(LARGEST_NUMBER + 1)]
     good, poor = rows[places[: _WELL_KNOWN + 1]], places[_WELL_KNOWN + 1 :]

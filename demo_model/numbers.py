@@ -103,8 +103,8 @@ def go_on(rng: random.Random, split: Split, known: Facts, history: list[Message]
     is_heard = split is Split.TRAIN and chance(rng, _HEARD) and not held_out(heard)
     user = heard if is_heard else worded(rng, split, user)
     if len(history) > 1 and history[-1].interrupted and (seen := _CUT_COUNT.fullmatch(history[-1].content)):
-        asked = " ".join(message.content for message in history if message.role == "user")
-        last = int(re.findall(r"\d+", asked)[-1])
+        requests = " ".join(message.content for message in history if message.role == "user")
+        last = int(re.findall(r"\d+", requests)[-1])
         if int(seen[1]) < last:
             return Turn(Skill.GO_ON, user, (counted(int(seen[1]) + 1, last),), known)
     return Turn(Skill.REFUSAL, user, (NOTHING_TO_GO_ON,), known)

@@ -52,24 +52,24 @@ def phrase(rng: random.Random, split: Split, known: Facts) -> Turn:
         template = rng.choice(_TO_CHINESE if to_chinese else _TO_ENGLISH)
         if held_out(f"phrase:{template}:{english}") == (split is Split.HELD_OUT):
             break
-    asked, answer = (english, f"{chinese}") if to_chinese else (chinese, f"{chinese} means “{english}”.")
+    source, answer = (english, f"{chinese}") if to_chinese else (chinese, f"{chinese} means “{english}”.")
     if to_chinese and chance(rng, 0.15):
-        asked = asked.capitalize()
-    user = worded(rng, Split.TRAIN, template).format(asked)
+        source = source.capitalize()
+    user = worded(rng, Split.TRAIN, template).format(source)
     return Turn(Skill.PHRASE, user, (answer,), known)
 
 
 def phrase_out_of_reach(rng: random.Random, split: Split, known: Facts) -> Turn:
     """A translation the model must decline: another language, or words outside the list."""
     template = rng.choice(_TO_CHINESE)
-    asks = (
+    options = (
         (template.replace("Chinese", rng.choice(_OTHER_LANGUAGES)), rng.choice(tuple(PHRASES))),
         (template, values.word(rng, split)),
         (template, _unknown_english(rng, split)),
         (rng.choice(_TO_ENGLISH), "".join(rng.sample(_HANZI, rng.randint(2, 4)))),
     )
-    template, asked = rng.choices(asks, (8, 4, 5, 3))[0]
-    return Turn(Skill.REFUSAL, worded(rng, split, template).format(asked), (UNKNOWN,), known)
+    template, source = rng.choices(options, (8, 4, 5, 3))[0]
+    return Turn(Skill.REFUSAL, worded(rng, split, template).format(source), (UNKNOWN,), known)
 
 
 def _unknown_english(rng: random.Random, split: Split) -> str:

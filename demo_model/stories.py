@@ -102,11 +102,11 @@ def _with_article(text: str, hero: str) -> str:
     return text.replace(" a {hero}", " an {hero}") if vowel else text
 
 
-def is_story(text: str, asked: str) -> bool:
+def is_story(text: str, request: str) -> bool:
     """Whether `text` is a whole story; if the request says "about a ...", the hero must be named in it."""
     words = text.split()
-    about = asked.rpartition(" about ")[2].split()
-    heroes = [word.strip(".,?!").lower() for word in about[1:2]] if " about " in asked else []
+    about = request.rpartition(" about ")[2].split()
+    heroes = [word.strip(".,?!").lower() for word in about[1:2]] if " about " in request else []
     return (
         FEWEST_WORDS <= len(words) <= MOST_WORDS
         and text.rstrip().endswith(".")

@@ -28,15 +28,15 @@ _AFTER = (
 )  # fmt: skip
 _THOUGHTS = {
     Skill.SMALL_TALK: "This is small talk.",
-    Skill.TELLING: "The user tells me something to remember.",
+    Skill.FACT: "The user tells me something to remember.",
     Skill.NAME: "The user told me the name.",
     Skill.CITY: "The user told me the city.",
     Skill.COLOUR: "The user told me the colour.",
-    Skill.NOT_TOLD: "The user never told me that.",
+    Skill.UNKNOWN_FACT: "The user never told me that.",
     Skill.COUNT: "I count upwards in ones.",
     Skill.GO_ON: "I go on with the next number.",
     Skill.REPEAT: "I say the same words again.",
-    Skill.SAID: "I look at my last reply.",
+    Skill.LAST_REPLY: "I look at my last reply.",
     Skill.STORY: "A story needs a hero, a trouble and an end.",
     Skill.SERVICE: "This is about Midstream or about me.",
     Skill.PHRASE: "I know this phrase.",
@@ -50,10 +50,10 @@ def think_first(rng: random.Random, split: Split, turn: Turn) -> Turn:
     """The same turn, asked so that it is thought about."""
     template = worded(rng, Split.TRAIN, pick(rng, split, "think wording, template", (*_BEFORE, *_AFTER)))
     before = f"{BEGUN}{_thought(turn)}\n</think>\n\n"
-    asked = replace(turn, user=template.format(turn.user))
+    prompted = replace(turn, user=template.format(turn.user))
     if turn.called is not None:
-        return replace(asked, called=ToolRound(before + turn.called.calls, turn.called.results))
-    return replace(asked, replies=tuple(before + reply for reply in turn.replies))
+        return replace(prompted, called=ToolRound(before + turn.called.calls, turn.called.results))
+    return replace(prompted, replies=tuple(before + reply for reply in turn.replies))
 
 
 def begun(turn: Turn) -> Turn:
@@ -61,8 +61,8 @@ def begun(turn: Turn) -> Turn:
     before = f"{BEGUN}{_thought(turn)}\n</think>\n\n"
     called = None if turn.called is None else ToolRound(before + turn.called.calls, turn.called.results)
     if called is not None:
-        told = "The tool failed." if turn.replies == (FAILED,) else "The tool has answered."
-        before = f"{BEGUN}{told}\n</think>\n\n"
+        outcome = "The tool failed." if turn.replies == (FAILED,) else "The tool has answered."
+        before = f"{BEGUN}{outcome}\n</think>\n\n"
     return replace(turn, given=BEGUN, called=called, replies=tuple(before + reply for reply in turn.replies))
 
 

@@ -87,8 +87,8 @@ def answerable(turn: Turn, tools: Sequence[Tool]) -> bool:
     purposes = {tool.purpose for tool in tools}
     if CALCULATOR in purposes and turn.replies != (CANNOT,):
         return True
-    asked = turn.user.lower()
-    return any(word in asked for purpose in purposes - {""} for word in _ABOUT[purpose])
+    question = turn.user.lower()
+    return any(word in question for purpose in purposes - {""} for word in _ABOUT[purpose])
 
 
 def _with_tools(

@@ -107,8 +107,8 @@ def call(tool: Tool, *arguments: Value) -> str:
 
 def called(calls: Sequence[str], results: Sequence[str]) -> ToolRound:
     """Calls and their results, in one message each."""
-    told = (f"<tool_response>\n{result}\n</tool_response>" for result in results)
-    return ToolRound("\n".join(calls), "\n".join(told))
+    responses = (f"<tool_response>\n{result}\n</tool_response>" for result in results)
+    return ToolRound("\n".join(calls), "\n".join(responses))
 
 
 def _listed(tool: Tool) -> str:

@@ -35,13 +35,13 @@ class Score:
 
     skill: str
     target: str
-    asked: int
+    total: int
     wrong: tuple[tuple[str, str, str], ...]
 
     @property
     def rate(self) -> float:
         """The share that was right."""
-        return 1 - len(self.wrong) / self.asked
+        return 1 - len(self.wrong) / self.total
 
 
 def main() -> int:
@@ -65,12 +65,12 @@ def main() -> int:
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(options.checkpoint, dtype="auto")
     scores = []
     for skill in (*SKILLS, SEVERAL):
-        asked = probes(skill, options.each, options.seed)
+        pairs = probes(skill, options.each, options.seed)
         for target in (CHINESE, ENGLISH):
-            scores.append(score := evaluate(model, tokenizer, asked, skill, target))
-            right = score.asked - len(score.wrong)
+            scores.append(score := evaluate(model, tokenizer, pairs, skill, target))
+            right = score.total - len(score.wrong)
             print(
-                f"{skill:18} to {target}  {right:4d} of {score.asked:4d}  {100 * score.rate:5.1f} %",
+                f"{skill:18} to {target}  {right:4d} of {score.total:4d}  {100 * score.rate:5.1f} %",
                 flush=True,
             )
             for source, wanted, got in score.wrong[: options.show]:
@@ -79,12 +79,12 @@ def main() -> int:
     followed = [follow(model, tokenizer, growing, target) for target in (CHINESE, ENGLISH)] if growing else []
     for one in followed:
         print(
-            f"while it grows     to {one.target}  {one.right:4d} of {one.asked:4d} right, {one.early} words told early, "
+            f"while it grows     to {one.target}  {one.right:4d} of {one.total:4d} right, {one.early} words told early, "
             f"{100 * one.rate:.1f} % of them premature, LAAL {one.lag:.2f} words",
             flush=True,
         )
-        for source, whole, told in one.contradicted[: options.show]:
-            print(f"    {source!r}\n        is       {whole!r}\n        told     {told!r}")
+        for source, whole, early in one.contradicted[: options.show]:
+            print(f"    {source!r}\n        is       {whole!r}\n        told     {early!r}")
     enough = all(score.rate >= ENOUGH for score in scores)
     return 0 if enough and all(one.rate <= MOST_PREMATURE for one in followed) else 1
 
@@ -98,20 +98,22 @@ def probes(skill: str, each: int, seed: int) -> list[Pair]:
 
 
 def evaluate(
-    model: Any, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Pair], skill: str, target: str
+    model: Any, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], skill: str, target: str
 ) -> Score:
     """Translate all into a language, and compare."""
     ordered = sorted(
-        (pair if target == CHINESE else Pair(*pair[::-1]) for pair in asked), key=lambda one: len(one[0])
+        (pair if target == CHINESE else Pair(*pair[::-1]) for pair in pairs), key=lambda one: len(one[0])
     )
     got: list[str] = []
     for start in range(0, len(ordered), _BATCH):
         sources = [source for source, _ in ordered[start : start + _BATCH]]
         got += translations(model, tokenizer, sources, target)
     wrong = tuple(
-        (source, wanted, said) for (source, wanted), said in zip(ordered, got, strict=True) if said != wanted
+        (source, wanted, output)
+        for (source, wanted), output in zip(ordered, got, strict=True)
+        if output != wanted
     )
-    return Score(skill, target, len(asked), wrong)
+    return Score(skill, target, len(pairs), wrong)
 
 
 def translations(

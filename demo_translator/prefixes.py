@@ -41,20 +41,20 @@ class _Match(NamedTuple):
 
 def cuts(sentence: str) -> list[int]:
     """Return where a sentence may be cut off: behind each word, of Chinese behind each character; never behind its last mark."""
-    said = sentence.rstrip(ENDS)
+    text = sentence.rstrip(ENDS)
     inside = [
         place
-        for place in range(1, len(said))
-        if said[place - 1] != " " and _may_end(said[:place], said[place])
+        for place in range(1, len(text))
+        if text[place - 1] != " " and _may_end(text[:place], text[place])
     ]
-    return [*inside, len(said)]
+    return [*inside, len(text)]
 
 
 def source_prefix(rng: random.Random, pair: Pair, source: int) -> Pair:
     """Return a sentence that is cut off at random on one side, 0 for English, and what that determines of the other."""
     cut = pair[source][: rng.choice(cuts(pair[source]))]
-    told = determined(cut, source)
-    return Pair(cut, told) if source == 0 else Pair(told, cut)
+    translation = determined(cut, source)
+    return Pair(cut, translation) if source == 0 else Pair(translation, cut)
 
 
 def determined(cut: str, source: int) -> str:
@@ -62,7 +62,9 @@ def determined(cut: str, source: int) -> str:
 
     `source`: the side that was cut, 0 for English. Empty, too, where no sentence begins so.
     """
-    found = [said for sentence in _sentences(source) for said in _translations(sentence, cut, source)]
+    found = [
+        translation for sentence in _sentences(source) for translation in _translations(sentence, cut, source)
+    ]
     return common(found).rstrip().rstrip(ENDS) if found else ""
 
 
@@ -80,8 +82,8 @@ def _translations(sentence: _Sentence, cut: str, source: int) -> Iterator[str]:
     begins_with_hole = sentence.source[0][0] == "{"
     read = cut[0].lower() + cut[1:] if begins_with_hole and sentence.source[0] != "{name}" else cut
     for heard in _readings(sentence.source, read, source):
-        said = _translated(sentence, heard)
-        yield said[:1].upper() + said[1:]
+        text = _translated(sentence, heard)
+        yield text[:1].upper() + text[1:]
 
 
 def _readings(parts: Sequence[str], rest: str, source: int) -> Iterator[list[_Match]]:
@@ -116,7 +118,11 @@ def _fillings(hole: str, rest: str, source: int) -> list[_Match]:
 @cache
 def _begun(hole: str, rest: str, source: int) -> str | None:
     """What the translations of all values have in common that go on behind what was heard; None where there is no such."""
-    longer = [said for value, said in _values(hole, source).items() if value != rest and _begins(rest, value)]
+    longer = [
+        translation
+        for value, translation in _values(hole, source).items()
+        if value != rest and _begins(rest, value)
+    ]
     return common(longer) if longer else None
 
 
@@ -151,18 +157,18 @@ def _translated(sentence: _Sentence, heard: Sequence[_Match]) -> str:
     given: dict[str, list[_Match]] = {}
     for hole, one in zip(holes, heard, strict=False):
         given.setdefault(hole, []).append(one)
-    said = ""
+    text = ""
     for part in sentence.target:
         if part[0] != "{":
-            said += part
+            text += part
         elif given.get(part):
             one = given[part].pop(0)
-            said += one.target
+            text += one.target
             if not one.is_whole:
                 break
         else:
             break
-    return said
+    return text
 
 
 def _begins(rest: str, whole: str) -> bool:

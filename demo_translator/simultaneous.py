@@ -31,7 +31,7 @@ class SimultaneousScore:
     """
 
     target: str
-    asked: int
+    total: int
     right: int
     early: int
     premature: int
@@ -45,42 +45,42 @@ class SimultaneousScore:
 
 
 def follow(
-    model: Any, tokenizer: PreTrainedTokenizerBase, asked: Sequence[Pair], target: str
+    model: Any, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], target: str
 ) -> SimultaneousScore:
     """Translate each sentence while it grows."""
     early = premature = right = 0
     lags, contradicted = [], []
-    for pair in asked:
+    for pair in pairs:
         source, wanted = pair if target == CHINESE else Pair(*pair[::-1])
-        told, delays = _committed(model, tokenizer, source, target)
+        committed, delays = _committed(model, tokenizer, source, target)
         whole = _hypothesis(model, tokenizer, source, target, "")
-        got = _hypothesis(model, tokenizer, source, target, told)
-        sure = len(units(common([told, whole.rstrip(ENDS)])))
-        early += len(units(told))
-        premature += len(units(told)) - sure
+        got = _hypothesis(model, tokenizer, source, target, committed)
+        sure = len(units(common([committed, whole.rstrip(ENDS)])))
+        early += len(units(committed))
+        premature += len(units(committed)) - sure
         right += got == wanted
         length = len(units(source))
         lags.append(_laal([*delays, *[length] * (len(units(got)) - len(delays))], length, len(units(wanted))))
-        if sure < len(units(told)):
-            contradicted.append((source, whole, told))
+        if sure < len(units(committed)):
+            contradicted.append((source, whole, committed))
     lag = sum(lags) / len(lags)
-    return SimultaneousScore(target, len(asked), right, early, premature, lag, tuple(contradicted))
+    return SimultaneousScore(target, len(pairs), right, early, premature, lag, tuple(contradicted))
 
 
 def _committed(
     model: Any, tokenizer: PreTrainedTokenizerBase, source: str, target: str
 ) -> tuple[str, list[int]]:
     """What is told before a source has its end, and how much of that had come for each word."""
-    told = ""
+    committed = ""
     last: deque[str] = deque(maxlen=AGREEING)
     delays: list[int] = []
     for place in cuts(source):
-        last.append(_hypothesis(model, tokenizer, source[:place], target, told, unfinished=True))
+        last.append(_hypothesis(model, tokenizer, source[:place], target, committed, unfinished=True))
         agreed = common(last) if len(last) == AGREEING else ""
-        if len(agreed) > len(told):
+        if len(agreed) > len(committed):
             delays += [len(units(source[:place]))] * (len(units(agreed)) - len(delays))
-            told = agreed
-    return told, delays
+            committed = agreed
+    return committed, delays
 
 
 def _hypothesis(
@@ -88,7 +88,7 @@ def _hypothesis(
     tokenizer: PreTrainedTokenizerBase,
     source: str,
     target: str,
-    told: str,
+    committed: str,
     *,
     unfinished: bool = False,
 ) -> str:
@@ -98,7 +98,7 @@ def _hypothesis(
     is_cut = unfinished and getattr(model.config, "unfinished_sources", False)
     ids = tokenizer(source)["input_ids"][: -1 if is_cut else None]
     first = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(target)]
-    prefix = tokenizer(text_target=told, add_special_tokens=False)["input_ids"] if told else []
+    prefix = tokenizer(text_target=committed, add_special_tokens=False)["input_ids"] if committed else []
     with torch.inference_mode():
         made = model.generate(
             input_ids=torch.tensor([ids]),
@@ -106,8 +106,8 @@ def _hypothesis(
             decoder_input_ids=torch.tensor([[*first, *prefix]]),
             max_new_tokens=_MOST,
         )
-    said = str(tokenizer.decode(made[0, len(first) :], skip_special_tokens=True))
-    return said.rstrip(ENDS) if unfinished else said
+    text = str(tokenizer.decode(made[0, len(first) :], skip_special_tokens=True))
+    return text.rstrip(ENDS) if unfinished else text
 
 
 def _laal(delays: Sequence[int], source: int, reference: int) -> float:

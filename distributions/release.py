@@ -72,7 +72,7 @@ def check_ready(root: Path, version: str) -> None:
     """Raise CannotRelease for changes that are not committed, a version without its day in the changelog, no twine."""
     if find_spec("twine") is None:
         raise CannotRelease("what uploads to PyPI is missing: pip install twine")
-    if _told(["git", "status", "--porcelain"], root).strip():
+    if _output(["git", "status", "--porcelain"], root).strip():
         raise CannotRelease("there are changes that are not committed")
     headings = (root / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     if not any(line.startswith(f"## {version} ") and "unreleased" not in line for line in headings):
@@ -84,11 +84,11 @@ def built(root: Path, into: Path) -> list[Path]:
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="midstream-release-") as folder:
         tree = Path(folder) / "tree"
-        for name in _told(["git", "ls-files", "-z"], root).rstrip("\0").split("\0"):
+        for name in _output(["git", "ls-files", "-z"], root).rstrip("\0").split("\0"):
             if (root / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(root / name, tree / name)
-        print(_told([sys.executable, "docs/site/build.py", str(tree / "app" / "docs")], tree).strip())
+        print(_output([sys.executable, "docs/site/build.py", str(tree / "app" / "docs")], tree).strip())
         return list(_distributions(tree, into, Path(folder)))
 
 
@@ -107,16 +107,16 @@ def _hook(tree: Path, hook: str, into: Path) -> Path:
     path = "".join(f"sys.path.insert(0, {folder!r}); " for folder in system.get("backend-path", ()))
     program = _BUILD.format(path=path, backend=system["build-backend"], hook=hook)
     print(f"{hook} of {tree.name}")
-    return into / _told([sys.executable, "-c", program, str(into)], tree).splitlines()[-1]
+    return into / _output([sys.executable, "-c", program, str(into)], tree).splitlines()[-1]
 
 
 def check_metadata(file: Path, version: str) -> None:
     """Raise CannotRelease where a package index would refuse what a distribution says of itself."""
     try:
-        said = Metadata.from_email(_metadata(file), validate=True)
+        metadata = Metadata.from_email(_metadata(file), validate=True)
     except ExceptionGroup as wrong:
         raise CannotRelease(f"{file.name}: {'; '.join(map(str, wrong.exceptions))}") from wrong
-    if str(said.version) != version or not said.description or not said.license_files:
+    if str(metadata.version) != version or not metadata.description or not metadata.license_files:
         raise CannotRelease(f"{file.name}: it lacks its version, its description or its licence")
     print(f"{file.name}: the metadata can be read")
 
@@ -138,7 +138,7 @@ def check_npm(root: Path) -> None:
     if shutil.which("npm") is None:
         print("npm is missing: its package was not looked at")
         return
-    (packed,) = json.loads(_told(["npm", "pack", "--dry-run", "--json", f"./{NPM}"], root))
+    (packed,) = json.loads(_output(["npm", "pack", "--dry-run", "--json", f"./{NPM}"], root))
     print(f"{packed['filename']}: {packed['entryCount']} files")
 
 
@@ -148,7 +148,7 @@ def check_image(root: Path) -> None:
     if hadolint is None:
         print("hadolint is missing: the Dockerfile was not looked at")
         return
-    _told([hadolint, "--no-color", str(DOCKERFILE)], root)
+    _output([hadolint, "--no-color", str(DOCKERFILE)], root)
     print(f"{DOCKERFILE}: hadolint finds nothing")
 
 
@@ -168,7 +168,7 @@ def uploads(files: list[Path], *, image: str) -> list[list[str]]:
     ]
 
 
-def _told(command: list[str], folder: Path) -> str:
+def _output(command: list[str], folder: Path) -> str:
     """What a command prints. Raises CannotRelease where it fails."""
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if ended.returncode != 0:

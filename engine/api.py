@@ -155,8 +155,8 @@ _NEUTRAL: dict[str, object] = {
 def not_served(params: Params, facts: ModelFacts) -> str | None:
     """Return the first field that the engine can't follow, or None."""
     for name in facts.lacks:
-        asked = getattr(params, name)
-        if asked is not None and asked != _NEUTRAL.get(name):
+        value = getattr(params, name)
+        if value is not None and value != _NEUTRAL.get(name):
             return name
     return None
 
@@ -172,7 +172,7 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
     Every engine accepts `reasoning`: most models without a switch for it do not reason, and an effort is a hint.
     """
     form = "" if spec.format is None else spec.format.__struct_config__.tag
-    asked = (
+    requested = (
         ("tools", "tools", spec.tool_choice, bool(spec.shown_tools)),
         ("format", "format", str(form), spec.format is not None),
         ("template", "template", "", bool(spec.template)),
@@ -182,8 +182,8 @@ def spec_not_served(spec: ReplySpec, facts: ModelFacts) -> str | None:
     )
     lacking = (
         field
-        for field, feature, part, is_asked in asked
-        if is_asked and not has_feature(facts, feature, part)
+        for field, feature, part, is_requested in requested
+        if is_requested and not has_feature(facts, feature, part)
     )
     return next(lacking, None)
 

@@ -80,7 +80,7 @@ def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message
     Calls in a row with one id get its results in order, the last of them all that are left. A result without a call
     becomes the user's message.
     """
-    asked: dict[str, list[tuple[int, int]]] = {}
+    pending: dict[str, list[tuple[int, int]]] = {}
     results: dict[tuple[int, int], list[str]] = {}
     loose: set[int] = set()
     for role, run in groupby(enumerate(messages), lambda one: one[1].role):
@@ -88,12 +88,12 @@ def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message
         for n, message in run:
             for place, call in enumerate(message.calls):
                 called.setdefault(call.call_id, []).append((n, place))
-            if role == "tool" and (places := asked.get(message.call_id)):
+            if role == "tool" and (places := pending.get(message.call_id)):
                 results.setdefault(places[0], []).append(message.content)
-                asked[message.call_id] = places[1:] or places
+                pending[message.call_id] = places[1:] or places
             elif role == "tool":
                 loose.add(n)
-        asked |= called
+        pending |= called
     for n, message in enumerate(messages):
         if message.role != "tool":
             yield message

@@ -32,14 +32,14 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def facts(self) -> dict[str, str]:
         """The fields of log lines."""
-        told = {"request_id": self.request_id, "trace_id": self.trace_id}
-        return {name: value for name, value in told.items() if value}
+        fields = {"request_id": self.request_id, "trace_id": self.trace_id}
+        return {name: value for name, value in fields.items() if value}
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers for a server that is asked for this request."""
-        told = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
-        return {name: value for name, value in told.items() if value}
+        headers = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
+        return {name: value for name, value in headers.items() if value}
 
 
 NOBODYS = Trace()

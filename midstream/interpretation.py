@@ -28,11 +28,11 @@ class Interpretation:
 
         Refused text is not part of the source, and may be sent again. Raises Refused, Disconnected.
         """
-        place = {"conversation_id": self.reply.accepted["conversation_id"], "turn_id": self.reply.turn_id}
+        ids = {"conversation_id": self.reply.accepted["conversation_id"], "turn_id": self.reply.turn_id}
         frame = {"type": "source", "off": len(self.source), "text": text, "final": final}
         before, self.source = self.source, self.source + text
         try:
-            return await self._server.request(frame | place)
+            return await self._server.request(frame | ids)
         except Refused:
             self.source = before
             raise

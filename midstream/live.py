@@ -42,10 +42,10 @@ class LiveReplies:
         """Return the conversations that are followed, and those of unfinished replies."""
         positions = dict(self._positions)
         for follower in self._followers:
-            place, seen = follower.conversation_id, follower.position
-            known = positions.get(place)
+            conversation_id, seen = follower.conversation_id, follower.position
+            known = positions.get(conversation_id)
             if seen is not None and (known is None or (known.epoch == seen.epoch and seen.seq < known.seq)):
-                positions[place] = seen
+                positions[conversation_id] = seen
         return positions
 
     @property
@@ -120,21 +120,21 @@ class LiveReplies:
 
     def take(self, frame: Frame) -> None:
         """Take a frame; those of other clients' replies only count as seen."""
-        kind, place = frame["type"], frame.get("conversation_id", "")
+        kind, conversation_id = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
             self._follow(frame)
         if kind == "history" and frame.get("ref") in self._rejoining:
             self._take_up(frame)
-        if position := self._positions.get(place):
+        if position := self._positions.get(conversation_id):
             position.take(frame)
         for follower in self._followers:
-            if follower.conversation_id == place:
+            if follower.conversation_id == conversation_id:
                 follower.take(frame)
         turn_id = frame["turn_id"] if kind in TURN_FRAMES else frame.get("turn_id")
         reply = self._replies.get(turn_id or "")
         if self._spoken is not None:
-            self._spoken.hear(frame, reply)
+            self._spoken.take_frame(frame, reply)
         if kind in TURN_FRAMES and reply is not None:
             reply.take(frame)
             if kind == "done" and frame["reason"] != "tools":
@@ -198,8 +198,12 @@ class LiveReplies:
         message = _unfinished(page)
         if message is None or message["turn_id"] in self._replies:
             return
-        place = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
-        accepted = place | {"message_id": message["parent_id"], "epoch": page["epoch"], "seq": page["seq"]}
+        ids = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
+        accepted = ids | {
+            "message_id": message["parent_id"],
+            "epoch": page["epoch"],
+            "seq": page["seq"],
+        }
         spoken = self._speaks_in(page["conversation_id"])
         reply = SpokenReply(self._server, accepted) if spoken else Reply(self._server, accepted, sent=None)
         self._replies[message["turn_id"]] = reply
@@ -208,9 +212,9 @@ class LiveReplies:
 
     def _forget(self, reply: Reply) -> None:
         del self._replies[reply.turn_id]
-        place = reply.accepted["conversation_id"]
-        if not self.of(place):
-            self._positions.pop(place, None)
+        conversation_id = reply.accepted["conversation_id"]
+        if not self.of(conversation_id):
+            self._positions.pop(conversation_id, None)
 
 
 def _unfinished(page: Frame) -> Frame | None:

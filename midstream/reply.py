@@ -88,15 +88,15 @@ class Reply:
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stop the reply, or its calls; what this client received counts as seen. Return the `cancelled` frame."""
         frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
-        place = {"conversation_id": self.accepted["conversation_id"]}
+        ids = {"conversation_id": self.accepted["conversation_id"]}
         return await self._server.request(
-            frame | place | ({} if self.done else {"seen_off": self.off + len(self.text)})
+            frame | ids | ({} if self.done else {"seen_off": self.off + len(self.text)})
         )
 
     async def ack(self) -> None:
         """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""
-        place = {"conversation_id": self.accepted["conversation_id"]}
-        await self._server.tell({"type": "ack", "seq": self._read.seq} | place)
+        ids = {"conversation_id": self.accepted["conversation_id"]}
+        await self._server.tell({"type": "ack", "seq": self._read.seq} | ids)
 
     async def wait(self) -> Frame:
         """Read to the end; return `done`. Raises Disconnected, ClientError."""

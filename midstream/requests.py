@@ -180,8 +180,8 @@ class Requests(ABC):
 
         None if there is none. Raises Refused (`not_found`), Disconnected.
         """
-        behind = self.ready["limits"]["max_queued_turns"]  # queued messages may follow that reply
-        limit = min(1 + behind, LONGEST_PAGE)
+        queued = self.ready["limits"]["max_queued_turns"]  # queued messages may follow that reply
+        limit = min(1 + queued, LONGEST_PAGE)
         query = {"type": "history", "conversation_id": conversation_id, "limit": limit}
         with self._live.rejoining() as ref:
             return self._live.rejoined(await self.request(query, ref=ref))

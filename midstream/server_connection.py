@@ -118,12 +118,12 @@ class ServerConnection:
                 owes = self._answers or self._is_waiting()
                 if monotonic() < self._received_at + (QUIET_S if owes else IDLE_S):
                     continue
-                asked_at = monotonic()
+                pinged_at = monotonic()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(ANSWER_S):
                         await (await self._socket.ping())
                     self._received_at = monotonic()
-                if self._received_at < asked_at:
+                if self._received_at < pinged_at:
                     self.abandon()
 
     def _take(self, frame: Frame) -> None:

@@ -88,14 +88,14 @@ class SpokenReply(Reply):
 
         A player does so every 100 to 250 ms, and where a word has ended: what was not told was not heard.
         """
-        place = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
-        await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | place)
+        ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
+        await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | ids)
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stop it behind the last word that was `played`. Return the `cancelled` frame."""
-        place = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
+        ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
         return await self._server.request(
-            {"type": "cancel", "mode": "rollback" if rollback else "keep"} | place
+            {"type": "cancel", "mode": "rollback" if rollback else "keep"} | ids
         )
 
     def spoken(self, ms: float) -> str:
@@ -249,7 +249,7 @@ class SpokenConversation:
         """It can't go on."""
         self._events.put_nowait(_End(error))
 
-    def hear(self, frame: Frame, reply: Reply | None) -> None:
+    def take_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Take a frame of the server. `reply`: the one that it is about, if it is known."""
         if frame["type"] == "sound":
             self._sound(frame)

@@ -300,7 +300,7 @@ def _commands(
             delete=deleter.delete,
             answer_here=answer_here,
             grow_here=grow_here,
-            hear=peers.gathering.hear,
+            answer_peer=peers.gathering.respond,
             close_left_turns=close_left_turns,
             tasks=base.tasks,
         ),

@@ -33,8 +33,8 @@ class Subject(msgspec.Struct, frozen=True):
 class FairShare:
     """A number of places. Every `take` is followed by one `give_back`."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
         self._held = 0
         self._owners: Counter[str] = Counter()
         self._groups: Counter[str] = Counter()
@@ -42,12 +42,12 @@ class FairShare:
     def __len__(self) -> int:
         return self._held
 
-    def has_room_for(self, subject: Subject, weight: int = 1) -> bool:
+    def has_capacity_for(self, subject: Subject, weight: int = 1) -> bool:
         """Return whether a subject may take one more of this size: one that holds none may, while a place is free.
 
         What takes several places must leave half of what is free.
         """
-        free = self._places - self._held
+        free = self._slots - self._held
         return (
             free > 0
             and weight <= max(1, free // HEAVY_PART)

@@ -94,34 +94,34 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.args if self.allowed is None else self.allowed
 
     @classmethod
-    def of(cls, told: ToolCall) -> Self:
+    def of(cls, event: ToolCall) -> Self:
         """Make the record of a published call."""
         return cls(
-            call_id=told.call_id,
-            index=told.index,
-            name=told.name,
-            args=told.args,
-            where=told.where,
-            needs=told.needs,
-            off=told.off,
-            tokens=told.tokens,
-            seq=told.seq,
-            expires_at=told.expires_at,
+            call_id=event.call_id,
+            index=event.index,
+            name=event.name,
+            args=event.args,
+            where=event.where,
+            needs=event.needs,
+            off=event.off,
+            tokens=event.tokens,
+            seq=event.seq,
+            expires_at=event.expires_at,
         )
 
-    def after(self, told: ToolState) -> CallRecord:
+    def after(self, event: ToolState) -> CallRecord:
         """Return the call as it is after an event."""
         return msgspec.structs.replace(
             self,
-            state=told.state,
-            state_seq=told.seq,
-            content=told.content,
-            error=told.error,
-            allowed=self.allowed if told.args is None else told.args,
-            question=told.question,
+            state=event.state,
+            state_seq=event.seq,
+            content=event.content,
+            error=event.error,
+            allowed=self.allowed if event.args is None else event.args,
+            question=event.question,
         )
 
-    def told(self, *, conversation_id: str, turn_id: str) -> ToolCall:
+    def call_event(self, *, conversation_id: str, turn_id: str) -> ToolCall:
         """Return the event that published it."""
         return ToolCall(
             conversation_id=conversation_id,

@@ -160,9 +160,9 @@ class Sessions:
         """Begin a turn without a conversation; its reader cancels it when it leaves. Raises Refused."""
         return await self._commands.ephemeral.answer(owner, ask)
 
-    async def answers(self, owner: Owner, asks: Sequence[EphemeralRequest]) -> ReplySet:
+    async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
         """Begin turns for several prompts, or several for one; their one reader cancels them. Raises Refused."""
-        return await self._commands.ephemeral.answers(owner, asks)
+        return await self._commands.ephemeral.answers(owner, requests)
 
     def reading_images(self, owner: Owner, group: str) -> AbstractContextManager[None]:
         """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
@@ -180,17 +180,17 @@ class Sessions:
         return self._commands.turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
-        self, owner: Owner, cancel: Cancel, *, tell: OnCancelled = lambda _: None
+        self, owner: Owner, cancel: Cancel, *, on_cancelled: OnCancelled = lambda _: None
     ) -> Cancelled:
-        """Have the replica that runs a turn decide its end; `tell` is called before that is told. Raises Refused."""
-        place = cancel.conversation_id
-        if place is None and cancel.turn_id is not None:
-            place = await self._peers.forwarder.conversation_of(owner, cancel.turn_id)
-        if place is None:
-            tell(outcome := Cancelled(cancel.turn_id, already=True))
+        """Have the replica that runs a turn decide its end; `on_cancelled` is called before that is reported. Raises Refused."""
+        conversation_id = cancel.conversation_id
+        if conversation_id is None and cancel.turn_id is not None:
+            conversation_id = await self._peers.forwarder.conversation_of(owner, cancel.turn_id)
+        if conversation_id is None:
+            on_cancelled(outcome := Cancelled(cancel.turn_id, already=True))
             return outcome
-        with self._base.directory.using(owner, place) as conversation:
-            return await self._peers.forwarder.cancel(conversation, cancel, tell)
+        with self._base.directory.using(owner, conversation_id) as conversation:
+            return await self._peers.forwarder.cancel(conversation, cancel, on_cancelled)
 
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
@@ -199,10 +199,10 @@ class Sessions:
 
         Raises Refused.
         """
-        place = conversation_id or await self._place_of_call(subscriber, answer.call_id)
-        with self._base.directory.using(owner, place) as conversation:
+        resolved_id = conversation_id or await self._conversation_of_call(subscriber, answer.call_id)
+        with self._base.directory.using(owner, resolved_id) as conversation:
             outcome = await self._commands.answering.answer(conversation, answer)
-        return CallOutcome(place, outcome.state, outcome.already)
+        return CallOutcome(resolved_id, outcome.state, outcome.already)
 
     async def answer_calls(
         self, owner: Owner, conversation_id: str, answers: Sequence[CallAnswer]
@@ -226,7 +226,7 @@ class Sessions:
             if live.record.follows == turn_id:
                 live.send = msgspec.structs.replace(live.send, on_disconnect="continue" if kept else "cancel")
 
-    async def _place_of_call(self, subscriber: Subscriber, call_id: str) -> str:
+    async def _conversation_of_call(self, subscriber: Subscriber, call_id: str) -> str:
         attached = self._base.directory.attached(subscriber)
         for conversation in attached:
             if conversation.has_published(call_id):
@@ -322,10 +322,10 @@ class Sessions:
 
         `group`: the client's key or address; searches of different groups take turns.
         """
-        async with AsyncExitStack() as place:
+        async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(SEARCH_WAIT_S):
-                    await place.enter_async_context(self._searches.place(group or str(owner)))
+                    await stack.enter_async_context(self._searches.slot(group or str(owner)))
             except TimeoutError:
                 raise Overloaded(_TOO_MANY_SEARCHES, retry_after_ms=AGAIN_MS) from None
             return await self._base.storage.search.find(owner, query, limit=limit, before=before)

@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
                 "messages": {_key(one): {"$ref": f"#/components/messages/{_key(one)}"} for one in every},
             }
         },
-        "operations": {_key(asked): _request_operation(asked) for asked in client_frames()}
+        "operations": {_key(frame): _request_operation(frame) for frame in client_frames()}
         | {"tell": _events_operation()},
         "components": {
             "messages": {_key(one): _message(one) for one in every},

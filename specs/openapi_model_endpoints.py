@@ -125,10 +125,10 @@ def _openai() -> Part:
     }
 
 
-def _asks(summary: str, example: Part, tells: type[msgspec.Struct], why: dict[int, str]) -> Part:
+def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
     """A door beside that of responses, which takes the same bodies."""
     answers = {
-        "200": as_json("It.", of_type(tells)),
+        "200": as_json("It.", of_type(reply)),
         **refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),
     }
     body = {
@@ -146,9 +146,9 @@ def _responses() -> Part:
     name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
     gone = nobody | {404: "No such response of yours.", 429: "Too many.", 503: "Not now."}
 
-    def one(summary: str, words: str, tells: type[msgspec.Struct], *more: Part, **why: str) -> Part:
+    def one(summary: str, words: str, reply: type[msgspec.Struct], *more: Part, **why: str) -> Part:
         refused = gone | {int(status[1:]): what for status, what in why.items()}
-        answers = {"200": as_json(words, of_type(tells)), **refusals(wire.ErrorBody, refused)}
+        answers = {"200": as_json(words, of_type(reply)), **refusals(wire.ErrorBody, refused)}
         return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
 
     read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
@@ -156,8 +156,10 @@ def _responses() -> Part:
     delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
     return {
         "/v1/responses": create,
-        "/v1/responses/input_tokens": _asks("How long an input is.", hello, Counted, why),
-        "/v1/responses/compact": _asks("A summary in the place of an input.", hello, Compaction, why),
+        "/v1/responses/input_tokens": _input_endpoint("How long an input is.", hello, Counted, why),
+        "/v1/responses/compact": _input_endpoint(
+            "A summary in the place of an input.", hello, Compaction, why
+        ),
         "/v1/responses/{response_id}": {"get": read, "delete": delete},
         "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
         "/v1/responses/{response_id}/input_items": {
@@ -233,10 +235,10 @@ def _messages() -> Part:
     counted = as_json("The count.", of_type(TokensCount))
     keys: Part = {"security": [{}, {"bearer": []}, {"key": []}]}
 
-    def post(summary: str, asks: type[msgspec.Struct], example: Part, response: Part) -> Part:
+    def post(summary: str, request: type[msgspec.Struct], example: Part, response: Part) -> Part:
         body = {
             "required": True,
-            "content": {"application/json": {"schema": of_type(asks), "example": example}},
+            "content": {"application/json": {"schema": of_type(request), "example": example}},
         }
         answers = {"200": response, **refusals(MessageError, _WHY)}
         return {"post": operation(summary, answers) | {"requestBody": body} | keys}
@@ -248,13 +250,20 @@ def _messages() -> Part:
 
 
 def _replies(
-    summary: str, asks: type[msgspec.Struct], example: Part, tells: type[msgspec.Struct], why: dict[int, str]
+    summary: str,
+    request: type[msgspec.Struct],
+    example: Part,
+    reply: type[msgspec.Struct],
+    why: dict[int, str],
 ) -> Part:
     """A door that answers whole, or as a stream of chunks."""
-    whole = as_json("All of it, or a stream of chunks.", of_type(tells))
+    whole = as_json("All of it, or a stream of chunks.", of_type(reply))
     whole["content"]["text/event-stream"] = {"schema": event("A chunk, or `[DONE]`.")}
     answers = {"200": whole, **refusals(wire.ErrorBody, why | {429: "Too many."})}
-    body = {"required": True, "content": {"application/json": {"schema": of_type(asks), "example": example}}}
+    body = {
+        "required": True,
+        "content": {"application/json": {"schema": of_type(request), "example": example}},
+    }
     return {"post": operation(summary, answers) | {"requestBody": body} | BEARER}
 
 
@@ -316,7 +325,7 @@ def _audio() -> Part:
     events = {"oneOf": [of_type(sound.TextDelta), of_type(sound.TextDone)]}
     words["content"]["text/event-stream"] = {"schema": event("One of these.") | {"x-data": events}}
     form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
-    hear = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
+    transcribe = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
     example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
     text = {"application/json": {"schema": of_type(sound.SpeechRequest), "example": example}}
     content: Part = {
@@ -326,7 +335,7 @@ def _audio() -> Part:
     content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
     spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
     speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}
-    return {audio.TRANSCRIPTIONS: {"post": hear | BEARER}, audio.SPEECH: {"post": speak | BEARER}}
+    return {audio.TRANSCRIPTIONS: {"post": transcribe | BEARER}, audio.SPEECH: {"post": speak | BEARER}}
 
 
 def paths() -> Part:

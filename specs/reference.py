@@ -61,13 +61,15 @@ class _Page:
     def frame(self, frame: Struct) -> Iterator[str]:
         """Yield what a frame is, how it is answered, its fields, an example."""
         shape, tag = self._shapes[name_of(frame)], _tag(frame)
-        is_asked = issubclass(frame, ClientFrame)
-        is_answer = not is_asked and tag in REQUEST_EXAMPLES
+        is_request = issubclass(frame, ClientFrame)
+        is_answer = not is_request and tag in REQUEST_EXAMPLES
         yield f"### {tag} (answer)\n" if is_answer else f"### {tag}\n"
         yield from _paragraphs(shape["description"])
-        if notes := _request_heading(frame) if is_asked else _event_heading(frame):
+        if notes := _request_heading(frame) if is_request else _event_heading(frame):
             yield "\n".join(wrap(notes, COLUMNS)) + "\n"
-        yield from self._fields(shape, is_asked=is_asked, hidden={"type", "ref"} if is_asked else {"type"})
+        yield from self._fields(
+            shape, is_request=is_request, hidden={"type", "ref"} if is_request else {"type"}
+        )
         yield f"```json\n{pretty(example_of(frame))}\n```\n"
 
     def part(self, name: str) -> Iterator[str]:
@@ -77,22 +79,22 @@ class _Page:
         yield from _paragraphs(shape.get("description", ""))
         if "enum" in shape:
             yield "\n".join(wrap(f"One of {_values(shape)}.", COLUMNS)) + "\n"
-        yield from self._fields(shape, is_asked="default" in json.dumps(shape), hidden=set())
+        yield from self._fields(shape, is_request="default" in json.dumps(shape), hidden=set())
 
     def _heading(self, name: str) -> str:
         return f"{name} (part)" if name.lower() in self._tags else name
 
-    def _fields(self, shape: Schema, *, is_asked: bool, hidden: set[str]) -> Iterator[str]:
+    def _fields(self, shape: Schema, *, is_request: bool, hidden: set[str]) -> Iterator[str]:
         fields = {name: field for name, field in shape.get("properties", {}).items() if name not in hidden}
         if not fields:
             return
-        rows = ["| Field | What it is | Needed |" if is_asked else "| Field | What it is | There |"]
+        rows = ["| Field | What it is | Needed |" if is_request else "| Field | What it is | There |"]
         rows.append("|---|---|---|")
         for name, field in fields.items():
             is_always = name in shape.get("required", ())
-            there = ("yes" if is_asked else "always") if is_always else _default(field)
+            there = ("yes" if is_request else "always") if is_always else _default(field)
             words = self._words(field)
-            rows.append(f"| `{name}` | {words.removesuffix(' or null') if is_asked else words} | {there} |")
+            rows.append(f"| `{name}` | {words.removesuffix(' or null') if is_request else words} | {there} |")
         yield "\n".join(rows) + "\n"
 
     def _words(self, shape: Schema) -> str:
@@ -173,8 +175,8 @@ def _range(shape: Schema) -> str:
 
 def _default(field: Schema) -> str:
     default = field.get("default")
-    is_told = isinstance(default, str | int | float) and default != ""
-    return f"no: `{json.dumps(default)}`" if is_told else "no"
+    has_default = isinstance(default, str | int | float) and default != ""
+    return f"no: `{json.dumps(default)}`" if has_default else "no"
 
 
 def pretty(value: Example) -> str:

@@ -75,11 +75,11 @@ def server_frames() -> Types:
 
 def name_of(frame: type[msgspec.Struct]) -> str:
     """What a type is called in the specifications: a client's is a request."""
-    is_asked = issubclass(frame, frames.ClientFrame)
-    door = next(
+    is_request = issubclass(frame, frames.ClientFrame)
+    prefix = next(
         (own for room, own in _ENDPOINT_PREFIXES.items() if frame.__module__.startswith(f"{room}.")), ""
     )
-    return f"{frame.__name__}Request" if is_asked else _NAMES.get(frame, door + frame.__name__)
+    return f"{frame.__name__}Request" if is_request else _NAMES.get(frame, prefix + frame.__name__)
 
 
 def schemas(place: str) -> dict[str, Schema]:

@@ -163,8 +163,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     skipped = [report.longrepr for report in reporter.stats.get("skipped", ())]
     reasons = Counter(str(why[2]).removeprefix("Skipped: ") for why in skipped if isinstance(why, tuple))
     if reasons:
-        told = "; ".join(f"{count} of “{reason[:80]}”" for reason, count in reasons.most_common())
-        reporter.write_line(f"Not tested: {told}.")
+        listed = "; ".join(f"{count} of “{reason[:80]}”" for reason, count in reasons.most_common())
+        reporter.write_line(f"Not tested: {listed}.")
     if reasons and (packages := [*missing()]):
         reporter.write_line(f"Packages for more of them: sudo apt-get install {' '.join(packages)}")
 

@@ -36,9 +36,9 @@ def ec_key(curve: type[ec.EllipticCurve] = ec.SECP256R1) -> ec.EllipticCurvePriv
 
 def token(key: SignKey = SECRET, algorithm: str = "HS256", *, kid: str | None = None, **claims: Any) -> str:
     """A token of "ann" for an hour; a claim that is None is left out."""
-    said = {"sub": "ann", "exp": int(time.time()) + 3600} | claims
+    all_claims = {"sub": "ann", "exp": int(time.time()) + 3600} | claims
     headers = {"kid": kid} if kid else None
-    payload = {name: value for name, value in said.items() if value is not None}
+    payload = {name: value for name, value in all_claims.items() if value is not None}
     return jwt.encode(payload, key, algorithm=algorithm, headers=headers)
 
 
@@ -74,7 +74,7 @@ class Provider:
         self.content = b""
         self.configuration: dict[str, Any] = {"issuer": issuer, "jwks_uri": self.url}
         self.status = 200
-        self.asked = 0
+        self.request_count = 0
         self.answers = threading.Event()
         """Cleared: whoever asks has to wait."""
         self.answers.set()
@@ -84,9 +84,9 @@ class Provider:
 def provider(*keys: dict[str, Any]) -> Iterator[Provider]:
     """A provider on a port of this machine."""
 
-    class Door(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            serving.asked += 1
+            serving.request_count += 1
             serving.answers.wait()
             self.send_response(serving.status)
             if serving.status == 302:
@@ -100,7 +100,7 @@ def provider(*keys: dict[str, Any]) -> Iterator[Provider]:
         def log_message(self, *args: object) -> None:
             """Says nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         serving = Provider(f"http://127.0.0.1:{server.server_port}")
         serving.content = key_set(*keys)
         thread = threading.Thread(target=server.serve_forever)

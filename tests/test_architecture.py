@@ -23,7 +23,7 @@ BESIDE = (
 )  # import no layer, and no layer imports them
 TRAINED = ("demo_model", "demo_translator")  # by programs of their own; the second has values of the first
 NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
-DOORS = {
+EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
     *((module, "engine") for module in ("speech.process.child", "speech.voice.espeak")),  # child_environment
@@ -222,7 +222,7 @@ def astray(module: str) -> set[str]:
     allowed = {home} if home in BESIDE else set(LAYERS[: LAYERS.index(home) + 1])
     allowed |= {*TRAINED[: TRAINED.index(home)]} if home in TRAINED else set()
     allowed -= {other for one, other in STRANGERS if one == home}
-    allowed |= {door for opener, door in DOORS if opener == module}
+    allowed |= {imported for importer, imported in EXCEPTIONS if importer == module}
     return libraries(module) & {*LAYERS, *BESIDE, *NOT_SHIPPED} - allowed
 
 

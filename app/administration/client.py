@@ -95,9 +95,9 @@ class AdminClient:
             ) from None
 
 
-def _scheme(place: str) -> str:
+def _scheme(address: str) -> str:
     """Return the scheme for HOST:PORT: an admin key is not sent over a network in the clear unless that is written."""
-    return "http" if is_loopback(urlsplit(f"//{place}").hostname or "") else "https"
+    return "http" if is_loopback(urlsplit(f"//{address}").hostname or "") else "https"
 
 
 def _timeout(path: str) -> httpx.Timeout:

@@ -23,7 +23,7 @@ SCRIPT = "start.js"
 LATER = "later.js"
 """What the page's script loads on demand."""
 STYLE = "style.css"
-BESIDE = "vendor/"
+VENDOR = "vendor/"
 """Folders of bundles that stay separate files: they change seldom, and some are loaded on demand."""
 # Addresses are relative, since a proxy may serve the page below a path.
 _SHEET = re.compile(r'\n *<link rel="stylesheet" href="(?:\.\./)?static/([^"]+)">')
@@ -55,10 +55,10 @@ def plain(folder: Path) -> Build:
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Return every file below a folder, by its path there, without editors' temporary files."""
-    for place, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(directory, name)
             with suppress(FileNotFoundError):
                 if not name.startswith("."):
                     yield path.relative_to(folder).as_posix(), path.stat()
@@ -104,7 +104,7 @@ class _Builder:
     def _script(self, kind: str, static: str, entry: str) -> str:
         """Return the elements that load the script and, in parallel, its imports. `static`: the path to all files."""
         addresses = {path: f"./{self._address(path, path)}" for path, _ in files(self._folder)}
-        modules = [path for path in addresses if path.endswith(".js") and not path.startswith(BESIDE)]
+        modules = [path for path in addresses if path.endswith(".js") and not path.startswith(VENDOR)]
         sources = {path: self._text(path) for path in modules}
         joined = join(entry, sources, addresses, lambda script: f"./{self._make(kind + LATER, script)}")
         needs = [address.removeprefix("./") for address in joined.needs]

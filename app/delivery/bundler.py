@@ -22,7 +22,7 @@ from app.delivery.es_modules import (
     read,
 )
 
-Place = Callable[[str], str]
+Store = Callable[[str], str]
 """Stores the script of what is loaded on demand, and returns its address."""
 
 
@@ -33,13 +33,13 @@ class Bundle(msgspec.Struct, frozen=True):
     needs: tuple[str, ...]
 
 
-def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], place: Place) -> Bundle:
+def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], store: Store) -> Bundle:
     """Join a module with all its imports.
 
     `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined, relative to the
-    folder of the script. `place` is called once if something is imported on demand. Raises BundleError.
+    folder of the script. `store` is called once if something is imported on demand. Raises BundleError.
     """
-    return _Bundler(sources, addresses).of(entry, place)
+    return _Bundler(sources, addresses).of(entry, store)
 
 
 class _Bundler:
@@ -48,12 +48,12 @@ class _Bundler:
     def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._sources = sources
         self._addresses = addresses
-        self._beside = {path: address for path, address in addresses.items() if path not in sources}
+        self._external = {path: address for path, address in addresses.items() if path not in sources}
         self._modules: dict[str, Module] = {}
         self._now: dict[str, None] = {}
         self._numbers: dict[str, int] = {}
 
-    def of(self, entry: str, place: Place) -> Bundle:
+    def of(self, entry: str, store: Store) -> Bundle:
         """Return the script of this module."""
         self._read(entry)
         self._order(entry, self._now, ())
@@ -61,17 +61,17 @@ class _Bundler:
         for path in later:
             self._order(path, {}, ())
         needs = dict.fromkeys(
-            path for module in self._now for path in self._modules[module].now if path in self._beside
+            path for module in self._now for path in self._modules[module].now if path in self._external
         )
         parts = [
-            *(f"import * as {self._name(path)} from {_quoted(self._beside[path])};\n" for path in needs),
-            *(self._loading(later, place) if later else ()),
+            *(f"import * as {self._name(path)} from {_quoted(self._external[path])};\n" for path in needs),
+            *(self._loading(later, store) if later else ()),
             *(self._written(self._modules[path]) for path in self._now if path != entry),
             f"// {entry}\n{{{self._body(self._modules[entry])}}}\n",
         ]
-        return Bundle("".join(parts), tuple(self._beside[path] for path in needs))
+        return Bundle("".join(parts), tuple(self._external[path] for path in needs))
 
-    def _loading(self, later: list[str], place: Place) -> Iterator[str]:
+    def _loading(self, later: list[str], store: Store) -> Iterator[str]:
         """Return the code that loads the second script, once; after a failure the next import tries again.
 
         The second script can't import the first: the address of each would contain a hash of the other's. So it is handed what it uses.
@@ -80,7 +80,7 @@ class _Bundler:
         begun = [path for path in later if any(path in module.later for module in self._modules.values())]
         taken = braced((self._name(path), self._name(path)) for path in self._taken_of_the_first(later))
         given = braced((f"load${self._name(path)}",) * 2 for path in begun)
-        address = place(f"export const begin = ({taken}) => {{\n{second}return {given};\n}};\n")
+        address = store(f"export const begin = ({taken}) => {{\n{second}return {given};\n}};\n")
         yield "let later$;\nconst load$later = () => (later$ ??= "
         yield f"import({_quoted(address)}).then(({{ begin }}) => begin({taken}))"
         yield ".catch((error) => {\nlater$ = undefined;\nthrow error;\n}));\n"
@@ -95,17 +95,17 @@ class _Bundler:
 
     def _read(self, path: str) -> None:
         """Read a module and all that it imports, now or on demand."""
-        if path in self._modules or path in self._beside:
+        if path in self._modules or path in self._external:
             return
         self._modules[path] = module = read(path, self._sources[path])
         for other in (*module.now, *module.later):
-            if other not in self._sources and other not in self._beside:
+            if other not in self._sources and other not in self._external:
                 raise BundleError(path, 1, f"it imports {other}, which is not there")
             self._read(other)
 
     def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
         """Order a module after those that it needs."""
-        if path in self._beside or path in done or path in self._now:
+        if path in self._external or path in done or path in self._now:
             return
         if path in above:
             raise BundleError(path, 1, f"modules import each other: {' imports '.join((*above, path))}")
@@ -153,16 +153,16 @@ class _Bundler:
 
     def _taken(self, path: str, *, at_once: bool) -> str:
         """Return a module's exports for a static import."""
-        if path in self._beside and not at_once:
-            return f"await import({_quoted(self._beside[path])})"
-        if path in self._now or path in self._beside:
+        if path in self._external and not at_once:
+            return f"await import({_quoted(self._external[path])})"
+        if path in self._now or path in self._external:
             return self._name(path)
         return f"await load${self._name(path)}()"
 
     def _requested(self, path: str) -> str:
         """Return a promise of a module's exports."""
-        if path in self._beside:
-            return f"import({_quoted(self._beside[path])})"
+        if path in self._external:
+            return f"import({_quoted(self._external[path])})"
         if path in self._now:
             return f"Promise.resolve().then(() => {self._name(path)})"
         return f"load${self._name(path)}()"

@@ -90,27 +90,27 @@ class _Reader:
         self.waits: int | None = None
         self._path = path
         self._tokens = listed
-        self._place = 0
+        self._position = 0
 
     def pieces(self) -> Iterable[Piece]:
         """Return the module's script, and separately its imports."""
-        while self._place < len(self._tokens):
-            token = self._tokens[self._place]
-            if token.text == "import" and self._behind(".") is False:
+        while self._position < len(self._tokens):
+            token = self._tokens[self._position]
+            if token.text == "import" and self._follows(".") is False:
                 yield from self._import(token)
             elif token.text == "export" and token.depth == 0:
                 yield from self._export(token)
             else:
                 if token.text == "await" and token.depth == 0:
                     self.waits = token.line
-                self._place += 1
+                self._position += 1
                 yield token.before + token.text
 
-    def _behind(self, text: str) -> bool:
-        return self._place > 0 and self._tokens[self._place - 1].text == text
+    def _follows(self, text: str) -> bool:
+        return self._position > 0 and self._tokens[self._position - 1].text == text
 
     def _import(self, token: Token) -> Iterable[Piece]:
-        self._place += 1
+        self._position += 1
         yield token.before
         if self._comes("("):
             path = self._other(self._take())
@@ -143,7 +143,7 @@ class _Reader:
         elif self._comes("*"):
             self._demand("as")
             pattern = self._take().text
-        elif self._tokens[self._place].kind is not Kind.TEXT:
+        elif self._tokens[self._position].kind is not Kind.TEXT:
             raise self._refusal(token, "there are no default exports: `import { name }` instead")
         if pattern is not None:
             self._demand("from")
@@ -152,7 +152,7 @@ class _Reader:
         return ImportedNames(path, pattern)
 
     def _export(self, token: Token) -> Iterable[Piece]:
-        self._place += 1
+        self._position += 1
         if self._comes("{"):
             listed = self._listed()
             if self._comes("from"):
@@ -161,7 +161,7 @@ class _Reader:
                 self.exports |= {shown: own for own, shown in listed}
             self._demand(";")
             return
-        words = [word.text for word in self._tokens[self._place : self._place + 4]]
+        words = [word.text for word in self._tokens[self._position : self._position + 4]]
         match words:
             case ["const", name, "=", *_]:
                 self.exports[name] = name
@@ -169,8 +169,8 @@ class _Reader:
                 self.exports[name] = name
             case _:
                 raise self._refusal(token, "export a `class`, a `function`, `const name =` or `{ names }`")
-        first = self._tokens[self._place]
-        self._tokens[self._place] = first._replace(before=token.before)
+        first = self._tokens[self._position]
+        self._tokens[self._position] = first._replace(before=token.before)
 
     def _reexports(self, listed: list[tuple[str, str]]) -> ImportedNames:
         """`export { a } from "./b.js"`: imported under a private name, and exported again."""
@@ -198,14 +198,14 @@ class _Reader:
         return posixpath.normpath(posixpath.join(posixpath.dirname(self._path), named))
 
     def _take(self) -> Token:
-        if self._place == len(self._tokens):
+        if self._position == len(self._tokens):
             raise self._refusal(self._tokens[-1], "the module ends in the middle of a statement")
-        self._place += 1
-        return self._tokens[self._place - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _comes(self, text: str) -> bool:
-        if self._place < len(self._tokens) and self._tokens[self._place].text == text:
-            self._place += 1
+        if self._position < len(self._tokens) and self._tokens[self._position].text == text:
+            self._position += 1
             return True
         return False
 

@@ -78,7 +78,7 @@ class _Reader:
 
     def __init__(self, script: str) -> None:
         self._script = script
-        self._place = 0
+        self._position = 0
         self._line = 1
         self._open: list[str] = []
         self._last: Token | None = None
@@ -88,7 +88,7 @@ class _Reader:
         gap = self._take(_GAP) or ""
         before = "\n" if "\n" in gap else " " if gap else ""
         line = self._line
-        if self._place == len(self._script):
+        if self._position == len(self._script):
             if self._open:
                 raise TokenError(line, f"`{self._open[-1]}` is never closed")
             return None
@@ -98,7 +98,7 @@ class _Reader:
         return self._last
 
     def _read(self) -> tuple[Kind, str]:
-        first = self._script[self._place]
+        first = self._script[self._position]
         if first == "`" or (first == "}" and self._open and self._open[-1] == "${"):
             return Kind.TEMPLATE, self._demand(_PIECE, "a template is never closed")
         if first == "/" and self._value_may_follow():
@@ -107,7 +107,7 @@ class _Reader:
             return Kind.TEXT, self._demand(_TOKEN, "a string is never closed")
         if (word := self._take(_TOKEN)) is not None:
             return Kind.WORD, word
-        self._place += 1
+        self._position += 1
         return Kind.MARK, first
 
     def _value_may_follow(self) -> bool:
@@ -140,10 +140,10 @@ class _Reader:
             raise TokenError(self._line, f"`{bracket}` closes nothing")
 
     def _take(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self._script, self._place)
+        found = pattern.match(self._script, self._position)
         if found is None:
             return None
-        self._place = found.end()
+        self._position = found.end()
         self._line += found[0].count("\n")
         return found[0]
 

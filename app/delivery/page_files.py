@@ -20,7 +20,7 @@ from app.delivery.build import Build, built, files, plain, unsummed
 from app.delivery.encodings import Asset, Coding, chosen
 from app.delivery.es_modules import BundleError
 
-ASKED_ABOUT = "no-cache"
+REVALIDATED = "no-cache"
 """Cached, but revalidated on each use: a new version shows at the next load."""
 KEPT = "public, max-age=31536000, immutable"
 """Cached for ever: other content has another name."""
@@ -53,7 +53,7 @@ class PageFiles(StaticFiles):
     async def page(self, scope: Scope, name: str = "index.html") -> Response:
         """Answer a request for a page itself."""
         build = await self._recent_build(LOOK_S)
-        return await _answer(build.pages[name], ASKED_ABOUT, scope)
+        return await _answer(build.pages[name], REVALIDATED, scope)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer a request for a file. Raises HTTPException."""
@@ -83,7 +83,7 @@ class PageFiles(StaticFiles):
         """Answer with a file. Ranges count its uncompressed bytes."""
         asset = self._assets[str(full_path)][1]
         named = unsummed(scope["path"])
-        keeping = _keeping(asset, named[1]) if named is not None else ASKED_ABOUT
+        keeping = _keeping(asset, named[1]) if named is not None else REVALIDATED
         request_headers = Headers(scope=scope)
         if "range" in request_headers and "if-none-match" not in request_headers:
             headers = _headers(asset, Coding.IDENTITY, keeping)
@@ -152,9 +152,9 @@ def _known(tags: str, tag: str) -> bool:
     return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
 
 
-def _keeping(asset: Asset, asked_for: str) -> str:
+def _keeping(asset: Asset, digest: str) -> str:
     """During an upgrade a replica may be asked for a file of the other version: it answers with its own, uncached."""
-    return KEPT if asset.digest == asked_for else NOT_KEPT
+    return KEPT if asset.digest == digest else NOT_KEPT
 
 
 def _built(folder: Path) -> Build:

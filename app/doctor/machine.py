@@ -89,7 +89,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
             yield _memory(settings, torch, kinds)
     yield _open_files(settings)
     yield _port(settings)
-    yield _entrance(settings)
+    yield _authentication(settings)
     if settings.filters is not None or settings.tools or settings.tools_file is not None:
         yield _hooks(settings)
     if settings.tls_cert is not None or settings.tls_key is not None:
@@ -272,7 +272,7 @@ def _port(settings: Settings) -> Finding:
     return good("port", f"{settings.host}:{settings.port} is free.")
 
 
-def _entrance(settings: Settings) -> Finding:
+def _authentication(settings: Settings) -> Finding:
     if settings.authenticates:
         return good("entrance", "Clients must authenticate.")
     if settings.insecure:

@@ -35,7 +35,7 @@ SKEW_S = 5.0
 SLOW_SYNC_S = 0.01
 SYNCS = "two or three"
 """Writes of the embedded store, one after the other, until a message is acknowledged."""
-ROOM = 5 * 10**9
+MIN_FREE_BYTES = 5 * 10**9
 """Bytes of free disk; with fewer the embedded store may run out."""
 
 
@@ -74,7 +74,7 @@ def _embedded(settings: Settings) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(there).free
     words = f"The embedded one ({Path(program).name}) in {folder}, {size(free)} are free there."
-    if free < ROOM:
+    if free < MIN_FREE_BYTES:
         yield poor("store", words, "Choose another folder with --data-dir, or free some.")
     else:
         yield good("store", words)
@@ -123,13 +123,13 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
             yield bad("store", f"{why.rstrip('.')}.", "Check its address, its password, and firewalls.")
             return
         try:
-            async for finding in _asked(settings, client):
+            async for finding in _store_findings(settings, client):
                 yield finding
         except (RedisError, OSError, StoreDown) as error:
             yield bad("store", f"It refuses what is asked: {error}.", "Check its ACL and its log.")
 
 
-async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
+async def _store_findings(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
     """Yield what a store that answers reports. Raises RedisError, StoreDown."""
     yield await _speed(client)
     yield await _clock(client)
@@ -147,8 +147,8 @@ async def _asked(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
 
 
 async def _ping(client: Redis) -> None:
-    asked: Any = client.ping()
-    await asked
+    pending: Any = client.ping()
+    await pending
 
 
 async def _speed(client: Redis) -> Finding:
@@ -164,9 +164,9 @@ async def _speed(client: Redis) -> Finding:
 
 
 async def _clock(client: Redis) -> Finding:
-    asked: Any = client.time()
-    told: Any = await asked
-    seconds, micros = next(iter(told.values())) if isinstance(told, dict) else told
+    pending: Any = client.time()
+    reply: Any = await pending
+    seconds, micros = next(iter(reply.values())) if isinstance(reply, dict) else reply
     skew = time.time() - (seconds + micros / 1e6)
     if abs(skew) > SKEW_S:
         return poor(
@@ -177,28 +177,32 @@ async def _clock(client: Redis) -> Finding:
     return good("clock", f"{abs(skew):.1f} s from the store's.")
 
 
-async def _upstream(asked: UpstreamOptions) -> Finding:
-    subject = f"upstream {asked.name}"
-    key = variable(asked.key_variable) if asked.key_variable is not None else None
-    if asked.key_variable is not None and key is None:
+async def _upstream(upstream: UpstreamOptions) -> Finding:
+    subject = f"upstream {upstream.name}"
+    key = variable(upstream.key_variable) if upstream.key_variable is not None else None
+    if upstream.key_variable is not None and key is None:
         return bad(
-            subject, f"There is no API key: {asked.key_variable} is not set.", f"Set {asked.key_variable}."
+            subject,
+            f"There is no API key: {upstream.key_variable} is not set.",
+            f"Set {upstream.key_variable}.",
         )
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        async with httpx.AsyncClient(timeout=PATIENCE_S, verify=asked.ca_file or True) as client:
-            answer = await client.get(f"{asked.url.rstrip('/')}/models", headers=headers)
+        async with httpx.AsyncClient(timeout=PATIENCE_S, verify=upstream.ca_file or True) as client:
+            answer = await client.get(f"{upstream.url.rstrip('/')}/models", headers=headers)
             names = [str(one["id"]) for one in answer.json()["data"]] if answer.is_success else []
     except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
         return bad(
-            subject, f"{asked.url} can't be asked: {error or type(error).__name__}.", "Is it running there?"
+            subject,
+            f"{upstream.url} can't be asked: {error or type(error).__name__}.",
+            "Is it running there?",
         )
     if not answer.is_success:
         return bad(
-            subject, f"{asked.url} answers {answer.status_code}.", "Check its API key and its base path."
+            subject, f"{upstream.url} answers {answer.status_code}.", "Check its API key and its base path."
         )
-    if asked.model not in names:
+    if upstream.model not in names:
         return poor(
-            subject, f"It lists no {asked.model}, but {', '.join(names[:5]) or 'nothing'}.", "Set `model`."
+            subject, f"It lists no {upstream.model}, but {', '.join(names[:5]) or 'nothing'}.", "Set `model`."
         )
-    return good(subject, f"{asked.url} serves {asked.model}.")
+    return good(subject, f"{upstream.url} serves {upstream.model}.")

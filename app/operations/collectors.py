@@ -204,9 +204,9 @@ class _RefusalCollector(Collector):
         errors = CounterMetricFamily(
             "midstream_errors", "Errors sent to clients, by door and code.", labels=["door", "code"]
         )
-        for door, sent in self._refusals.sent().items():
+        for endpoint, sent in self._refusals.sent().items():
             for code, count in {**_FROM_THE_START, **sent}.items():
-                errors.add_metric([door.value, code], count)
+                errors.add_metric([endpoint.value, code], count)
         yield errors
 
 

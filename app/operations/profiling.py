@@ -34,20 +34,20 @@ class Profiler:
         self._folder = folder
         self._engines = engines
         self._seconds = seconds
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
 
     def request(self) -> bool:
         """Request a profile, whose file the log will name; return False if one is being taken already."""
-        if self._asked.is_set():
+        if self._requested.is_set():
             _log.warning("profile already running")
             return False
-        self._asked.set()
+        self._requested.set()
         return True
 
     async def run(self) -> None:
         """Take the requested profiles, until cancelled."""
         while True:
-            await self._asked.wait()
+            await self._requested.wait()
             _log.info("profile started", seconds=self._seconds)
             try:
                 path = await self._take()
@@ -58,7 +58,7 @@ class Profiler:
             else:
                 _log.info("profile written", file=str(path), open_with="https://www.speedscope.app")
             finally:
-                self._asked.clear()
+                self._requested.clear()
 
     async def _take(self) -> Path:
         """Raises OSError."""
@@ -88,9 +88,9 @@ def write(folder: Path, snapshots: Sequence[tuple[str, Profile]]) -> Path:
 
 def speedscope(name: str, snapshots: Sequence[tuple[str, Profile]]) -> dict[str, Any]:
     """Return the profiles in speedscope's form: one a thread, the most frequent stacks first. Pure."""
-    places: dict[Frame, int] = {}
-    profiles = [one for process, seen in snapshots for one in _threads(process, seen, places)]
-    frames = [{"name": frame.name, "file": frame.file, "line": frame.line} for frame in places]
+    frame_indexes: dict[Frame, int] = {}
+    profiles = [one for process, seen in snapshots for one in _threads(process, seen, frame_indexes)]
+    frames = [{"name": frame.name, "file": frame.file, "line": frame.line} for frame in frame_indexes]
     return {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": "midstream",
@@ -101,8 +101,8 @@ def speedscope(name: str, snapshots: Sequence[tuple[str, Profile]]) -> dict[str,
     }
 
 
-def _threads(process: str, seen: Profile, places: dict[Frame, int]) -> Iterator[dict[str, Any]]:
-    moved = [places.setdefault(frame, len(places)) for frame in seen.frames]
+def _threads(process: str, seen: Profile, frame_indexes: dict[Frame, int]) -> Iterator[dict[str, Any]]:
+    moved = [frame_indexes.setdefault(frame, len(frame_indexes)) for frame in seen.frames]
     lost = f" ({seen.dropped} rare stacks left out)" if seen.dropped else ""
     for thread in seen.threads:
         stacks = sorted(thread.stacks, key=lambda stack: -stack.seen)
@@ -113,6 +113,6 @@ def _threads(process: str, seen: Profile, places: dict[Frame, int]) -> Iterator[
             "unit": "seconds",
             "startValue": 0,
             "endValue": round(sum(weights), 6),
-            "samples": [[moved[place] for place in stack.frames] for stack in stacks],
+            "samples": [[moved[index] for index in stack.frames] for stack in stacks],
             "weights": weights,
         }

@@ -89,7 +89,7 @@ class Spans:
             start_ns = time_ns() - int(done.timing.total_ms * 1e6)
             begun = _Begun(done.turn_id, self._begin(done.turn_id, done.model or "", start_ns), start_ns)
         if begun.span.is_recording():
-            self._tell(begun, done)
+            self._finish(begun, done)
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
         """Record a span of a call, below its turn."""
@@ -141,7 +141,7 @@ class Spans:
             },
         )
 
-    def _tell(self, begun: _Begun, done: Done) -> None:
+    def _finish(self, begun: _Begun, done: Done) -> None:
         span, now = begun.span, time_ns()
         span.set_attributes(_facts(done))
         decided = begun.start_ns + int(done.timing.total_ms * 1e6)
@@ -174,7 +174,7 @@ class Spans:
 def _facts(done: Done) -> dict[str, AttributeValue]:
     """Return the attributes of a turn's end."""
     usage, timing, cancel = done.usage, done.timing, done.cancel
-    told: dict[str, AttributeValue | None] = {
+    attributes: dict[str, AttributeValue | None] = {
         "gen_ai.request.model": done.requested_model or done.model,
         "gen_ai.response.model": done.model,
         "gen_ai.response.id": done.message_id,
@@ -193,7 +193,7 @@ def _facts(done: Done) -> dict[str, AttributeValue]:
         "midstream.cancel.latency": None if cancel is None else _seconds(cancel.latency_ms),
         "midstream.cancel.steps_after": None if cancel is None else cancel.steps_after,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -20,7 +20,7 @@ const ACTIONS = {
 };
 
 const source = new URL(`../v1/shares/${location.pathname.split("/").at(-1)}`, location.href);
-const told = part("told", HTMLElement);
+const statusLine = part("told", HTMLElement);
 const older = part("older", HTMLButtonElement);
 const scroller = part("scroller", HTMLElement);
 const follow = new Follow(scroller, nothing);
@@ -29,7 +29,7 @@ const view = new TranscriptView({ scroller, root: part("messages", HTMLElement),
 let messages = [];
 /** @type {string | undefined} */
 let next;
-let asking = false;
+let loading = false;
 
 /** A share does not tell which of its messages were translated live. */
 const UNTRANSLATED = { interprets: null, source: "", sourceId: null, alignment: [] };
@@ -60,19 +60,19 @@ function wordsFor(status) {
 }
 
 async function showMore() {
-  if (asking) return;
-  asking = true;
+  if (loading) return;
+  loading = true;
   const page = await answered();
-  asking = false;
+  loading = false;
   if (typeof page === "number") {
-    told.hidden = false;
-    told.classList.remove("waiting");
-    told.textContent = wordsFor(page);
+    statusLine.hidden = false;
+    statusLine.classList.remove("waiting");
+    statusLine.textContent = wordsFor(page);
     return;
   }
   messages = [...page.messages, ...messages];
   next = page.next;
-  told.hidden = true;
+  statusLine.hidden = true;
   older.hidden = next === undefined;
   const title = titleInWords(page);
   part("title", HTMLElement).textContent = title;

@@ -214,7 +214,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """End the head. Raises BadRequest."""
         self._check_head()
-        self._is_handshake = self.parser.should_upgrade() and self._asks_for_a_websocket
+        self._is_handshake = self.parser.should_upgrade() and self._is_websocket_request
         if self._is_handshake:
             self._stop_waiting()
         if self._is_handshake or not self.parser.should_upgrade():
@@ -244,10 +244,10 @@ class HttpProtocol(HttpToolsProtocol):
             return False
 
     @property
-    def _asks_for_a_websocket(self) -> bool:
+    def _is_websocket_request(self) -> bool:
         """Whether this is the head of a handshake: RFC 6455, section 4.1. Nothing else that offers an upgrade gets one."""
-        offers = [value.lower() for name, value in self.headers if name == b"upgrade"]
-        return offers == [b"websocket"] and self.parser.get_method() == b"GET"
+        upgrades = [value.lower() for name, value in self.headers if name == b"upgrade"]
+        return upgrades == [b"websocket"] and self.parser.get_method() == b"GET"
 
     def _should_upgrade(self) -> bool:
         return self._is_handshake

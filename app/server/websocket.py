@@ -208,7 +208,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.feed.release(PauseReason.MESSAGE)
         message = await self.queue.get()
         if self.queue.empty() and not (
-            self.conn.large_lease is not None and self.conn.large_lease.handed_to_app()
+            self.conn.large_lease is not None and self.conn.large_lease.mark_delivered()
         ):
             self.feed.release(PauseReason.MESSAGE)
         return message

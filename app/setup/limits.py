@@ -60,7 +60,7 @@ async def limiters_of(
             if counts_any
             else None,
             counts=counts,
-            handshake_limit=HandshakeLimit(places=settings.max_pending_connections),
+            handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
             rates=LocalRateLimits(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
             refusals=refusals,
             leases=leases if is_seated else UnlimitedLeases(),

@@ -62,18 +62,18 @@ def encoded_options(settings: Settings) -> str:
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
     """Return the engines of the model that the settings name."""
-    placed = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
-    return _together(placed, settings)
+    options = spread(_options(settings), devices=settings.devices, each=settings.engines, cores=_cores())
+    return _together(options, settings)
 
 
 def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
     """Return the engines of each model; they share the machine."""
-    each = [_placed(table.over(settings)) for table in tables]
+    each = [_options_per_device(table.over(settings)) for table in tables]
     shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
     return [_together([next(shared) for _ in engines], settings) for engines in each]
 
 
-def _placed(settings: Settings) -> list[EngineOptions]:
+def _options_per_device(settings: Settings) -> list[EngineOptions]:
     options = _options(settings)
     return [
         msgspec.structs.replace(options, device=device)
@@ -99,11 +99,11 @@ def _options(settings: Settings) -> EngineOptions:
     )
 
 
-def _together(placed: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
+def _together(options: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
     heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
-    if len(placed) == 1:
-        return EngineClient(placed[0], heartbeat=heartbeat)
-    return EngineFleet(placed, heartbeat=heartbeat)
+    if len(options) == 1:
+        return EngineClient(options[0], heartbeat=heartbeat)
+    return EngineFleet(options, heartbeat=heartbeat)
 
 
 def _cores() -> int:

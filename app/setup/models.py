@@ -49,10 +49,10 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def names(self) -> list[str]:
         """Return the served models, the default first: those of `[[model]]`, then the others."""
-        told = (table.name for table in self.model)
+        tables = (table.name for table in self.model)
         upstream = (options.public_name for options in self.upstream)
         own = (table.public_name for table in self.engine)
-        return list(dict.fromkeys([*told, *upstream, *own]))
+        return list(dict.fromkeys([*tables, *upstream, *own]))
 
 
 def file_of(settings: Settings) -> ModelFile:
@@ -87,7 +87,7 @@ def engine_of_file(settings: Settings) -> Engine:
     if len(engines) == 1 and not file.model:
         return next(iter(engines.values()))
     tables = {table.name: table for table in file.model}
-    said = [tables.get(name, ModelTable(name)) for name in file.names]
+    ordered = [tables.get(name, ModelTable(name)) for name in file.names]
     aliases = _aliases(settings, file.names)
     try:
         return ServedModels(
@@ -99,7 +99,7 @@ def engine_of_file(settings: Settings) -> Engine:
                     fallbacks=table.fallbacks,
                     chars_per_s=settings.default_pace,
                 )
-                for table in said
+                for table in ordered
             ]
         )
     except InvalidModels as error:
@@ -195,9 +195,9 @@ def _wrong(file: ModelFile) -> Iterable[str]:
     for name in own:
         if own.count(name) > 1 or name in upstream:
             yield f"{name!r} is served twice: give one another served_name; it can be the other's fallback"
-    told = [table.name for table in file.model]
-    for name in told:
-        if told.count(name) > 1:
+    declared = [table.name for table in file.model]
+    for name in declared:
+        if declared.count(name) > 1:
             yield f"two tables [[model]] have the name {name!r}"
         if name not in upstream and name not in own:
             yield f"[[model]] {name!r} is served by no [[upstream]] and no [[engine]]"

@@ -29,8 +29,8 @@ class _Finite(click.FloatRange):
 def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each assumption, of the same name."""
     for name, default, description in reversed(list(options())):
-        said = f"--{name.replace('_', '-')}"
-        command = click.option(said, type=_Finite(), default=default, show_default=True, help=description)(
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(flag, type=_Finite(), default=default, show_default=True, help=description)(
             command
         )
     return command
@@ -89,13 +89,13 @@ def size(
             "With these assumptions the figures become too large to compute."
         ) from error
     if as_json:
-        told: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
-        click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+        report: dict[str, Any] = {"estimate": found, "model": shape, "dtype": dtype, "assumed": given}
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
         click.echo("\n".join(lines(found, shape, given, dtype=dtype)))
 
 
 def _complaint(error: msgspec.ValidationError) -> str:
     """Return the error of the option that can't be used."""
-    what, _, place = str(error).partition(" - at `$.")
-    return f"--{place.rstrip('`').replace('_', '-')}: {what}"
+    what, _, path = str(error).partition(" - at `$.")
+    return f"--{path.rstrip('`').replace('_', '-')}: {what}"

@@ -99,11 +99,11 @@ class AccountEndpoint:
 
 
 def account_routes(
-    door: AccountEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: AccountEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    export = CorsMiddleware(door.export, origins, refusals, method="GET", refusal=forbidden_origin)
-    erase = CorsMiddleware(door.erase, origins, refusals, method="DELETE", refusal=forbidden_origin)
+    export = CorsMiddleware(endpoint.export, origins, refusals, method="GET", refusal=forbidden_origin)
+    erase = CorsMiddleware(endpoint.erase, origins, refusals, method="DELETE", refusal=forbidden_origin)
     return [
         Route("/v1/export", export, methods=["GET", "OPTIONS"]),
         Route("/v1/me", erase, methods=["DELETE", "OPTIONS"]),

@@ -118,7 +118,7 @@ class AbortOnRevocation:
 @contextmanager
 def _slot(shares: FairShare, subject: Subject) -> Iterator[None]:
     """Limit the concurrent ones. Raises Overloaded."""
-    if not shares.has_room_for(subject):
+    if not shares.has_capacity_for(subject):
         raise Overloaded(
             "The server is running as many exports or erasures as it can.", retry_after_ms=AGAIN_MS
         )

@@ -80,7 +80,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
         """Describe a connection. `opened_at`: Unix seconds."""
         return cls(
             connection_id=one.connection_id,
-            door=one.door,
+            door=one.endpoint,
             principal=one.caller.client.principal,
             client_id=one.caller.client.client_id,
             opened_at=int(opened_at * 1000),

@@ -41,17 +41,19 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         super().__init__(sessions, request_context)
         self._threads = StoredThreads(sessions)
 
-    async def answer(self, exchange: Exchange, caller: Caller, request: RunInput, place: ExitStack) -> None:
+    async def answer(
+        self, exchange: Exchange, caller: Caller, request: RunInput, body_lease: ExitStack
+    ) -> None:
         """Answer a run of a thread that the client keeps, or that is kept here. Raises Refused."""
         if not await self._threads.has(caller, request):
-            await super().answer(exchange, caller, request, place)
+            await super().answer(exchange, caller, request, body_lease)
             return
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
         await self.request_context.count(caller)
         with on_behalf_of(caller.group or caller.client.client_id):
             run = await self._threads.begin(caller, request, model, limits)
-        place.close()
+        body_lease.close()
         stored = run.stored
         try:
             encoder = AguiEncoder(stored.turn_id, request, run.calls)

@@ -78,12 +78,12 @@ class StoredThreads(StoredTurns):
         answers = _answers(request, () if last is None else last.calls or (), _approval_calls(shown))
         if last is None or not answers:
             return StoredRun(await self._send_message(caller, request, model, limits))
-        place = request.thread_id
-        stored = await self.answer(caller.owner, place, last.turn_id, answers, model=model.name)
+        conversation_id = request.thread_id
+        stored = await self.answer(caller.owner, conversation_id, last.turn_id, answers, model=model.name)
         try:
-            shown = await self._recent_messages(caller, place)
+            shown = await self._recent_messages(caller, conversation_id)
         except BaseException:
-            self.abandon(caller.owner, stored, place)
+            self.abandon(caller.owner, stored, conversation_id)
             raise
         approval_calls = _approval_calls([one for one in shown if one.turn_id == last.turn_id])
         return StoredRun(stored, tuple(map(ServerToolCall.of, approval_calls)))
@@ -116,8 +116,8 @@ class StoredThreads(StoredTurns):
             field = "forwardedProps.parallel_tool_calls"
             why = "may not be false where the thread is kept: a reply may call several tools there."
             raise invalid(field, field_message(field, why), code="unsupported_parameter")
-        said = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
-        ask = ask_of(said, limits)
+        run_input = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
+        ask = ask_of(run_input, limits)
         (message,) = ask.messages
         await self.sessions.images.keep(caller.owner, *message.images, group=caller.group)
         client_tools = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
@@ -204,8 +204,8 @@ def _system(request: RunInput, limits: Limits) -> str | None:
     plain = msgspec.structs.replace(
         request, messages=[*given, RunMessage("user", content=msgspec.Raw(b'""'))]
     )
-    said: Sequence[Message] = ask_of(msgspec.structs.replace(plain, context=None), limits).messages
-    words = [one.content for one in said if one.role == "system"]
+    messages: Sequence[Message] = ask_of(msgspec.structs.replace(plain, context=None), limits).messages
+    words = [one.content for one in messages if one.role == "system"]
     words += [f"{one.description}: {one.value}" for one in request.context or ()]
     return _SEPARATOR.join(word for word in words if word)
 

@@ -79,15 +79,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     def begun(self) -> list[Chunk]:
         """Return the chunks that begin the call."""
-        asked = ToolInputAvailable(
+        available = ToolInputAvailable(
             tool_call_id=self.call_id,
             tool_name=self.name,
             input=msgspec.Raw(self.args.encode()),
             provider_executed=self.is_server,
         )
         if not self.waits_for_approval:
-            return [asked]
-        return [asked, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
+            return [available]
+        return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
 
     def outcome(self) -> list[Chunk]:
         """Return the chunks of its outcome; none while it continues."""

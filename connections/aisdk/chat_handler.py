@@ -143,9 +143,9 @@ class ChatHandler:
         self, connection: Connection, encoder: ChunkEncoder, regeneration: Regeneration, turn: dict[str, Any]
     ) -> None:
         self._take_read(connection.caller.subject)
-        place, owner, found = turn["conversation_id"], connection.owner, None
+        conversation_id, owner, found = turn["conversation_id"], connection.owner, None
         for name in filter(None, (regeneration.reply_id, regeneration.question.message_id)):
-            found = found or await self._sessions.exchange(owner, place, name)
+            found = found or await self._sessions.exchange(owner, conversation_id, name)
         if encoder.is_stopped:
             return
         if found is None:

@@ -119,8 +119,8 @@ class ChatEndpoint:
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
         self._take_read(reader)
-        with ExitStack() as place:
-            request = await self._service.request_context.read(exchange, reader, place, chat_request)
+        with ExitStack() as body_lease:
+            request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
 
             def begin(
                 chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder
@@ -130,7 +130,7 @@ class ChatEndpoint:
             handshake_info = ChatClient(
                 identity, chat_caller(identity, client_id, request.id, exchange.request.scope)
             )
-            await self._stream(exchange, handshake_info, request.id, begin, place.close)
+            await self._stream(exchange, handshake_info, request.id, begin, body_lease.close)
 
     async def _resume(self, exchange: Exchange) -> None:
         chat_id, handshake_info = await self._client_of_path(exchange)

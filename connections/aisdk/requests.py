@@ -239,7 +239,7 @@ def _is_decided(part: Part) -> bool:
 
 def _decision(call_id: str, approval: Approval) -> ToolDecision:
     """Return a decision. Raises BadParams unless this server asked for the approval."""
-    asked_for, _, shown = approval.id.rpartition(".")
-    if asked_for != call_id or len(shown) != _SHA256_CHARS:
+    approved_call_id, _, shown = approval.id.rpartition(".")
+    if approved_call_id != call_id or len(shown) != _SHA256_CHARS:
         raise BadParams("answers an approval that was not asked for.", field="messages")
     return ToolDecision(call_id=call_id, args_sha256=shown, decision="allow" if approval.approved else "deny")

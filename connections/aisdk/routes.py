@@ -16,7 +16,7 @@ PATH = "/v1/ai-sdk/chat"
 
 
 def aisdk_routes(
-    door: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
 
@@ -25,9 +25,9 @@ def aisdk_routes(
         return Route(f"{PATH}{path}", shown, methods=[method, "OPTIONS"])
 
     return [
-        route("", door.send, "POST"),
-        route("/{chat_id}/stream", door.resume, "GET"),
-        route("/{chat_id}/stop", door.stop, "POST"),
-        route("/{chat_id}/messages", door.messages, "GET"),
+        route("", endpoint.send, "POST"),
+        route("/{chat_id}/stream", endpoint.resume, "GET"),
+        route("/{chat_id}/stop", endpoint.stop, "POST"),
+        route("/{chat_id}/messages", endpoint.messages, "GET"),
         WebSocketRoute(PATH, socket.accept),
     ]

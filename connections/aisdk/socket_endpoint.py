@@ -71,7 +71,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
 
     async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
         """Serve one socket. Raises Close, Disconnected."""
-        with self.limiters.handshake_limit.place(client_address_of(handshake_info.websocket.scope)):
+        with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
             message = await self.first(socket, "request")
             identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
         await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
@@ -134,7 +134,7 @@ class _TokenRefresher:
     """The tokens of a socket's requests: a new one must belong to the same principal."""
 
     def __init__(self, validity: SessionValidity, shown: str | None) -> None:
-        self._standing = validity
+        self._validity = validity
         self._token = shown
 
     def is_new(self, shown: str | None) -> bool:
@@ -144,7 +144,7 @@ class _TokenRefresher:
     async def take(self, shown: str | None, *, ref: str) -> bool:
         """Take a token; return whether it is valid. Raises Refused."""
         self._token = shown
-        return await self._standing.refresh(bearer(shown) or "", ref=ref)
+        return await self._validity.refresh(bearer(shown) or "", ref=ref)
 
 
 class SocketHandler:

@@ -109,8 +109,8 @@ class AttachmentsEndpoint:
         """Store an image. Raises Refused, BadParams."""
         if not self._sessions.choice.takes_images:
             raise BadParams(NO_IMAGES)
-        with ExitStack() as place:
-            body = await exchange.body(partial(self._admit_large, caller, place), most=MAX_BYTES)
+        with ExitStack() as body_lease:
+            body = await exchange.body(partial(self._admit_large, caller, body_lease), most=MAX_BYTES)
             try:
                 image = image_from_bytes(body)
             except InvalidImage as why:
@@ -118,13 +118,13 @@ class AttachmentsEndpoint:
             await self._sessions.images.keep(caller.owner, image, group=caller.group)
         return json_response(Attachment.of(image))
 
-    def _admit_large(self, caller: Caller, place: ExitStack) -> None:
+    def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body. Raises Overloaded."""
         bodies = self._limiters.bodies
-        if not bodies.has_room_for(caller.subject):
+        if not bodies.has_capacity_for(caller.subject):
             raise Overloaded("The server is reading as many uploads as it can.", retry_after_ms=AGAIN_MS)
         bodies.take(caller.subject)
-        place.callback(bodies.give_back, caller.subject)
+        body_lease.callback(bodies.give_back, caller.subject)
 
     async def _read(self, exchange: Exchange, caller: Caller) -> Response:
         """Return an image. Raises Refused."""
@@ -147,11 +147,11 @@ class AttachmentsEndpoint:
 
 
 def attachments_routes(
-    door: AttachmentsEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: AttachmentsEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1/attachments`."""
-    upload = CorsMiddleware(door.upload, origins, refusals, method="POST", refusal=forbidden_origin)
-    read = CorsMiddleware(door.read, origins, refusals, method="GET", refusal=forbidden_origin)
+    upload = CorsMiddleware(endpoint.upload, origins, refusals, method="POST", refusal=forbidden_origin)
+    read = CorsMiddleware(endpoint.read, origins, refusals, method="GET", refusal=forbidden_origin)
     return [
         Route("/v1/attachments", upload, methods=["POST", "OPTIONS"]),
         Route("/v1/attachments/{conversation_id}/{attachment_id}", read, methods=["GET", "OPTIONS"]),

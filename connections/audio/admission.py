@@ -23,9 +23,9 @@ from speech.errors import SpeechError
 class AudioAdmission:
     """Admits clients of one of these doors: counts them, and holds a place while they are served."""
 
-    def __init__(self, door: EndpointName, request_context: RequestContext, slots: int) -> None:
+    def __init__(self, endpoint: EndpointName, request_context: RequestContext, slots: int) -> None:
         """`slots`: concurrent requests, from the first byte of the body to the last one of the answer."""
-        self._door = door
+        self._endpoint = endpoint
         self._request_context = request_context
         self._slots = FairShare(slots)
 
@@ -37,7 +37,7 @@ class AudioAdmission:
         if exchange.begun:
             exchange.cut_off()
             return
-        await exchange.answer(self._request_context.refusal(refused, self._door))
+        await exchange.answer(self._request_context.refusal(refused, self._endpoint))
 
     @asynccontextmanager
     async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
@@ -57,7 +57,7 @@ class AudioAdmission:
 
     @contextmanager
     def _slot(self, caller: Caller) -> Iterator[None]:
-        if not self._slots.has_room_for(caller.subject):
+        if not self._slots.has_capacity_for(caller.subject):
             raise Overloaded(
                 "The server is listening or speaking as much as it can.", retry_after_ms=AGAIN_MS
             )

@@ -38,15 +38,15 @@ def audio_routes(
 ) -> list[BaseRoute]:
     """Return the routes below `/v1/audio`."""
 
-    def route(path: str, door: ASGIApp) -> Route:
-        shown = CorsMiddleware(door, origins, refusals, method="POST", refusal=forbidden_origin)
+    def route(path: str, endpoint: ASGIApp) -> Route:
+        shown = CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=forbidden_origin)
         return Route(path, shown, methods=["POST", "OPTIONS"])
 
     routes: list[BaseRoute] = []
     if audio.recognizer is not None:
         admission = AudioAdmission(EndpointName.TRANSCRIPTIONS, request_context, audio.slots)
-        door = TranscriptionsEndpoint(audio.recognizer, admission, longest_s=audio.longest_s)
-        routes.append(route(TRANSCRIPTIONS, door))
+        endpoint = TranscriptionsEndpoint(audio.recognizer, admission, longest_s=audio.longest_s)
+        routes.append(route(TRANSCRIPTIONS, endpoint))
     if audio.speaker is not None:
         admission = AudioAdmission(EndpointName.SPEECH, request_context, audio.slots)
         routes.append(route(SPEECH, SpeechEndpoint(audio.speaker, admission, most_chars=audio.most_chars)))

@@ -61,8 +61,8 @@ class TicketEndpoint:
 
 
 def ticket_routes(
-    door: TicketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: TicketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    shown = CorsMiddleware(door, origins, refusals, method="POST", refusal=forbidden_origin)
+    shown = CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=forbidden_origin)
     return [Route("/v1/tickets", shown, methods=["POST", "OPTIONS"])]

@@ -37,7 +37,7 @@ class EmbeddingsEndpoint(HttpEndpoint[EmbeddingRequest]):
         return parse_embedding_request(body)
 
     async def serve(
-        self, exchange: Exchange, caller: Caller, request: EmbeddingRequest, place: ExitStack
+        self, exchange: Exchange, caller: Caller, request: EmbeddingRequest, body_lease: ExitStack
     ) -> None:
         """Answer with the vectors. Raises Refused."""
         writers = self.request_context.names(caller.grant)
@@ -45,7 +45,7 @@ class EmbeddingsEndpoint(HttpEndpoint[EmbeddingRequest]):
         texts = texts_of(request, embedder)
         await self.request_context.count(caller)
         vectors = await self._embedding.embed(caller.owner, caller.group, embedder, texts)
-        place.close()
+        body_lease.close()
         self.request_context.used(caller, vectors.tokens)
         await exchange.answer(json_response(_embedding_list(vectors, embedder.name)))
 

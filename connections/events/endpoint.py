@@ -132,8 +132,8 @@ async def _send_reconnect(exchange: Exchange) -> None:
 
 
 def events_routes(
-    door: EventsEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: EventsEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    shown = CorsMiddleware(door, origins, refusals, method="GET", refusal=forbidden_origin)
+    shown = CorsMiddleware(endpoint, origins, refusals, method="GET", refusal=forbidden_origin)
     return [Route(PATH, shown, methods=["GET", "OPTIONS"])]

@@ -56,15 +56,15 @@ class RefusalCounters:
 
     def __init__(self) -> None:
         self._counts: Counter[Refusal] = Counter()
-        self._sent: dict[EndpointName, Counter[str]] = {door: Counter() for door in EndpointName}
+        self._sent: dict[EndpointName, Counter[str]] = {endpoint: Counter() for endpoint in EndpointName}
 
     def count(self, refusal: Refusal) -> None:
         """Count one."""
         self._counts[refusal] += 1
 
-    def count_error(self, door: EndpointName, code: str) -> None:
+    def count_error(self, endpoint: EndpointName, code: str) -> None:
         """Count an error that a client was sent. `code`: the protocol's, at every door."""
-        sent = self._sent[door]
+        sent = self._sent[endpoint]
         sent[code if code in sent or len(sent) < MAX_CODES else "other"] += 1
 
     def sent(self) -> Mapping[EndpointName, Mapping[str, int]]:

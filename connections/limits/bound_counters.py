@@ -64,21 +64,21 @@ class BoundCounters:
 
 
 class EndpointCounters:
-    """Counts the bounds and errors of one door's connections."""
+    """Counts the bounds and errors of one endpoint's connections."""
 
-    __slots__ = ("_bounds", "_door", "_refusals", "delayed")
+    __slots__ = ("_bounds", "_endpoint", "_refusals", "delayed")
 
-    def __init__(self, door: EndpointName, bounds: BoundCounters, refusals: RefusalCounters) -> None:
-        self._door = door
+    def __init__(self, endpoint: EndpointName, bounds: BoundCounters, refusals: RefusalCounters) -> None:
+        self._endpoint = endpoint
         self._bounds = bounds
         self._refusals = refusals
         self.delayed = bounds.delays.observe
         """Count the time between making and sending a delta."""
 
     @property
-    def door(self) -> str:
-        """The door's name."""
-        return self._door
+    def endpoint(self) -> str:
+        """The endpoint's name."""
+        return self._endpoint
 
     def gap(self) -> None:
         """Count a reader that was told of a gap."""
@@ -90,4 +90,4 @@ class EndpointCounters:
 
     def sent(self, code: str) -> None:
         """Count an error that a client was sent."""
-        self._refusals.count_error(self._door, code)
+        self._refusals.count_error(self._endpoint, code)

@@ -48,9 +48,9 @@ class HandshakeLimit:
     this machine have no such share.
     """
 
-    def __init__(self, *, places: int) -> None:
-        self._free = places
-        self._share = max(LEAST_SHARE, places // SHARE)
+    def __init__(self, *, slots: int) -> None:
+        self._free = slots
+        self._share = max(LEAST_SHARE, slots // SHARE)
         self._taken: Counter[Address | None] = Counter()
         self.is_closed = False
         """Whether the server is about to stop, and accepts no connection."""
@@ -65,7 +65,7 @@ class HandshakeLimit:
         return self._taken[_network_of(address)] >= self._share and not (address and address.is_loopback)
 
     @contextmanager
-    def place(self, address: Address | None) -> Iterator[None]:
+    def slot(self, address: Address | None) -> Iterator[None]:
         """Hold a place while the block lasts."""
         network = _network_of(address)
         self._free -= 1

@@ -40,7 +40,7 @@ class Limiters:
         default_factory=lambda: LocalRateLimits(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
     )
     leases: ConnectionLeases = field(default_factory=UnlimitedLeases)
-    handshake_limit: HandshakeLimit = field(default_factory=lambda: HandshakeLimit(places=PENDING))
+    handshake_limit: HandshakeLimit = field(default_factory=lambda: HandshakeLimit(slots=PENDING))
     turns: FairLoopScheduler = field(default_factory=FairLoopScheduler)
     bodies: FairShare = field(default_factory=lambda: FairShare(LARGE_BODIES))
     refusals: RefusalCounters = field(default_factory=RefusalCounters)
@@ -52,9 +52,9 @@ class Limiters:
             return limits
         return msgspec.structs.replace(limits, messages_per_minute=self.quota_limiter.shown(client))
 
-    def tally(self, door: EndpointName) -> EndpointCounters:
-        """Return the tally of one door."""
-        return EndpointCounters(door, self.bounds, self.refusals)
+    def tally(self, endpoint: EndpointName) -> EndpointCounters:
+        """Return the tally of one endpoint."""
+        return EndpointCounters(endpoint, self.bounds, self.refusals)
 
     def take_read(self, subject: Subject) -> None:
         """Count a read, before the store is asked. Raises RateLimited."""

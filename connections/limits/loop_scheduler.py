@@ -38,7 +38,7 @@ class LightClients:
 
     def __init__(self) -> None:
         self._requests = set[object]()
-        self._asked_at = -math.inf
+        self._requested_at = -math.inf
         self._recent = RecentUsage()
 
     def has(self, group: str) -> bool:
@@ -47,7 +47,7 @@ class LightClients:
 
     def must_yield(self, group: str) -> bool:
         """Return whether a group is of a crowd: there are guests, who asked for something lately, and it is none of them."""
-        return time.monotonic() - self._asked_at < LIGHT_PRIORITY_S and not self.has(group)
+        return time.monotonic() - self._requested_at < LIGHT_PRIORITY_S and not self.has(group)
 
     def count(self, group: str, pieces: int = 1) -> None:
         """Count a group's work."""
@@ -62,7 +62,7 @@ class LightClients:
     def request(self) -> Iterator[None]:
         """Count one more while the block lasts, `MAX_PRIORITY_S` at most."""
         self._requests.add(one := object())
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         timer = asyncio.get_running_loop().call_later(MAX_PRIORITY_S, self._requests.discard, one)
         try:
             yield
@@ -108,11 +108,11 @@ class FairLoopScheduler:
         """Call back in a later turn of the loop."""
         callbacks = self._first.get(group) or self._waiting.get(group)
         if callbacks is None:
-            callbacks = self._place_of(group)[group] = deque()
+            callbacks = self._queue_of(group)[group] = deque()
         callbacks.append(callback)
         self._arm()
 
-    def _place_of(self, group: str) -> _Waiting:
+    def _queue_of(self, group: str) -> _Waiting:
         return self._first if self.is_light(group) else self._waiting
 
     def _count(self, group: str) -> None:
@@ -136,7 +136,7 @@ class FairLoopScheduler:
             callback = callbacks.popleft()
             self._count(group)
             if callbacks:
-                self._place_of(group)[group] = callbacks
+                self._queue_of(group)[group] = callbacks
             callback()
         if self._first or self._waiting:
             self._arm()

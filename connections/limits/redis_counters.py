@@ -65,9 +65,11 @@ class RedisCounters:
     async def _take(self, quota_list: Sequence[Quota], message: str) -> tuple[bool, _Usages]:
         numbers = [part for quota in quota_list for part in (quota.kind.value, quota.limit)]
         with store_errors():
-            room, *counted = await self._admit(keys=list(map(_key, quota_list)), args=[message, *numbers])
+            is_admitted, *counted = await self._admit(
+                keys=list(map(_key, quota_list)), args=[message, *numbers]
+            )
         usages = [QuotaUsage(*pair) for pair in zip(counted[::2], counted[1::2], strict=True)]
-        return bool(room), dict(zip(quota_list, usages, strict=True))
+        return bool(is_admitted), dict(zip(quota_list, usages, strict=True))
 
     async def _take_back(self, taken: Iterable[Quota], message: str) -> None:
         """Only keys have limits of messages of a day, and a key is counted last: they are never undone."""

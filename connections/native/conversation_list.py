@@ -62,9 +62,9 @@ class ConversationListHandler:
         connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
 
     async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
-        owner, place, share_id = connection.owner, frame.conversation_id, None
+        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
         if isinstance(frame, frames.Share):
-            share_id = await self._sessions.share(owner, place)
+            share_id = await self._sessions.share(owner, conversation_id)
         else:
-            await self._sessions.take_back_share(owner, place)
-        connection.push(frames.Shared(ref=frame.ref, conversation_id=place, share_id=share_id))
+            await self._sessions.take_back_share(owner, conversation_id)
+        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))

@@ -70,7 +70,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
 
     async def serve(self, socket: WebSocketTransport, handshake_info: WebSocket) -> None:
         """Serve one socket, which begins with a hello. Raises Close, Disconnected."""
-        with self.limiters.handshake_limit.place(client_address_of(handshake_info.scope)):
+        with self.limiters.handshake_limit.slot(client_address_of(handshake_info.scope)):
             hello = self._receive_hello(await self.first(socket, "hello"), socket)
             identity = await self._identify(socket, hello, handshake_info.headers.get("authorization"))
             ready_fields = await self._ready_fields(identity.grant)
@@ -186,11 +186,11 @@ class _AuthRefreshHandler:
     """Answers `auth.refresh`."""
 
     def __init__(self, validity: SessionValidity, connection: Connection, ready: Ready) -> None:
-        self._standing = validity
+        self._validity = validity
         self._connection = connection
         self._ready = ready
 
     async def answer(self, frame: AuthRefresh) -> None:
         """Send `ready` again if the new token is valid. Raises JwkSetUnavailable, StoreDown."""
-        if await self._standing.refresh(frame.token, ref=frame.ref):
+        if await self._validity.refresh(frame.token, ref=frame.ref):
             self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))

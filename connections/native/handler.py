@@ -98,7 +98,7 @@ class FrameHandler:
             connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(
-        self, connection: Connection, frame: frames.Turning, said: VoiceMessage | None = None
+        self, connection: Connection, frame: frames.Turning, voice_message: VoiceMessage | None = None
     ) -> PendingWork:
         content = frame.content if isinstance(frame, frames.Send | frames.Edit) else ""
         if len(content) > self._limits.max_content_chars:
@@ -110,8 +110,8 @@ class FrameHandler:
             conversation_id=frame.conversation_id,
             content=content,
             images=frame.attachments if isinstance(frame, frames.Send | frames.Edit) else (),
-            shown=() if said is None else said.shown,
-            place=_place(frame),
+            shown=() if voice_message is None else voice_message.shown,
+            place=_placement(frame),
             on_busy=frame.on_busy,
             seen_off=frame.seen_off,
             seen_turn_id=frame.seen_turn_id,
@@ -131,7 +131,7 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        playback = None if said is None else said.playback
+        playback = None if voice_message is None else voice_message.playback
         return raise_if_refused(
             self._sessions.send(connection.owner, connection, send, generation, playback=playback)
         )
@@ -153,18 +153,18 @@ class FrameHandler:
     ) -> None:
         """Answer once; the answer is an error if the other replica can't be asked."""
 
-        def tell(_: Cancelled) -> None:
+        def on_cancelled(_: Cancelled) -> None:
             _push_cancelled(connection, frame, outcome)
 
-        await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+        await self._sessions.cancel_elsewhere(connection.owner, cancel, on_cancelled=on_cancelled)
 
     async def _cancel_the_rest(self, connection: Connection, cancel: Cancel) -> None:
         with suppress(StoreDown):  # it was answered, with the local outcome
             await self._sessions.cancel_elsewhere(connection.owner, cancel)
 
     async def _cancel_elsewhere(self, connection: Connection, frame: frames.Cancel, cancel: Cancel) -> None:
-        tell = partial(_push_cancelled, connection, frame)
-        outcome = await self._sessions.cancel_elsewhere(connection.owner, cancel, tell=tell)
+        on_cancelled = partial(_push_cancelled, connection, frame)
+        outcome = await self._sessions.cancel_elsewhere(connection.owner, cancel, on_cancelled=on_cancelled)
         if (slow := self._roll_back(connection, frame, outcome)) is not None:
             await slow
 
@@ -176,22 +176,26 @@ class FrameHandler:
             return self._roll_back_anywhere(connection, frame.conversation_id, frame.turn_id)
         return None
 
-    async def _roll_back_anywhere(self, connection: Connection, place: str | None, turn_id: str) -> None:
-        found = place or await self._sessions.conversation_of(connection.owner, turn_id, by=connection)
-        place = found or frames.DEFAULT_CONVERSATION
-        await self._sessions.take_back(connection.owner, place, turn_id)
+    async def _roll_back_anywhere(
+        self, connection: Connection, conversation_id: str | None, turn_id: str
+    ) -> None:
+        found = conversation_id or await self._sessions.conversation_of(
+            connection.owner, turn_id, by=connection
+        )
+        conversation_id = found or frames.DEFAULT_CONVERSATION
+        await self._sessions.take_back(connection.owner, conversation_id, turn_id)
 
     async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
-        told = await self._sessions.answer_call(
+        outcome = await self._sessions.answer_call(
             connection.owner, connection, frame.conversation_id, tools.answer_of(frame)
         )
         connection.push(
             frames.ToolAck(
                 ref=frame.ref,
-                conversation_id=told.conversation_id,
+                conversation_id=outcome.conversation_id,
                 call_id=frame.call_id,
-                state=told.state,
-                already=told.already,
+                state=outcome.state,
+                already=outcome.already,
             )
         )
 
@@ -221,9 +225,9 @@ def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cance
 
 
 def _cancel_of(frame: frames.Cancel) -> Cancel:
-    is_placed = frame.turn_id is not None and frame.client_msg_id is None
+    names_turn = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
-        conversation_id=frame.conversation_id or (None if is_placed else frames.DEFAULT_CONVERSATION),
+        conversation_id=frame.conversation_id or (None if names_turn else frames.DEFAULT_CONVERSATION),
         turn_id=frame.turn_id,
         client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,
@@ -231,7 +235,7 @@ def _cancel_of(frame: frames.Cancel) -> Cancel:
     )
 
 
-def _place(frame: frames.Turning) -> Placement:
+def _placement(frame: frames.Turning) -> Placement:
     match frame:
         case frames.Send():
             return Append(frame.parent_id)

@@ -157,7 +157,7 @@ class RequestContext:
     def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
         bodies, subject = self._limiters.bodies, caller.subject
-        if not bodies.has_room_for(subject):
+        if not bodies.has_capacity_for(subject):
             raise Overloaded(
                 "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
             )

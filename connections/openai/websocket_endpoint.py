@@ -26,7 +26,7 @@ class OpenAiWebSocketEndpoint(WebSocketEndpoint[G]):
     async def receive(self, websocket: WebSocket) -> G | Response:
         """Return the client, or the refusal."""
         try:
-            with self.limiters.handshake_limit.place(client_address_of(websocket.scope)):
+            with self.limiters.handshake_limit.slot(client_address_of(websocket.scope)):
                 return await self.handshake_info(websocket)
         except Refused as refused:
             self.tally.sent(metric_code(refused))

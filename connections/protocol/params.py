@@ -59,8 +59,8 @@ def _translation(target: str | None, source: str | None) -> Translation | None:
     return None if target is None and source is None else Translation(target or "", source or "")
 
 
-def _length(asked: int | None, most: int) -> int | None:
-    return None if asked in (None, UNLIMITED) else min(asked, most)
+def _length(requested: int | None, most: int) -> int | None:
+    return None if requested in (None, UNLIMITED) else min(requested, most)
 
 
 def _wrong(params: frames.Params) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(.*)`$", re.DOTALL)
 _TYPE = re.compile(r"^Expected `([^`]*)`, got `[^`]*`$")
 _LENGTH = re.compile(r"^Expected `(\w+)` of length (<=|>=) (\d+)$")
@@ -40,8 +40,8 @@ class ValidationProblem(msgspec.Struct, frozen=True, kw_only=True):
 def validation_problem(error: msgspec.ValidationError) -> ValidationProblem:
     """Return what is wrong with a value of the wrong type."""
     text = str(error)
-    place = _PLACE.search(text)
-    what, field = (text, "") if place is None else (text[: place.start()], place[1])
+    path = _PATH.search(text)
+    what, field = (text, "") if path is None else (text[: path.start()], path[1])
     if missing := _MISSING.match(what):
         return ValidationProblem(
             field=f"{field}.{missing[1]}" if field else missing[1], why="is missing.", is_missing=True

@@ -60,10 +60,10 @@ class RealtimeEndpoint(SessionEndpoint):
     async def serve(self, socket: WebSocketTransport, handshake_info: SessionContext) -> None:
         """Serve one session. Raises Close, Disconnected."""
         socket.accept_large_messages(LargeMessageLease(self.limiters.bodies, handshake_info.caller.subject))
-        items, place = Items(), handshake_info.request.conversation_id
+        items, conversation_id = Items(), handshake_info.request.conversation_id
         session = RealtimeSession(
             items,
-            conversation_id=place,
+            conversation_id=conversation_id,
             model=handshake_info.model.name,
             limits=handshake_info.limits,
             names_model=handshake_info.request.model is not None,
@@ -72,7 +72,7 @@ class RealtimeEndpoint(SessionEndpoint):
         if handshake_info.request.transcribes:
             session.transcribe()
         encoder = RealtimeEventEncoder(items, session, after=handshake_info.request.after)
-        codec = RealtimeCodec(encoder, conversation_id=place)
+        codec = RealtimeCodec(encoder, conversation_id=conversation_id)
         connection = Connection(
             MultilineTransport(socket),
             caller=handshake_info.caller,
@@ -102,7 +102,7 @@ class RealtimeEndpoint(SessionEndpoint):
         async with self.lifecycle.of(connection):
             connection.push(RealtimeFrame(events=(session.created(),)))
             if handshake_info.request.has_conversation:
-                await self._show_history(connection, place)
+                await self._show_history(connection, conversation_id)
             with self.access.watch(handshake_info.identity, connection):
                 async with nullcontext() if voice_connection is None else voice_connection.running(inner):
                     await connection.serve(handler, codec.decode)
@@ -124,6 +124,6 @@ def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
     return AudioCapabilities(voices=voice_service.voices, languages=voice_service.ear.languages)
 
 
-def realtime_routes(door: RealtimeEndpoint) -> list[BaseRoute]:
+def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, door.accept)]
+    return [WebSocketRoute(PATH, endpoint.accept)]

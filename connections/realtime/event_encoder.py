@@ -142,10 +142,10 @@ class RealtimeEventEncoder:
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
         begun = self._text_of(accepted.continues)
         gone = self._drop_other_branch(accepted)
-        asked = self._session.accept(accepted)
+        pending = self._session.accept(accepted)
         message = self._foreign_message(accepted)
         exchange = self._items.first_turn_of(accepted.message_id)
-        reply = self._reply(accepted.turn_id, asked)
+        reply = self._reply(accepted.turn_id, pending)
         sent = [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
         return [*sent, *self._begin_text(reply), reply.text(begun)] if begun else sent
 
@@ -185,14 +185,14 @@ class RealtimeEventEncoder:
             ItemDone(previous_item_id=previous, item=shown),
         ]
 
-    def _reply(self, turn_id: str, asked: PendingTurn | None = None) -> Reply:
+    def _reply(self, turn_id: str, pending: PendingTurn | None = None) -> Reply:
         return Reply(
             response_id=response_id(turn_id),
             item_id=text_item_id(turn_id),
             conversation_id=self._session.conversation_id,
-            max_output_tokens="inf" if asked is None else asked.max_output_tokens,
-            metadata=None if asked is None else asked.metadata,
-            speaks=asked is not None and asked.speaks,
+            max_output_tokens="inf" if pending is None else pending.max_output_tokens,
+            metadata=None if pending is None else pending.metadata,
+            speaks=pending is not None and pending.speaks,
         )
 
     def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
@@ -236,10 +236,10 @@ class RealtimeEventEncoder:
         call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
         if call is None:
             return []
-        place = {"turn_id": call.turn_id, "exchange": call.exchange, "message_id": call.message_id}
+        ids = {"turn_id": call.turn_id, "exchange": call.exchange, "message_id": call.message_id}
         mine = self._items.outcome(call_id)
         if mine is not None and mine.text == output:
-            self._items.change([mine.item_id], state=ItemState.STORED, **place)
+            self._items.change([mine.item_id], state=ItemState.STORED, **ids)
             return []
         gone = [] if mine is None else self._drop([mine])
         return [*gone, *self._item_events(output_item(call, output))]
@@ -286,9 +286,9 @@ class RealtimeEventEncoder:
         items = self._items.of_reply_chain(turn_id)
         if (freed := self.on_removed.pop(turn_id, None)) is None:
             return self._drop(items)
-        asked = [one.item_id for one in items if one.role == "user"]
+        user_item_ids = [one.item_id for one in items if one.role == "user"]
         gone = self._drop([one for one in items if one.role != "user"])
-        self._items.change(asked, state=ItemState.WAITING, turn_id="", message_id="")
+        self._items.change(user_item_ids, state=ItemState.WAITING, turn_id="", message_id="")
         freed()
         return gone
 
@@ -354,9 +354,9 @@ class RealtimeEventEncoder:
             message_id=message.message_id,
             images=tuple(one.image for one in message.attachments or ()),
         )
-        is_told = bool(message.content or not calls)
-        whole = self._item_events(msgspec.structs.replace(item, sent=is_told))
-        events = whole if is_told else []
+        is_sent = bool(message.content or not calls)
+        whole = self._item_events(msgspec.structs.replace(item, sent=is_sent))
+        events = whole if is_sent else []
         for call in calls:
             if call.where == "client":
                 called = call_item(call, message.turn_id, exchange=exchange)

@@ -112,10 +112,10 @@ class RealtimeHandler:
             case ItemDelete() | InputCommit():
                 return True
             case ItemCreate():
-                hears = self._voice_connection is not None and any(
+                has_audio = self._voice_connection is not None and any(
                     part.audio for part in event.item.content or ()
                 )
-                return hears or has_images(event.item)
+                return has_audio or has_images(event.item)
             case _:
                 return False
 
@@ -297,8 +297,8 @@ class RealtimeHandler:
 
     async def _roll_back(self, connection: Connection, turn_id: str) -> None:
         """Roll back an exchange, and tell all attached connections; here its message waits again. Raises Refused."""
-        told = asyncio.Event()
-        self._encoder.on_removed[turn_id] = told.set
+        removed = asyncio.Event()
+        self._encoder.on_removed[turn_id] = removed.set
         try:
             await self._sessions.take_back(connection.owner, self._session.conversation_id, turn_id)
         except BaseException:
@@ -306,4 +306,4 @@ class RealtimeHandler:
             raise
         with suppress(TimeoutError):
             async with asyncio.timeout(DELETION_TIMEOUT_S):
-                await told.wait()
+                await removed.wait()

@@ -218,7 +218,7 @@ class RealtimeSession:
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         self.begun = settings
         content, images = _merged(waiting)
-        asked = self._pending = PendingTurn(
+        pending = self._pending = PendingTurn(
             request_id=f"realtime_{secrets.token_hex(12)}",
             items=tuple(item.item_id for item in waiting),
             overrides_instructions=settings.instructions != self.settings.instructions,
@@ -227,10 +227,10 @@ class RealtimeSession:
             speaks=settings.speaks,
             shown=_image_positions(images),
         )
-        self._items.change(asked.items, state=ItemState.PENDING)
+        self._items.change(pending.items, state=ItemState.PENDING)
         return frames.Send(
             ref=event.event_id,
-            client_msg_id=asked.request_id,
+            client_msg_id=pending.request_id,
             conversation_id=self.conversation_id,
             content=content,
             attachments=tuple(image.digest for image in images),
@@ -250,7 +250,7 @@ class RealtimeSession:
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
         self.begun = settings
         content, images = _merged(waiting, send.content)
-        asked = self._pending_speech[send.client_msg_id] = PendingTurn(
+        pending = self._pending_speech[send.client_msg_id] = PendingTurn(
             request_id=send.client_msg_id,
             items=(*(item.item_id for item in waiting), item_id),
             overrides_instructions=False,
@@ -259,7 +259,7 @@ class RealtimeSession:
             speaks=settings.speaks,
             shown=_image_positions(images),
         )
-        self._items.change(asked.items, state=ItemState.PENDING)
+        self._items.change(pending.items, state=ItemState.PENDING)
         return msgspec.structs.replace(
             send,
             ref=None,
@@ -270,12 +270,12 @@ class RealtimeSession:
             tool_choice=settings.tool_choice,
         )
 
-    def make_room(self, text: str) -> list[ServerEvent]:
+    def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond the limits the oldest spoken item is dropped."""
         gone: list[ServerEvent] = []
         spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
         for item in spoken:
-            if self._has_room_for(text):
+            if self._fits(text):
                 break
             self._items.remove(item.item_id)
             gone.append(ItemDeleted(item_id=item.item_id))
@@ -283,22 +283,22 @@ class RealtimeSession:
 
     def accept(self, accepted: Accepted) -> PendingTurn | None:
         """Note that a turn was accepted; return the request, if it came from here."""
-        if (asked := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
+        if (pending := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
             self._items.change(
-                asked.items,
+                pending.items,
                 state=ItemState.STORED,
                 turn_id=accepted.turn_id,
                 message_id=accepted.message_id,
             )
-        self._overrides_instructions = asked.overrides_instructions
-        return asked
+        self._overrides_instructions = pending.overrides_instructions
+        return pending
 
     def image_positions(self, request_id: str) -> ImagePositions:
         """Where the images of a message stand that is on its way in, and their details."""
-        asked = self._pending_speech.get(request_id, self._pending)
-        return asked.shown if asked is not None and asked.request_id == request_id else ()
+        pending = self._pending_speech.get(request_id, self._pending)
+        return pending.shown if pending is not None and pending.request_id == request_id else ()
 
     @property
     def max_images(self) -> int:
@@ -312,10 +312,10 @@ class RealtimeSession:
 
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
-        if (asked := self._pop_pending(request_id)) is not None:
+        if (pending := self._pop_pending(request_id)) is not None:
             still = [
                 one
-                for one in asked.items
+                for one in pending.items
                 if (item := self._items.get(one)) and item.state is ItemState.PENDING
             ]
             self._items.change(still, state=ItemState.WAITING)
@@ -324,7 +324,9 @@ class RealtimeSession:
         """Forget an item that is gone, and its turn that waits to be accepted."""
         if self._pending is not None and item.item_id in self._pending.items:
             self._pending = None
-        for request_id in [one for one, asked in self._pending_speech.items() if item.item_id in asked.items]:
+        for request_id in [
+            one for one, pending in self._pending_speech.items() if item.item_id in pending.items
+        ]:
             del self._pending_speech[request_id]
 
     def _pop_pending(self, request_id: str | None) -> PendingTurn | None:
@@ -333,8 +335,8 @@ class RealtimeSession:
             return self._pending_speech.pop(request_id)
         if request_id is None or request_id != self.pending_request_id:
             return None
-        asked, self._pending = self._pending, None
-        return asked
+        pending, self._pending = self._pending, None
+        return pending
 
     def _message_item(self, new: NewItem, known: Mapping[str, Image]) -> Item:
         """Raises InvalidEvent."""
@@ -384,7 +386,7 @@ class RealtimeSession:
             why = f"The items that wait have {chars} characters; {limit} are allowed."
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
-    def _has_room_for(self, text: str) -> bool:
+    def _fits(self, text: str) -> bool:
         """Return whether another item may wait."""
         waiting = self._items.waiting()
         chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)

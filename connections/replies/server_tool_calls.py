@@ -12,7 +12,7 @@ from sessions.turn.tool_calls import result_text
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
-    `is_asked`: a user has to allow it. `output`: the result that the model reads, once it has ended;
+    `needs_approval`: a user has to allow it. `output`: the result that the model reads, once it has ended;
     `failed`: it has none. `expires_at`: Unix milliseconds, if it waits for a client.
     """
 
@@ -20,7 +20,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     args: str
     args_sha256: str
-    is_asked: bool
+    needs_approval: bool
     state: CallState = CallState.WAITING
     output: str = ""
     failed: bool = False
@@ -34,7 +34,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
             name=call_event.name,
             args=call_event.args,
             args_sha256=call_event.args_sha256,
-            is_asked=call_event.needs == "approval",
+            needs_approval=call_event.needs == "approval",
             expires_at=call_event.expires_at,
         )
         return call if isinstance(call_event, ToolCall) else call._with_state(call_event)
@@ -45,7 +45,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
         return cls.of(record.shown())
 
     @classmethod
-    def asked(cls, record: CallRecord) -> ServerToolCall:
+    def for_approval(cls, record: CallRecord) -> ServerToolCall:
         """Make one with the arguments that a user was asked about; it may run with others."""
         return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
 
@@ -56,7 +56,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Whether it waits for an approval."""
-        return self.is_asked and self.state is CallState.WAITING
+        return self.needs_approval and self.state is CallState.WAITING
 
     def _with_state(self, now: ToolState | ShownCall) -> ServerToolCall:
         if not now.state.is_settled:

@@ -58,7 +58,7 @@ class _TurnProgress:
     def continues(self) -> bool:
         """Whether all of its calls need no client: another turn follows by itself."""
         return bool(self.calls) and all(
-            call is not None and not call.is_asked for call in self.calls.values()
+            call is not None and not call.needs_approval for call in self.calls.values()
         )
 
     @property
@@ -227,7 +227,7 @@ class StoredReply:
         if call is None or call.state.is_settled:
             return
         self._progress.calls[moved.call_id] = call = call.after(moved)
-        if call.state.is_settled and not call.is_asked:
+        if call.state.is_settled and not call.needs_approval:
             self._put(call, 0)
         self._check_end()
 

@@ -82,7 +82,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
         exchange: Exchange,
         caller: Caller,
         request: ConversationFields,
-        place: ExitStack,  # noqa: ARG002 - held until the items are stored
+        body_lease: ExitStack,  # noqa: ARG002 - held until the items are stored
     ) -> None:
         """Do the act. Raises Refused."""
         handler = self._handlers["GET" if exchange.request.method == "HEAD" else exchange.request.method]

@@ -171,10 +171,10 @@ class ResponseCreator:
             previous = None
             if before is None:
                 previous = await self._previous(caller, request)
-            said = tuple(before or ()) if previous is None else previous.said
+            history = tuple(before or ()) if previous is None else previous.messages
             servers = mcp_servers(request.tools or (), self._sessions.tools)
             context = CreationContext(
-                caller, request, model, limits, stream_id, said, servers, previous, exchange
+                caller, request, model, limits, stream_id, history, servers, previous, exchange
             )
             user_input = (
                 None
@@ -212,17 +212,15 @@ class ResponseCreator:
         previous = await self._previous(caller, request)
         servers = mcp_servers(request.tools or (), self._sessions.tools)
 
-        def asked() -> EphemeralRequest:
+        def build_request() -> EphemeralRequest:
             user_input, answers = split_approvals(
                 request.input
             )  # a model reads results of calls, not approvals
-            approval_decisions(
-                answers, None if previous is None else previous.place, _previous_calls(previous)
-            )
+            approval_decisions(answers, None if previous is None else previous.ref, _previous_calls(previous))
             read = msgspec.structs.replace(request, input=user_input)
-            return response_turn_request(read, limits, () if previous is None else previous.said, servers)
+            return response_turn_request(read, limits, () if previous is None else previous.messages, servers)
 
-        ask = await self._request_context.run_in_thread(exchange, asked)
+        ask = await self._request_context.run_in_thread(exchange, build_request)
         return self._request_context.for_caller(caller, ask, model, field_names())
 
     async def _previous(self, caller: Caller, request: Creation) -> StoredResponse | None:
@@ -251,10 +249,10 @@ class ResponseCreator:
             raise invalid("conversation", why)
         given_items, answers = split_approvals(request.input)
         calls = () if previous is None else previous.open_calls
-        asked = _previous_calls(previous)
-        decisions = approval_decisions(answers, None if previous is None else previous.place, asked)
+        previous_calls = _previous_calls(previous)
+        decisions = approval_decisions(answers, None if previous is None else previous.ref, previous_calls)
         messages = messages_of(given_items, context.limits, context.before)
-        _check_answers(messages, calls, asked)
+        _check_answers(messages, calls, previous_calls)
         user_input = storable_input(
             request, messages, None if previous is None else previous.note, calls, decisions
         )
@@ -290,11 +288,11 @@ class ResponseCreator:
         if context.servers:
             raise invalid("tools", _MCP_NOT_STORABLE, code="unsupported_parameter")
         if context.previous is not None:
-            before = await self.response_store.with_bytes(caller, context.previous.place, before)
-        asked = await self._run_in_thread(
+            before = await self.response_store.with_bytes(caller, context.previous.ref, before)
+        turn_request = await self._run_in_thread(
             context, lambda: response_turn_request(request, context.limits, before)
         )
-        ask = self._request_context.for_caller(caller, asked, context.model, field_names())
+        ask = self._request_context.for_caller(caller, turn_request, context.model, field_names())
         ask = msgspec.structs.replace(ask, streams=context.streams)
         try:
             reply = await self._sessions.answer(caller.owner, ask)
@@ -314,7 +312,7 @@ class ResponseCreator:
     async def _start_stored(self, context: CreationContext, user_input: Input) -> StartedResponse:
         """Begin a response as a turn of a conversation. Raises Refused."""
         caller, request, previous = context.caller, context.request, context.previous
-        conversation_id = previous.place.conversation_id if previous else _conversation_id(request)
+        conversation_id = previous.ref.conversation_id if previous else _conversation_id(request)
         system = (
             user_input.system
             if isinstance(user_input, UserInput)
@@ -326,40 +324,44 @@ class ResponseCreator:
             stored = await self._start_turn(context, user_input, conversation_id)
         except BadParams as refused:
             raise with_client_field(refused, field_names()) from None
-        place = ResponseRef(conversation_id, stored.turn_id)
+        ref = ResponseRef(conversation_id, stored.turn_id)
         response = msgspec.structs.replace(
-            _response(context, place.response_id),
+            _response(context, ref.response_id),
             model=stored.model or context.model.name,
             conversation=None if request.conversation is None else wire.ConversationId(conversation_id),
             store=True,
         )
         try:
-            note = await self._build_note(context, user_input, place)
+            note = await self._build_note(context, user_input, ref)
             note = msgspec.structs.replace(note, response=response, system=system)
-            await self.response_store.note(caller.owner, place, note)
+            await self.response_store.note(caller.owner, ref, note)
         except BaseException:
             self.response_store.abandon(caller.owner, stored, conversation_id)
             raise
         abandon = partial(self.response_store.abandon, caller.owner, stored, conversation_id)
         return StartedResponse(
             stored,
-            _response_encoder(context, response, place.name, note.calls),
+            _response_encoder(context, response, ref.name, note.calls),
             stored.turn_id,
             lambda: self.response_store.stop(caller.owner, conversation_id, stored.turn_id),
             partial(self.response_store.forget, stored) if request.background else abandon,
         )
 
     async def _build_note(
-        self, context: CreationContext, user_input: Input, place: ResponseRef
+        self, context: CreationContext, user_input: Input, ref: ResponseRef
     ) -> ResponseNote:
         """Return the note about server tools: their servers, and the response's first items. Raises StoreDown."""
-        previous, note = context.previous, _base_note(context, place.name)
+        previous, note = context.previous, _base_note(context, ref.name)
         if not isinstance(user_input, CallAnswers) or previous is None:
             return note
         before: list[McpItem] = []
         for call in await self.response_store.answered(context.caller.owner, previous):
-            asked = approval_id(ServerToolCall.asked(call), previous.place.name)
-            before.append(call_item(ServerToolCall.kept(call), place.name, note.labels, asked=asked))
+            approval_request_id = approval_id(ServerToolCall.for_approval(call), previous.ref.name)
+            before.append(
+                call_item(
+                    ServerToolCall.kept(call), ref.name, note.labels, approval_request_id=approval_request_id
+                )
+            )
         return msgspec.structs.replace(note, before=tuple(before))
 
     async def _start_turn(
@@ -368,17 +370,17 @@ class ResponseCreator:
         """Begin the turn. Raises Refused."""
         request, previous = context.request, context.previous
         read = msgspec.structs.replace(request, input=split_approvals(request.input)[0])  # without approvals
-        asked = await self._run_in_thread(
+        turn_request = await self._run_in_thread(
             context, lambda: response_turn_request(read, context.limits, context.before, context.servers)
         )
-        ask = self._request_context.for_caller(context.caller, asked, context.model, field_names())
-        said = (
+        ask = self._request_context.for_caller(context.caller, turn_request, context.model, field_names())
+        stored_input = (
             user_input
             if isinstance(user_input, UserInput)
             else UserInput("", "" if previous is None else previous.note.system)
         )
         offered = [tool for one in context.servers for tool in one.offered]
-        generation = generation_of(request, said, ask.params, ask.spec, offered)
+        generation = generation_of(request, stored_input, ask.params, ask.spec, offered)
         only = tuple(sorted(context.caller.grant.models))
         generation = msgspec.structs.replace(
             generation, model=context.model.name, only=only, chars_per_s=None if context.streams else 0.0
@@ -389,7 +391,7 @@ class ResponseCreator:
             )
         else:
             reply = await self.response_store.begin(
-                context.caller, said, generation, InsertionPoint(conversation_id, previous)
+                context.caller, stored_input, generation, InsertionPoint(conversation_id, previous)
             )
         reply.ignored = ask.ignored
         return reply
@@ -455,10 +457,10 @@ def _is_running(call: CallRecord) -> bool:
 
 
 def _check_answers(
-    messages: Sequence[Message], calls: Sequence[CallRecord], asked: Sequence[CallRecord]
+    messages: Sequence[Message], calls: Sequence[CallRecord], previous_calls: Sequence[CallRecord]
 ) -> None:
     """Raise Problem if an open call has several outputs, or if none is open and an allowed one still runs."""
-    if not calls and any(map(_is_running, asked)):
+    if not calls and any(map(_is_running, previous_calls)):
         raise invalid("previous_response_id", _CALLS_RUNNING, code="response_in_progress")
     named = [message.call_id for message in messages if message.role == "tool"]
     for call in calls:

@@ -89,10 +89,10 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
         exchange: Exchange,
         caller: Caller,
         request: None,  # noqa: ARG002 - the URL has all
-        place: ExitStack,
+        body_lease: ExitStack,
     ) -> None:
         """Find the response, and do the act. Raises Refused."""
-        place.close()
+        body_lease.close()
         response_id = exchange.request.path_params["response_id"]
         with on_behalf_of(caller.group or caller.client.client_id):
             kept = await self._response_store.find(caller.owner, response_id, with_path=self._reads_path)
@@ -117,8 +117,8 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
             why = "Only responses that were created with `background` can be followed."
             raise invalid("stream", why)
         stored = await self._response_store.follow(caller.owner, kept)
-        encoder = ResponsesEncoder(kept.note.response, name=kept.place.name, calls=kept.note.calls)
-        started = StartedResponse(stored, encoder, kept.place.turn_id, _nothing, _nothing)
+        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, calls=kept.note.calls)
+        started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, started, after=after)
         finally:
@@ -127,7 +127,7 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
     async def cancel(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
         """Stop the response; an ended one stays as it is. Raises Refused."""
         await self._response_store.cancel(caller.owner, kept)
-        now = await self._response_store.find(caller.owner, kept.place.response_id) or kept
+        now = await self._response_store.find(caller.owner, kept.ref.response_id) or kept
         await exchange.answer(json_response(_resource(now)))
 
     async def delete(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
@@ -138,12 +138,12 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
             await self._response_store.delete(caller.owner, kept)
         except Conflict:
             raise Problem(409, _HAS_FOLLOWERS, code="conflict", param="response_id") from None
-        await exchange.answer(json_response(Deleted(id=kept.place.response_id)))
+        await exchange.answer(json_response(Deleted(id=kept.ref.response_id)))
 
     async def input_items(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
         """Answer with the response's input, newest first by default. Raises Refused."""
-        items = input_items(kept.path, kept.turns, kept.note, kept.place.name)
-        shown = partial(self._response_store.images, caller.owner, kept.place.conversation_id)
+        items = input_items(kept.path, kept.turns, kept.note, kept.ref.name)
+        shown = partial(self._response_store.images, caller.owner, kept.ref.conversation_id)
         await exchange.answer(json_response(await item_page(items, exchange.request, shown)))
 
 
@@ -180,7 +180,7 @@ async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> li
 
 
 def _resource(kept: StoredResponse) -> wire.Response:
-    return resource_of(kept.turns, kept.note, kept.place.name, waits=kept.waits)
+    return resource_of(kept.turns, kept.note, kept.ref.name, waits=kept.waits)
 
 
 def _number(request: Request, field: str) -> int | None:

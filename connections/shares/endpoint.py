@@ -58,8 +58,8 @@ class SharesEndpoint:
 
 
 def shares_routes(
-    door: SharesEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+    endpoint: SharesEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    shown = CorsMiddleware(door, origins, refusals, method="GET", refusal=forbidden_origin)
+    shown = CorsMiddleware(endpoint, origins, refusals, method="GET", refusal=forbidden_origin)
     return [Route("/v1/shares/{share_id}", shown, methods=["GET", "OPTIONS"])]

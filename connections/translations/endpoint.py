@@ -97,6 +97,6 @@ async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
                 task.cancel()
 
 
-def translations_routes(door: TranslationEndpoint) -> list[BaseRoute]:
+def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, door.accept)]
+    return [WebSocketRoute(PATH, endpoint.accept)]

@@ -274,9 +274,11 @@ class TranslationsHandler:
         if abandoned.turn_id is None:  # its client reads too late to know; leaving ends it, too
             connection.shut(_STALLED)
             return
-        place = self._session.conversation_id
+        conversation_id = self._session.conversation_id
         try:
-            await self._submit(connection, frames.Cancel(turn_id=abandoned.turn_id, conversation_id=place))
+            await self._submit(
+                connection, frames.Cancel(turn_id=abandoned.turn_id, conversation_id=conversation_id)
+            )
         except (Refused, BadParams) as why:
             connection.push(error_frame(why, None))
             connection.shut(_STALLED)

@@ -98,28 +98,28 @@ class InputQueue:
 
 def fitting(text: str, chars: int) -> tuple[int, bool]:
     """Return how much of a text fits into a source of so many characters, and whether that ends the source."""
-    room = MAX_SOURCE_CHARS - chars
+    limit = MAX_SOURCE_CHARS - chars
     if chars + len(text) <= FULL_CHARS:
         return len(text), False
     earliest = max(0, FULL_CHARS - chars)
-    if (end := _sentence_end(text, earliest, room)) is not None:
+    if (end := _sentence_end(text, earliest, limit)) is not None:
         return end, True
-    if len(text) <= room:
+    if len(text) <= limit:
         return len(text), False
-    blanks = (place + 1 for place in range(room - 1, -1, -1) if text[place].isspace())
-    return next(blanks, room), True
+    blanks = (place + 1 for place in range(limit - 1, -1, -1) if text[place].isspace())
+    return next(blanks, limit), True
 
 
-def _sentence_end(text: str, earliest: int, room: int) -> int | None:
+def _sentence_end(text: str, earliest: int, limit: int) -> int | None:
     """Return the end of the first sentence that ends there or later, with its closing characters."""
-    for place in range(earliest, min(len(text), room)):
+    for place in range(earliest, min(len(text), limit)):
         if text[place] == "\n":
             return place + 1
         if text[place] in SENTENCE_ENDS:
-            behind = place + 1
-            while behind < len(text) and (text[behind] in SENTENCE_ENDS or text[behind] in CLOSERS):
-                behind += 1
-            is_closed = behind < len(text) and text[behind].isspace()
-            if behind <= room and (is_closed or text[place] in ENDS_AT_ONCE):
-                return behind
+            after = place + 1
+            while after < len(text) and (text[after] in SENTENCE_ENDS or text[after] in CLOSERS):
+                after += 1
+            is_closed = after < len(text) and text[after].isspace()
+            if after <= limit and (is_closed or text[place] in ENDS_AT_ONCE):
+                return after
     return None

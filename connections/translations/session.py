@@ -49,9 +49,9 @@ class TranslationSession:
         """Change the options for later text. Raises BadParams if the model can't follow them, Invalid."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
-        asked, facts = settings.options.interpreting(), self._facts()
-        if asked is not None and facts is not None:
-            refuse_unable(facts, asked)
+        interpreting, facts = settings.options.interpreting(), self._facts()
+        if interpreting is not None and facts is not None:
+            refuse_unable(facts, interpreting)
         self._refuse_unknown(settings.options.voice)
         self.settings = settings
         self.queue.add("", settings.options)

@@ -342,11 +342,11 @@ class VoiceConversation:
 
 def _turn_taking(start: AudioStart) -> TurnTakingPolicy:
     detection = start.turn_detection
-    hears = detection.type == "vad"
+    detects_speech = detection.type == "vad"
     return TurnTakingPolicy(
-        interrupts=hears and detection.interrupt,
+        interrupts=detects_speech and detection.interrupt,
         interrupt_ms=detection.interrupt_ms,
-        guesses=hears and start.output is not None,
+        guesses=detects_speech and start.output is not None,
     )
 
 

@@ -102,7 +102,7 @@ class SpokenReply:
         if self.is_over:
             asyncio.get_running_loop().call_soon(self._cut, self)
 
-    def say(self, text: Delta) -> None:
+    def feed(self, text: Delta) -> None:
         """Take more text. It is limited by the length of a reply."""
         self._state.text_chars = text.off + len(text.text)
         for clause in self._clauses.feed(text.text):

@@ -91,7 +91,7 @@ class VoiceService:
     @contextmanager
     def slot(self, subject: Subject) -> Iterator[None]:
         """Count a connection that is listened to. Raises Overloaded."""
-        if not self._slots.has_room_for(subject):
+        if not self._slots.has_capacity_for(subject):
             raise Overloaded(
                 "The server is listening to as many speakers as it can.", retry_after_ms=AGAIN_MS
             )

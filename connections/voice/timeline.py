@@ -67,9 +67,11 @@ class Timeline:
     def precision(self) -> Precision:
         """Whether a cut now is at a word."""
         place = self._index_at(self.played_ms)
-        behind = self._boundaries[place : place + 1]
+        following = self._boundaries[place : place + 1]
         return (
-            "word" if self._last(self.played_ms).is_word and all(end.is_word for end in behind) else "chunk"
+            "word"
+            if self._last(self.played_ms).is_word and all(end.is_word for end in following)
+            else "chunk"
         )
 
     def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:

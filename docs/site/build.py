@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from posixpath import relpath
 
-from pages import page, papers
+from pages import documents, page
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -60,7 +60,7 @@ def build(site: Path, root: Path = ROOT) -> int:
 def _stage(root: Path, stage: Path) -> int:
     """Lay the pages and what is beside them into a folder; return how many pages."""
     config = (HERE / "zensical.toml").read_text()
-    named = papers(tomllib.loads(config)["project"]["nav"])
+    named = documents(tomllib.loads(config)["project"]["nav"])
     if missing := [paper for paper in named if not (root / paper).is_file()]:
         raise NotBuilt(f"The navigation names what is not there: {', '.join(missing)}.")
     (stage / "zensical.toml").write_text(config)

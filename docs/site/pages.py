@@ -30,7 +30,7 @@ _DRAWING = re.compile(r"^(```)mermaid$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
-def papers(nav: Collection[Any]) -> dict[str, str]:
+def documents(nav: Collection[Any]) -> dict[str, str]:
     """Return the papers that a navigation names, and where their pages lie, both below their folders."""
     return {ELSEWHERE.get(place, f"docs/{place}"): place for place in _places(nav)}
 

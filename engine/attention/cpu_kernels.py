@@ -57,7 +57,7 @@ _SIGNATURES = {
     "translate": (_POINTER, _POINTER),
     "translate_room": (_POINTER, _COUNT),
 }
-_TELL = {
+_MAY_DECLINE = {
     "attend",
     "attend_prompt",
     "rotate_and_store",
@@ -99,7 +99,7 @@ def load(module: str = ".._cpu_kernels") -> ctypes.CDLL:
         )
     for name, signature in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
-        function.argtypes, function.restype = signature, ctypes.c_int if name in _TELL else None
+        function.argtypes, function.restype = signature, ctypes.c_int if name in _MAY_DECLINE else None
     for name in _ROOMS:
         getattr(library, f"midstream_{name}").restype = _COUNT
     return library

@@ -60,12 +60,12 @@ class Reference:
 
 def visible(positions: Tensor, keys: Tensor, terms: AttentionParams) -> Tensor:
     """Return whether queries may see keys, (…, queries, keys), by their positions, (…, queries) and (…, keys)."""
-    asking, keys = positions.unsqueeze(-1), keys.unsqueeze(-2)
-    seen = keys <= asking
+    queries, keys = positions.unsqueeze(-1), keys.unsqueeze(-2)
+    seen = keys <= queries
     if terms.window is not None:
-        seen = seen & (keys > asking - terms.window)
+        seen = seen & (keys > queries - terms.window)
     if terms.chunk is not None:
-        seen = seen & (keys >= asking // terms.chunk * terms.chunk)
+        seen = seen & (keys >= queries // terms.chunk * terms.chunk)
     return seen
 
 

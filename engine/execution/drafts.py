@@ -30,15 +30,15 @@ def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, in
     drafted = zip(sampled, starts, strict=True)
     places = [start + place for span, start in drafted for place in range(span.drafted)]
     _, tokens = likeliest(_rows(logits, places).float())
-    said = iter(tokens.squeeze(1).tolist())
-    right = {span.slot: _right(span, [next(said) for _ in range(span.drafted)]) for span in sampled}
+    predicted = iter(tokens.squeeze(1).tolist())
+    right = {span.slot: _right(span, [next(predicted) for _ in range(span.drafted)]) for span in sampled}
     rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
     return _rows(logits, rows), right
 
 
-def _right(span: Span, said: Sequence[int]) -> int:
+def _right(span: Span, predicted: Sequence[int]) -> int:
     draft = span.tokens[len(span.tokens) - span.drafted :]
-    pairs = zip(draft, said, strict=True)
+    pairs = zip(draft, predicted, strict=True)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 

@@ -192,22 +192,22 @@ class _RuleSet:
         return GrammarSource(text, tuple(sorted(controls_in(frame))))
 
 
-def _part(asked: Format) -> dict[str, object]:
-    match asked:
+def _part(format_: Format) -> dict[str, object]:
+    match format_:
         case JsonObject():
             return {"json_schema": _guided({"type": msgspec.Raw(_OBJECT.encode())})}
         case JsonSchema():
             return {
                 "json_schema": _guided(
-                    _read(asked.schema, "format", strict=asked.strict), lenient=not asked.strict
+                    _read(format_.schema, "format", strict=format_.strict), lenient=not format_.strict
                 )
             }
         case Regex():
-            check_size(asked.pattern, "format")
-            return {"lark_grammar": f"start: /{regex_to_lark(asked.pattern, '')}/"}
+            check_size(format_.pattern, "format")
+            return {"lark_grammar": f"start: /{regex_to_lark(format_.pattern, '')}/"}
         case Grammar():
-            check_size(asked.lark, "format")
-            return {"lark_grammar": asked.lark}
+            check_size(format_.lark, "format")
+            return {"lark_grammar": format_.lark}
 
 
 def _arguments(tool: Tool, *, exact: bool) -> dict[str, object]:

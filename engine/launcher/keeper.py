@@ -34,9 +34,9 @@ class Keeper:
         self._grace_s = grace_s
         self._clock = clock
         self._deadline: float | None = None
-        self._news, told = os.pipe()
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self._news, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the gateway's business
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._ask())

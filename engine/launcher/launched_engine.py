@@ -86,8 +86,8 @@ class LaunchedEngine:
 
     def has_open(self, request_id: str) -> bool:
         """Whether a request of this id is open."""
-        asked = self._upstream is not None and self._upstream.has_open(request_id)
-        return asked or request_id in self._waiting
+        sent = self._upstream is not None and self._upstream.has_open(request_id)
+        return sent or request_id in self._waiting
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""

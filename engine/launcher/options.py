@@ -86,7 +86,7 @@ def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOption
     return UpstreamOptions(
         name=NAME,
         url=url,
-        model=asked_model(options),
+        model=requested_model(options),
         context_tokens=window,
         max_requests=int(_value(options, "max-num-seqs") or options.max_batch),
         health="../health",
@@ -107,7 +107,7 @@ def _calls_tools(options: LaunchOptions) -> bool:
     return _argument(options, "enable-auto-tool-choice") and _argument(options, "tool-call-parser")
 
 
-def asked_model(options: LaunchOptions) -> str:
+def requested_model(options: LaunchOptions) -> str:
     """Return the model that requests name: the first LoRA adapter, if there is one."""
     adapter = _value(options, "lora-modules")
     return options.served_name if adapter is None else adapter.partition("=")[0]

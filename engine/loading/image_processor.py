@@ -157,10 +157,10 @@ def _orientation(opened: Any, media_type: str) -> int:
         return 1
     from PIL import Image as Pillow  # noqa: PLC0415 - as above
 
-    told = Pillow.Exif()
+    exif = Pillow.Exif()
     with suppress(Exception):
-        told.load(opened.info.get("exif"))
-        return int(told.get(_ORIENTATION, 1))
+        exif.load(opened.info.get("exif"))
+        return int(exif.get(_ORIENTATION, 1))
     return 1
 
 

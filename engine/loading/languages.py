@@ -56,7 +56,7 @@ class TranslationTokenizer:
         self._forced: int | None = generation.forced_bos_token_id
         self._tasks = TaskPrefixes(config) if config.model_type in TASK_PREFIX_TYPES else None
         self._codes = {} if self._tasks is not None else _codes(tokenizer)
-        self._spoken = self._tokenizer_says("src_lang")  # before any request sets another one
+        self._spoken = self._tokenizer_language("src_lang")  # before any request sets another one
         self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
         self.source_tokens: int = getattr(config, "max_position_embeddings", UNBOUNDED_TOKENS)
         self.sources, self.targets = self._languages()
@@ -95,8 +95,8 @@ class TranslationTokenizer:
             self._tokenizer.tgt_lang = target
         elif self._forced is not None:
             first.append(self._forced)
-        said = self._spelled(prefix.rstrip())
-        return first + said, len(said)
+        tokens = self._spelled(prefix.rstrip())
+        return first + tokens, len(tokens)
 
     def draft(self, prefix: str, draft: str) -> list[int]:
         """Return the tokens of a draft behind a prefix; none where the two are spelled otherwise together than alone.
@@ -125,19 +125,19 @@ class TranslationTokenizer:
         )["input_ids"]
         return made
 
-    def _target(self, asked: str) -> str:
-        return _one_of(asked, self.targets, "target", self._tokenizer_says("target_lang"))
+    def _target(self, language: str) -> str:
+        return _one_of(language, self.targets, "target", self._tokenizer_language("target_lang"))
 
     def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self._tasks is not None:
             return self._tasks.sources, self._tasks.targets
         if self._codes:
             return tuple(self._codes), tuple(self._codes)
-        source, target = self._tokenizer_says("source_lang"), self._tokenizer_says("target_lang")
+        source, target = self._tokenizer_language("source_lang"), self._tokenizer_language("target_lang")
         named = [marker.strip("<>") for marker in self._markers()]
         return _some(source), tuple(dict.fromkeys((*_some(target), *named)))
 
-    def _tokenizer_says(self, name: str) -> str:
+    def _tokenizer_language(self, name: str) -> str:
         return getattr(self._tokenizer, name, None) or ""
 
     def _markers(self) -> list[str]:
@@ -161,19 +161,21 @@ def _some(code: str) -> tuple[str, ...]:
     return (code,) if code else ()
 
 
-def _one_of(asked: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
+def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
     """Return a language that the model has. If none is asked for, it is the only one, or else the tokenizer's default.
 
     Raises PromptRejected.
     """
-    if asked in known:
-        return asked
-    if not asked and (len(known) <= 1 or otherwise in known):
+    if language in known:
+        return language
+    if not language and (len(known) <= 1 or otherwise in known):
         return otherwise if otherwise in known else "".join(known)
     listed = ", ".join(known[:_FEW])
     more = f" and {len(known) - _FEW} more" if len(known) > _FEW else ""
     if not known:
         raise PromptRejected(f"The model translates one language pair: leave {field} out.", field=field)
-    if not asked:
+    if not language:
         raise PromptRejected(f"Say the {field} language: {listed}{more}.", field=field)
-    raise PromptRejected(f"The model has no {field} language {asked!r}; it has {listed}{more}.", field=field)
+    raise PromptRejected(
+        f"The model has no {field} language {language!r}; it has {listed}{more}.", field=field
+    )

@@ -49,23 +49,23 @@ def check_options(options: EngineOptions) -> None:
         check_weights(options.model)
 
 
-def device_type(asked: str) -> str:
-    """Return the type of a device, such as "cuda". Raises ModelNotUsable if `asked` names no device. Pure."""
-    named = _DEVICE.fullmatch(asked)
+def device_type(device: str) -> str:
+    """Return the type of a device, such as "cuda". Raises ModelNotUsable if `device` names none. Pure."""
+    named = _DEVICE.fullmatch(device)
     if named is None:
-        raise ModelNotUsable(f"{asked!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
+        raise ModelNotUsable(f"{device!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
     return named[1]
 
 
-def check_device(asked: str) -> None:
+def check_device(device: str) -> None:
     """Raise ModelNotUsable for a device that this machine can't have."""
-    kind = device_type(asked)
+    kind = device_type(device)
     if kind == "cuda" and not _may_have_cuda():
         raise ModelNotUsable(
-            f"The device {asked!r} was asked for, but this machine has no NVIDIA driver (libcuda.so.1)."
+            f"The device {device!r} was asked for, but this machine has no NVIDIA driver (libcuda.so.1)."
         )
     if kind == "mps" and sys.platform != "darwin":
-        raise ModelNotUsable(f"The device {asked!r} was asked for, but only a Mac has it.")
+        raise ModelNotUsable(f"The device {device!r} was asked for, but only a Mac has it.")
 
 
 def check_folder(model: str) -> None:

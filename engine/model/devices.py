@@ -24,32 +24,32 @@ DTYPES = {
 }
 
 
-def choose_device(asked: str | None) -> torch.device:
+def choose_device(name: str | None) -> torch.device:
     """Return the device asked for, else the best one here: CUDA, then MPS, then CPU. Raises ModelNotUsable."""
     found = _available()
-    if asked in AUTO:
+    if name in AUTO:
         return found[0]
     try:
-        device = torch.device(asked or "")
+        device = torch.device(name or "")
     except RuntimeError as error:
-        raise ModelNotUsable(f"{asked!r} is not the name of a device; try cuda, mps or cpu.") from error
+        raise ModelNotUsable(f"{name!r} is not the name of a device; try cuda, mps or cpu.") from error
     if device.type not in {one.type for one in found}:
         raise ModelNotUsable(
-            f"The device {asked!r} was asked for, but PyTorch does not find it on this machine."
+            f"The device {name!r} was asked for, but PyTorch does not find it on this machine."
         )
     if str(device) == "cuda":  # without an index, which `torch.cuda.set_device` refuses
         return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
-def choose_dtype(asked: str | None, device: torch.device) -> torch.dtype:
+def choose_dtype(name: str | None, device: torch.device) -> torch.dtype:
     """Return the dtype asked for, else the fastest one for `device`. Raises ModelNotUsable."""
-    if asked in AUTO:
+    if name in AUTO:
         return _fastest(device)
     try:
-        return DTYPES[asked or ""]
+        return DTYPES[name or ""]
     except KeyError as error:
-        raise ModelNotUsable(f"{asked!r} is not a dtype; try {', '.join(DTYPES)}.") from error
+        raise ModelNotUsable(f"{name!r} is not a dtype; try {', '.join(DTYPES)}.") from error
 
 
 def available_bytes(device: torch.device) -> int | None:

@@ -111,10 +111,12 @@ class EncoderLayer(Layer):
         queries, keys, values = self.split(states)
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
-            asking, known, sliced_values = (
+            sliced_queries, known, sliced_values = (
                 one[start:stop].transpose(0, 1) for one in (queries, keys, values)
             )
-            seen = functional.scaled_dot_product_attention(asking, known, sliced_values, scale=self.scale)
+            seen = functional.scaled_dot_product_attention(
+                sliced_queries, known, sliced_values, scale=self.scale
+            )
             mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.output(mixed.reshape(len(states), -1))
         return made

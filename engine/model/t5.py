@@ -88,12 +88,12 @@ class EncoderLayer(nn.Module):
         mixed = torch.empty_like(queries)
         for start, stop in pairwise(bounds):
             places = torch.arange(stop - start, device=states.device)
-            asking, known, sliced_values = (
+            sliced_queries, known, sliced_values = (
                 one[start:stop].transpose(0, 1) for one in (queries, keys, values)
             )
-            added = distances(places.unsqueeze(0), places)[0].to(asking.dtype)
+            added = distances(places.unsqueeze(0), places)[0].to(sliced_queries.dtype)
             seen = functional.scaled_dot_product_attention(
-                asking, known, sliced_values, attn_mask=added, scale=1.0
+                sliced_queries, known, sliced_values, attn_mask=added, scale=1.0
             )
             mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.mlp(states + own.joined(mixed))
@@ -131,8 +131,8 @@ class DecoderLayer(nn.Module):
         layer = cache.layer(self._number, keys, values)
         backend.store(layer, step.own, keys, values)
         states = states + own.joined(backend.attend_with(added, queries, layer, step.own, _TERMS))
-        asking = self.cross.heads(self.cross.queries, self.cross.norm(states))
-        states = states + self.cross.joined(backend.attend(asking, layer, step.cross, _TERMS))
+        cross_queries = self.cross.heads(self.cross.queries, self.cross.norm(states))
+        states = states + self.cross.joined(backend.attend(cross_queries, layer, step.cross, _TERMS))
         made: Tensor = self.mlp(states)
         return made
 

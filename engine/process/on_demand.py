@@ -47,7 +47,7 @@ class EngineOnDemand:
         self._idle_s, self._pause_s = idle_s, again_s
         self._client: EngineClient | None = None
         self._woken = asyncio.Event()
-        self._asking = 0
+        self._uses = 0
         self._used_at = 0.0
         self._failed: tuple[float, EngineStatus] | None = None
         self._is_over = False
@@ -79,19 +79,19 @@ class EngineOnDemand:
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wake it, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
-        with self._asked() as client:
+        with self._awake() as client:
             return await client.ready(timeout_s)
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
-        with self._asked() as engine:
+        with self._awake() as engine:
             return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        with self._asked() as engine:
+        with self._awake() as engine:
             return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
@@ -103,7 +103,7 @@ class EngineOnDemand:
         try:
             while True:
                 await self._woken.wait()
-                assert self._client is not None  # noqa: S101 - `_asked` made it before it set the event
+                assert self._client is not None  # noqa: S101 - `_awake` made it before it set the event
                 await self._serve(self._client)
         finally:
             self._is_over = True
@@ -128,7 +128,7 @@ class EngineOnDemand:
             await asyncio.wait((running,))
 
     @contextmanager
-    def _asked(self) -> Iterator[EngineClient]:
+    def _awake(self) -> Iterator[EngineClient]:
         """Give the engine, which stays awake inside the block and for a while after."""
         if self._client is None:
             if self._is_over:
@@ -137,11 +137,11 @@ class EngineOnDemand:
                 raise EngineUnavailable(self._failed[1].message or "The engine failed.")
             self._client = self._make()
             self._woken.set()
-        self._asking += 1
+        self._uses += 1
         try:
             yield self._client
         finally:
-            self._asking -= 1
+            self._uses -= 1
             self._used_at = asyncio.get_running_loop().time()
 
     def _again_s(self) -> float:
@@ -152,6 +152,6 @@ class EngineOnDemand:
 
     def _left(self, client: EngineClient) -> float:
         """Return how many seconds are left until it may end."""
-        if self._asking or client.open_requests:
+        if self._uses or client.open_requests:
             self._used_at = asyncio.get_running_loop().time()
         return self._used_at + self._idle_s - asyncio.get_running_loop().time()

@@ -42,24 +42,24 @@ class RequestBuilder:
         self._context_tokens = context_tokens
         self._remember = remember
 
-    def job(self, asked: Request | CountRequest) -> BuildPrompt:
+    def job(self, request: Request | CountRequest) -> BuildPrompt:
         """Return the job for a request or a count.
 
         Prompts were counted as the tokenizer spells them. The last quarter of the window is reserved for the reply, if it needs
         that much.
         """
         window = self._context_tokens
-        if isinstance(asked, CountRequest):
-            return BuildPrompt(asked.messages, window, spec=asked.spec, counts=True)
-        sampling = resolve_sampling(asked.params, self._defaults)
+        if isinstance(request, CountRequest):
+            return BuildPrompt(request.messages, window, spec=request.spec, counts=True)
+        sampling = resolve_sampling(request.params, self._defaults)
         room = min(sampling.max_new_tokens, window // 4)
         return BuildPrompt(
-            asked.messages,
+            request.messages,
             window,
-            spec=asked.spec,
-            salt=asked.cache_salt,
+            spec=request.spec,
+            salt=request.cache_salt,
             most=window - room,
-            shares_system=asked.shares_system,
+            shares_system=request.shares_system,
         )
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:

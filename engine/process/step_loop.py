@@ -84,7 +84,7 @@ class StepLoop:
         self._clock = clock
         self._used = used
         self._last_statistics = EngineStatistics()
-        self._told_at = clock()
+        self._sent_at = clock()
 
     def run_once(self) -> None:
         """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
@@ -114,7 +114,7 @@ class StepLoop:
         """Return how long to wait before the counters are sent; None: until something changes."""
         if self._statistics() == self._last_statistics:
             return None
-        return max(0.0, self._told_at + STATISTICS_EVERY_S - self._clock())
+        return max(0.0, self._sent_at + STATISTICS_EVERY_S - self._clock())
 
     def _wait_s(self) -> float | None:
         """Return how long to wait for work; None: until some comes."""
@@ -123,7 +123,7 @@ class StepLoop:
 
     def _send_statistics(self) -> None:
         self._last_statistics = self._statistics()
-        self._told_at = self._clock()
+        self._sent_at = self._clock()
         self._send(self._used(self._last_statistics))
 
     def _statistics(self) -> EngineStatistics:

@@ -68,18 +68,18 @@ class ChatTemplate:
         """Whether it has a variable for reasoning."""
         return not self._variables.isdisjoint((*SWITCHES, EFFORT))
 
-    def render(self, asked: TemplateInputs, *, continues: bool = False) -> str:
+    def render(self, inputs: TemplateInputs, *, continues: bool = False) -> str:
         """Return the prompt for the next reply, or with `continues` one that ends within the last message.
 
         Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
         """
         text: str = self._tokenizer.apply_chat_template(
-            asked.messages,
-            tools=asked.tools,
+            inputs.messages,
+            tools=inputs.tools,
             tokenize=False,
             add_generation_prompt=not continues,
             continue_final_message=continues,
-            **asked.variables,
+            **inputs.variables,
         )
         return text
 
@@ -91,18 +91,18 @@ class ChatTemplate:
             raise PromptRejected(why, field="template")
         return self._reasoning(spec.reasoning) | spec.template
 
-    def _reasoning(self, wish: str) -> dict[str, TemplateValue]:
+    def _reasoning(self, mode: str) -> dict[str, TemplateValue]:
         switches = [name for name in SWITCHES if name in self._variables]
-        if wish == "auto":
+        if mode == "auto":
             return {}
-        if wish == "least":
+        if mode == "least":
             lowest: dict[str, TemplateValue] = {EFFORT: "low"} if EFFORT in self._variables else {}
             return dict.fromkeys(switches, False) if switches else lowest
-        if wish == "off":
+        if mode == "off":
             if not switches:
                 raise PromptRejected("The model's reasoning can't be switched off.", field="reasoning")
             return dict.fromkeys(switches, False)
-        effort: dict[str, TemplateValue] = {EFFORT: wish} if self.knows_efforts else {}
+        effort: dict[str, TemplateValue] = {EFFORT: mode} if self.knows_efforts else {}
         return effort | dict.fromkeys(switches, True)
 
     @property
@@ -162,9 +162,9 @@ class ChatTemplate:
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
         shown = template_messages(messages, style or self.style, as_is)
-        asked = TemplateInputs(shown, template_tools(tools, as_is))
+        inputs = TemplateInputs(shown, template_tools(tools, as_is))
         try:
-            return self.render(asked)
+            return self.render(inputs)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
             return ""
 

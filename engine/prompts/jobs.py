@@ -35,13 +35,13 @@ class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
 
 def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
     """Return how many characters of text a prompt is made of, which is about what it costs to make it."""
-    said = sum(
+    written = sum(
         len(one.written or one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
         for one in messages
     )
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
     prefix = 0 if spec.translation is None else len(spec.translation.prefix) + len(spec.translation.draft)
-    return said + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
+    return written + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
 
 
 def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple[Message, ...]:

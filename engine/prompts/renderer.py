@@ -115,8 +115,8 @@ class Renderer:
         values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
 
         def text_of(shown: Sequence[Message]) -> str:
-            asked = TemplateInputs(template_messages(shown, self.template.style, mark), tools, values)
-            return self.template.render(asked, continues=continues)
+            inputs = TemplateInputs(template_messages(shown, self.template.style, mark), tools, values)
+            return self.template.render(inputs, continues=continues)
 
         text = text_of(known)
         placed = (
@@ -137,35 +137,35 @@ class Renderer:
         Only if the template opens a reasoning that the reply does not have, its prompt was another one.
         """
         last = messages[-1]
-        asked = self._render(messages[:-1], spec, mark)
+        prompt = self._render(messages[:-1], spec, mark)
         if last.reasoning and not last.written:
-            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, asked, mark))
-        if asked.opened and not last.written:
+            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, prompt, mark))
+        if prompt.opened and not last.written:
             made = self._render(messages, spec, mark, continues=True)
             return made._replace(opened=last.content)
         raw = last.written or last.content
         reply = msgspec.structs.replace(last, written=raw)
-        begun = mark(raw) if self._writer is None else self._writer.marked(reply, mark, asked.opened)
-        return asked._replace(begun=begun)
+        begun = mark(raw) if self._writer is None else self._writer.marked(reply, mark, prompt.opened)
+        return prompt._replace(begun=begun)
 
-    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, asked: Rendered, mark: Mark) -> str:
+    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, prompt: Rendered, mark: Mark) -> str:
         """Return a reply with its reasoning as the template writes it, or an empty string if that leaves reasoning out.
 
-        `asked`: the prompt of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
+        `prompt`: that of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
         """
         last = messages[-1]
-        if asked.opened and not last.content:
+        if prompt.opened and not last.content:
             return last.reasoning
         thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("rz", "cz"))
         other = Message("assistant", word if last.content else "", reasoning=thought)
         shown = self._render([*messages[:-1], other], spec, mark).text
         ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
-        if not shown.startswith(asked.text) or len(ends) != 1 + bool(last.content):
+        if not shown.startswith(prompt.text) or len(ends) != 1 + bool(last.content):
             if not last.content:
                 why = "The model's chat template has no place for reasoning that is continued."
                 raise PromptRejected(why, field="continues")
             return ""
-        raw = shown[len(asked.text) : max(ends)]
+        raw = shown[len(prompt.text) : max(ends)]
         return raw.replace(thought, last.reasoning).replace(word, last.content)
 
     def _opened(self, prompt: str) -> str:

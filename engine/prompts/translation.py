@@ -43,9 +43,9 @@ class TranslationBuilder:
     ) -> Prompt:
         """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
         _refuse_others(spec)
-        asked = spec.translation or _HERE
+        translation = spec.translation or _HERE
         source = self._translation_tokenizer.source(
-            _text_of(messages), asked.source, asked.target, unfinished=asked.unfinished
+            _text_of(messages), translation.source, translation.target, unfinished=translation.unfinished
         )
         most = self._translation_tokenizer.source_tokens
         if len(source) > most:
@@ -53,8 +53,8 @@ class TranslationBuilder:
                 f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts.",
                 field="content",
             )
-        begun, continued = self._translation_tokenizer.beginning(asked.target, asked.prefix)
-        draft = self._translation_tokenizer.draft(asked.prefix, asked.draft)
+        begun, continued = self._translation_tokenizer.beginning(translation.target, translation.prefix)
+        draft = self._translation_tokenizer.draft(translation.prefix, translation.draft)
         return Prompt(begun, continued=continued, source=source, draft=draft)
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:

@@ -144,7 +144,7 @@ class VerbatimReplies:
         if span is None:
             return None
         span = span._replace(thinks=bool(other.thought) and other.thought in text[first:end])
-        return span if self._says(text[span.start : span.end], other, span) else None
+        return span if self._matches(text[span.start : span.end], other, span) else None
 
     def _opening(self, text: str, kind: Kind) -> _Opening | None:
         """Return the last opening of a kind of region. Those of text and reasoning count only at the end of the text."""
@@ -160,7 +160,7 @@ class VerbatimReplies:
             return None
         return _Opening(last.start() + len(last.group()) - len(last.group().lstrip()), last)
 
-    def _says(self, raw: str, other: _PlaceholderReply, span: _Span) -> bool:
+    def _matches(self, raw: str, other: _PlaceholderReply, span: _Span) -> bool:
         """Return whether a part of a prompt is parsed as these words, with no delimiter behind them."""
         segments = self._segments(msgspec.structs.replace(other.message, written=raw), span.opened)
         pieces = [piece for segment in segments for piece in segment.pieces]
@@ -168,8 +168,10 @@ class VerbatimReplies:
         thought = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
         names = tuple(piece.name for piece in pieces if isinstance(piece, Call))
         word = other.word if other.word in raw else ""
-        said = text.strip() == word and thought.strip() == (other.thought if span.thinks else "")
-        return said and names == other.names and bool(segments[-1].pieces or not segments[-1].raw.strip())
+        same_text = text.strip() == word and thought.strip() == (other.thought if span.thinks else "")
+        return (
+            same_text and names == other.names and bool(segments[-1].pieces or not segments[-1].raw.strip())
+        )
 
     def _segments(self, reply: Message, opened: str) -> list[Segment]:
         tools = [Tool(call.name) for call in reply.calls]
@@ -208,8 +210,8 @@ def _tried(render: Render, messages: Sequence[Message | _PlaceholderReply]) -> s
 
 def _behind_reasoning(segments: Sequence[Segment]) -> list[Segment]:
     """Return the segments of a reply behind its reasoning, which the template leaves out."""
-    said = [n for n, one in enumerate(segments) if one.pieces and not isinstance(one.pieces[0], Thought)]
-    return list(segments[said[0] :]) if said else []
+    shown = [n for n, one in enumerate(segments) if one.pieces and not isinstance(one.pieces[0], Thought)]
+    return list(segments[shown[0] :]) if shown else []
 
 
 def _marked(segments: Sequence[Segment], mark: Mark) -> str:

@@ -95,10 +95,10 @@ class PromptProcess:
         self._model = model
         self._environment = dict(environment)
         self._job_timeout_s = job_timeout_s
-        self._telling = threading.Lock()
+        self._signal_lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._line: PromptChannel | None = None
-        self._is_ready = self._is_asked = self._is_hurried = False
+        self._is_ready = self._takes_signals = self._is_hurried = False
         self._notes: deque[RememberReply] = deque()
 
     @property
@@ -151,8 +151,8 @@ class PromptProcess:
     def end(self) -> None:
         """End the process, if there is one. Only the thread of `run_job` may call it."""
         process, self._process = self._process, None
-        with self._telling:
-            line, self._line, self._is_asked = self._line, None, False
+        with self._signal_lock:
+            line, self._line, self._takes_signals = self._line, None, False
         if line is not None:
             line.close()
         if process is not None:
@@ -195,26 +195,26 @@ class PromptProcess:
 
     def _signal(self, message: Stop | RaisePriority, *, is_last: bool = False) -> None:
         """Send a message about the current job. `is_last`: no other message about it follows."""
-        with self._telling:
-            is_asked = self._is_asked
-            self._is_asked = is_asked and not is_last
+        with self._signal_lock:
+            takes_signals = self._takes_signals
+            self._takes_signals = takes_signals and not is_last
             self._is_hurried = self._is_hurried or isinstance(message, RaisePriority)
-            if is_asked and self._line is not None:
+            if takes_signals and self._line is not None:
                 self._line.signal(message)
 
     def _end_of_job(self) -> None:
         assert self._line is not None  # noqa: S101 - it was answered over one
-        with self._telling:
-            self._is_asked = self._is_hurried = False
+        with self._signal_lock:
+            self._takes_signals = self._is_hurried = False
             self._line.clear_signals()
 
     def _send(self, message: ToPrompts) -> None:
         """Send a message. The lock is not held meanwhile: the step loop may wait for it."""
         assert self._line is not None  # noqa: S101 - what is ready has one
         if isinstance(message, BuildPrompt):
-            with self._telling:
+            with self._signal_lock:
                 message = msgspec.structs.replace(message, hurried=message.hurried or self._is_hurried)
-                self._is_asked, self._is_hurried = True, message.hurried
+                self._takes_signals, self._is_hurried = True, message.hurried
         try:
             self._line.send(message, self._job_timeout_s)
         except TimeoutError as error:

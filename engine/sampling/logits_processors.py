@@ -102,19 +102,19 @@ class LogitsProcessors:
 
     def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
         """Return the changes for the rows of these slots; None if there are none."""
-        wishes = [self._params[slot] for slot in slots]
-        if all(params.is_none for params in wishes):
+        slot_params = [self._params[slot] for slot in slots]
+        if all(params.is_none for params in slot_params):
             return None
-        samplings = [params.sampling for params in wishes]
+        samplings = [params.sampling for params in slot_params]
         return LogitsChanges(
             slots=sent(torch.tensor(list(slots)), self._device),
             penalty=self._column([one.repetition_penalty for one in samplings], neutral=1.0),
             presence=self._column([one.presence_penalty for one in samplings]),
             frequency=self._column([one.frequency_penalty for one in samplings]),
             bias=self._biases([one.logit_bias for one in samplings]),
-            may_not_end=self._column([params.may_not_end for params in wishes]),
+            may_not_end=self._column([params.may_not_end for params in slot_params]),
             guides=tuple(
-                (row, params.guide) for row, params in enumerate(wishes) if params.guide is not None
+                (row, params.guide) for row, params in enumerate(slot_params) if params.guide is not None
             ),
         )
 

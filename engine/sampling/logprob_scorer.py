@@ -52,15 +52,15 @@ class LogprobScorer:
     @torch.inference_mode()
     def _score(self, logits: Tensor, requested: Sequence[tuple[int, int, int]]) -> dict[int, ScoredToken]:
         """Score rows: the place, the slot and the token of each."""
-        places, asking, chosen = zip(*requested, strict=True)
+        places, slots, chosen = zip(*requested, strict=True)
         rows = logits if len(places) == len(logits) else logits[list(places)]
-        most = min(max(self._tops[slot] for slot in asking), logits.shape[1])
+        most = min(max(self._tops[slot] for slot in slots), logits.shape[1])
         own, likeliest, ids = _look(rows.float(), chosen, most)
         return {
             slot: ScoredToken(
                 chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: self._tops[slot]]
             )
-            for row, slot in enumerate(asking)
+            for row, slot in enumerate(slots)
         }
 
 

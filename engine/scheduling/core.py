@@ -343,8 +343,12 @@ class EngineCore:
             case SpanFailure(error, code, valid):
                 return self._end(RequestEnd(active, FinishReason.ERROR, error, code, keep=valid))
             case int() | ScoredToken():
-                told = self._emit_accepted(active, segment)
-                return [*told, *self._take_token(active, segment, outcome)] if self._serves(active) else told
+                outputs = self._emit_accepted(active, segment)
+                return (
+                    [*outputs, *self._take_token(active, segment, outcome)]
+                    if self._serves(active)
+                    else outputs
+                )
             case _:
                 assert_never(outcome)
 

@@ -121,12 +121,12 @@ class ScriptedEngine:
         stream = Streamer(request.request_id, self._cancel)
         script = self._scripts.popleft() if self._scripts else words_of(self._reply)
         prompt_tokens = count_words(request.messages, request.spec)
-        asked = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or REPLY_TOKENS
+        requested = request.params.max_new_tokens or self._facts.defaults.max_new_tokens or REPLY_TOKENS
         self._runs[request.request_id] = ScriptedReply(
             request,
             stream,
             prompt_tokens=prompt_tokens,
-            max_new_tokens=min(asked, self._facts.context_tokens - prompt_tokens),
+            max_new_tokens=min(requested, self._facts.context_tokens - prompt_tokens),
             script=script,
         )
         self._report_positions()

@@ -151,12 +151,12 @@ def resolve_sampling(params: Params, defaults: Params) -> SamplingParams:
     A request with a temperature but no `do_sample` samples with it; temperature 0 is greedy.
     """
     temperature = _first(params.temperature, defaults.temperature, 1.0)
-    asked = params.do_sample
-    if asked is None and params.temperature is not None:
-        asked = True
+    do_sample = params.do_sample
+    if do_sample is None and params.temperature is not None:
+        do_sample = True
     return SamplingParams(
         max_new_tokens=_first(params.max_new_tokens, defaults.max_new_tokens, REPLY_TOKENS),
-        do_sample=_first(asked, defaults.do_sample, False) and temperature > 0,
+        do_sample=_first(do_sample, defaults.do_sample, False) and temperature > 0,
         temperature=temperature,
         top_p=_first(params.top_p, defaults.top_p, 1.0),
         top_k=_first(params.top_k, defaults.top_k, 50),
@@ -173,7 +173,7 @@ def resolve_sampling(params: Params, defaults: Params) -> SamplingParams:
     )
 
 
-def _first(asked: T | None, default: T | None, fallback: T) -> T:
-    if asked is not None:
-        return asked
+def _first(requested: T | None, default: T | None, fallback: T) -> T:
+    if requested is not None:
+        return requested
     return fallback if default is None else default

@@ -121,10 +121,10 @@ def _longest_change(
         if (end := prompt.border(at + reply.ends[count - 1])) is not None and end > start
     )
     tried = islice(possible, _ATTEMPTS)
-    return next((each for each in tried if _says_the_same(prompt.token_ids, each, letters)), None)
+    return next((each for each in tried if _decodes_alike(prompt.token_ids, each, letters)), None)
 
 
-def _says_the_same(token_ids: list[int], change: Change, letters: Letters) -> bool:
+def _decodes_alike(token_ids: list[int], change: Change, letters: Letters) -> bool:
     before = token_ids[max(0, change.start - _AROUND) : change.start]
     plain = token_ids[change.start : change.end]
     after = token_ids[change.end : change.end + _AROUND]

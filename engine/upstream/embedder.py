@@ -129,12 +129,14 @@ class UpstreamEmbedder:
             ) from error
 
     async def _answer(self, texts: Texts) -> bytes:
-        asked: dict[str, object] = {"model": self._options.model, "input": texts.texts}
-        asked["encoding_format"] = "base64" if texts.packed else "float"
+        payload: dict[str, object] = {"model": self._options.model, "input": texts.texts}
+        payload["encoding_format"] = "base64" if texts.packed else "float"
         if texts.dimensions is not None:
-            asked["dimensions"] = texts.dimensions
+            payload["dimensions"] = texts.dimensions
         headers = {"Content-Type": "application/json"}
-        sent = self._client.stream("POST", "embeddings", content=msgspec.json.encode(asked), headers=headers)
+        sent = self._client.stream(
+            "POST", "embeddings", content=msgspec.json.encode(payload), headers=headers
+        )
         async with sent as response:
             if response.status_code != httpx.codes.OK:
                 raise await refusal_of(self._options.name, response)

@@ -136,9 +136,9 @@ class UpstreamEngine:
         await self.ready()
         # The upstream does not count images, so they would be sent for nothing.
         unseen = [msgspec.structs.replace(message, images=()) for message in messages]
-        asked = partial(self._exchange.count, unseen, spec, path)
+        count = partial(self._exchange.count, unseen, spec, path)
         seen = seen_tokens(messages)
-        return seen + await counted_tokens(asked, self.options, estimate - seen)
+        return seen + await counted_tokens(count, self.options, estimate - seen)
 
     def generate(self, request: Request) -> TimedStreamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
@@ -286,13 +286,13 @@ class UpstreamEngine:
             self._counts.count(opened.reply)
 
 
-async def counted_tokens(asked: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
+async def counted_tokens(count: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
     """Return the upstream's count, or the estimate if it fails, since it may serve the request all the same.
 
     Raises PromptRejected if it refuses the messages.
     """
     try:
-        return await asked()
+        return await count()
     except RequestRefused as refusal:
         if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
             return max(estimate, options.context_tokens)

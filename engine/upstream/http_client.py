@@ -167,7 +167,7 @@ class UpstreamHttpClient:
         Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
         """
         options = self._options
-        asking = self._client.build_request(
+        http_request = self._client.build_request(
             "POST",
             path_of(request),
             content=_encoder.encode(body_of(request, options, max_new_tokens)),
@@ -181,7 +181,7 @@ class UpstreamHttpClient:
         )
         listening = _ResponseReader(options, on_chunk, asyncio.get_running_loop().time)
         with engine_errors(options.name):
-            response = await listening.in_time(self._client.send(asking, stream=True))
+            response = await listening.in_time(self._client.send(http_request, stream=True))
             try:
                 if response.status_code != httpx.codes.OK:
                     raise await listening.in_time(refusal_of(options.name, response))
@@ -194,14 +194,14 @@ class UpstreamHttpClient:
         """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
         options = self._options
         begins = {} if spec.raw else {"add_generation_prompt": True}
-        asked = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
+        payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
         with engine_errors(options.name):
             response, body = await fetch(
                 self._client,
                 "POST",
                 path,
                 within_s=options.timeouts.connect_s,
-                content=_encoder.encode(asked),
+                content=_encoder.encode(payload),
             )
         if response.status_code != httpx.codes.OK:
             raise _error(options.name, response, body)

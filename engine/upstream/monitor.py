@@ -132,11 +132,11 @@ class UpstreamMonitor:
         if self.circuit_open and not was_open:
             log.warning("circuit opened for engine %s", self._options.name)
 
-    def _cool_down(self, asked_s: float | None) -> None:
-        until = asyncio.get_running_loop().time() + (REST_S if asked_s is None else asked_s)
-        if asked_s:
+    def _cool_down(self, requested_s: float | None) -> None:
+        until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
+        if requested_s:
             self._cooldown_requested = True
-            self._circuit.rest(asked_s)
+            self._circuit.rest(requested_s)
         self._cooldown_until = max(until, self._cooldown_until)
 
     @property

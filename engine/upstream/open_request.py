@@ -63,7 +63,7 @@ class OpenRequest:
             self.stream.put_nowait(output)
         if not self.reply.ended:
             return StillNeeded.TEXT
-        return StillNeeded.TOTALS if self.reply.told else StillNeeded.NOTHING
+        return StillNeeded.TOTALS if self.reply.has_reason else StillNeeded.NOTHING
 
     def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""

@@ -73,8 +73,8 @@ def main() -> None:
     """Adds who is named."""
     if len(sys.argv) != 2:  # noqa: PLR2004 - the program and one name
         sys.exit("Say who may log in: python people.py NAME")
-    asks = sys.stdin.isatty()
-    password = getpass.getpass() if asks else sys.stdin.readline().rstrip("\n")
+    interactive = sys.stdin.isatty()
+    password = getpass.getpass() if interactive else sys.stdin.readline().rstrip("\n")
     if len(password) < SHORTEST:
         sys.exit(f"A password needs {SHORTEST} characters or more.")
     Users(FILE).add(sys.argv[1], password)

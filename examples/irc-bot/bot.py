@@ -32,37 +32,37 @@ class Bot:
         self._replies: dict[str, asyncio.Task[None]] = {}  # of each conversation, while it is written
         self._running: dict[str, midstream.Reply] = {}
 
-    async def say(self, line: str) -> None:
+    async def write(self, line: str) -> None:
         """Sends a line of IRC, once the server took those before. What a model writes can't begin another one."""
         self._writer.write(CONTROLS.sub(" ", line).encode() + b"\r\n")
         await self._writer.drain()
 
-    async def hear(self, line: str, channel: str) -> None:
+    async def handle(self, line: str, channel: str) -> None:
         """Acts on a line of IRC."""
-        heard = LINE.fullmatch(line)
-        if heard is None:
+        parsed = LINE.fullmatch(line)
+        if parsed is None:
             return
-        match heard["command"], heard["rest"] or "":
+        match parsed["command"], parsed["rest"] or "":
             case "PING", rest:
-                await self.say(f"PONG {rest}")
+                await self.write(f"PONG {rest}")
             case "001", _:  # the server's welcome
-                await self.say(f"JOIN {channel}")
+                await self.write(f"JOIN {channel}")
             case "PRIVMSG", rest:
                 target, _, text = rest.partition(" :")
-                asked = re.fullmatch(rf"{re.escape(self.nick)}[:,]\s*(.*)", text)
-                nick = heard["nick"] or ""
+                addressed = re.fullmatch(rf"{re.escape(self.nick)}[:,]\s*(.*)", text)
+                nick = parsed["nick"] or ""
                 if target == self.nick:
-                    await self._asked(text, nick=nick, place=nick)
-                elif asked:
-                    await self._asked(asked[1], nick=nick, place=target)
+                    await self._request(text, nick=nick, place=nick)
+                elif addressed:
+                    await self._request(addressed[1], nick=nick, place=target)
 
-    async def _asked(self, text: str, *, nick: str, place: str) -> None:
+    async def _request(self, text: str, *, nick: str, place: str) -> None:
         conversation = sha256(f"{nick}\0{place}".encode()).hexdigest()[:32]
         if text.strip() == "stop":
             if (reply := self._running.pop(conversation, None)) is not None:
                 await reply.cancel()
         elif conversation in self._replies:
-            await self.say(f"PRIVMSG {place} :{nick}: I am still answering; say stop first.")
+            await self.write(f"PRIVMSG {place} :{nick}: I am still answering; say stop first.")
         else:
             self._replies[conversation] = task = asyncio.create_task(
                 self._answer(conversation, text, nick, place)
@@ -73,30 +73,30 @@ class Bot:
         try:
             reply = await self._client.send(text, conversation_id=conversation)
             self._running[conversation] = reply
-            told = 0
+            sent = 0
             async for _ in reply:
                 if conversation not in self._running:
                     break  # it was stopped: what comes now is not kept
-                lines, told = lines_of(reply.text, told)
+                lines, sent = lines_of(reply.text, sent)
                 for line in lines:
-                    await self.say(f"PRIVMSG {place} :{nick}: {line}")
+                    await self.write(f"PRIVMSG {place} :{nick}: {line}")
             done = await reply.wait()
-            for line in lines_of(reply.text + "\n", told)[0]:
-                await self.say(f"PRIVMSG {place} :{nick}: {line}")
+            for line in lines_of(reply.text + "\n", sent)[0]:
+                await self.write(f"PRIVMSG {place} :{nick}: {line}")
             if done["reason"] == "cancelled":
-                await self.say(f"PRIVMSG {place} :{nick}: (stopped)")
+                await self.write(f"PRIVMSG {place} :{nick}: (stopped)")
         except midstream.ClientError as error:
-            await self.say(f"PRIVMSG {place} :{nick}: I can't answer now: {error}")
+            await self.write(f"PRIVMSG {place} :{nick}: I can't answer now: {error}")
         finally:
             self._running.pop(conversation, None)
 
 
-def lines_of(text: str, told: int) -> tuple[list[str], int]:
-    """Return the sentences of a reply that are whole behind its first `told` characters, and how many are told then.
+def lines_of(text: str, sent: int) -> tuple[list[str], int]:
+    """Return the sentences of a reply that are whole behind its first `sent` characters, and how many are sent then.
 
     A long one comes in parts. Pure.
     """
-    *whole, rest = ENDS.split(text[told:])
+    *whole, rest = ENDS.split(text[sent:])
     width = MOST_BYTES // 4  # a character has up to four bytes
     parts = [line[at : at + width] for line in whole for at in range(0, len(line), width)]
     end = len(text) - len(rest)
@@ -136,10 +136,10 @@ async def main() -> None:
     async with midstream.connect(chosen.service, client_id=client_id, token=chosen.key) as client:
         reader, writer = await asyncio.open_connection(host, int(port))
         bot = Bot(client, writer, chosen.nick)
-        await bot.say(f"NICK {chosen.nick}")
-        await bot.say(f"USER {chosen.nick} 0 * :a bot on Midstream")
+        await bot.write(f"NICK {chosen.nick}")
+        await bot.write(f"USER {chosen.nick} 0 * :a bot on Midstream")
         async for line in reader:
-            await bot.hear(line.decode(errors="replace").rstrip("\r\n"), chosen.channel)
+            await bot.handle(line.decode(errors="replace").rstrip("\r\n"), chosen.channel)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class LoadGenerator:
         """Talk until the time is over, then let replies end. Leaves no task behind."""
         self.results.begun = monotonic()
         closing = asyncio.get_running_loop().call_later(self._plan.duration_s, self._closing.set)
-        looking = asyncio.create_task(self._sample_lag())
+        sampling = asyncio.create_task(self._sample_lag())
         try:
             await self._come()
             await self._closing.wait()
@@ -48,7 +48,7 @@ class LoadGenerator:
             await self._leave()
         finally:
             closing.cancel()
-            looking.cancel()
+            sampling.cancel()
             await self._give_up()
 
     async def _come(self) -> None:

@@ -93,14 +93,14 @@ class CallPrompter:
         If somebody else decided first, the reply shows that.
         """
         self._decided.add(_key(open_prompt))
-        place = self._reply.accepted["conversation_id"]
+        conversation_id = self._reply.accepted["conversation_id"]
         try:
             await self._client.tool_decision(
                 open_prompt.call.call_id,
                 answer.decision,
                 args_sha256=open_prompt.sha256,
                 args=answer.args,
-                conversation_id=place,
+                conversation_id=conversation_id,
             )
         except Refused as refused:
             if refused.code != "conflict":

@@ -128,11 +128,11 @@ async def _watched(client: Client, ui: UserInterface, options: ChatOptions) -> i
 
 
 async def _talked(client: Client, screen: Screen, options: ChatOptions, device: SoundDevice) -> int:
-    place = options.conversation_id or CONVERSATION
-    await Conversations(client, screen, place).show(takes_commands=False)
+    conversation_id = options.conversation_id or CONVERSATION
+    await Conversations(client, screen, conversation_id).show(takes_commands=False)
     by_key = options.voice is not None and options.voice.by_key
-    await run_voice_chat(client, screen, device, conversation_id=place, by_key=by_key)
-    screen.note(f"Bye. This conversation is kept as {place}.")
+    await run_voice_chat(client, screen, device, conversation_id=conversation_id, by_key=by_key)
+    screen.note(f"Bye. This conversation is kept as {conversation_id}.")
     return 0
 
 

@@ -14,28 +14,30 @@ from midstream.errors import ClientError, NotConnected
 def error_message(url: str, error: ClientError | OSError) -> str:
     """Return what is wrong with the service at a URL, from an error of the client."""
     parts = urlsplit(url)
-    place = parts.netloc or url
+    address = parts.netloc or url
     if isinstance(error, NotConnected):
         return f"{url} is no chat service, or does not let you in: {error}"
     return (
-        f"{place}: {error}" if isinstance(error, ClientError) else _unreachable(place, parts.hostname, error)
+        f"{address}: {error}"
+        if isinstance(error, ClientError)
+        else _unreachable(address, parts.hostname, error)
     )
 
 
-def _unreachable(place: str, host: str | None, error: OSError) -> str:
+def _unreachable(address: str, host: str | None, error: OSError) -> str:
     match error:
         case socket.gaierror():
             return f"There is no host of the name {host}."
         case ssl.SSLError():
-            return f"{place} can't be reached by TLS: {error}. If it has no TLS, write ws://{place}."
+            return f"{address} can't be reached by TLS: {error}. If it has no TLS, write ws://{address}."
         case TimeoutError():
-            return f"{place} does not answer."
+            return f"{address} does not answer."
         case _ if error.errno == errno.ECONNREFUSED or "Connect call failed" in str(error):
             what = (
                 "start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`."
                 if is_here(host)
                 else "is the service running?"
             )
-            return f"Nothing listens at {place}; {what}"
+            return f"Nothing listens at {address}; {what}"
         case _:
-            return f"{place}: {error}"
+            return f"{address}: {error}"

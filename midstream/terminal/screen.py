@@ -172,13 +172,13 @@ class Screen(HoldableOutput):
     def _write(self, text: str) -> None:
         self._print_above_prompt(lambda: sys.stdout.write(text))
 
-    def _print_above_prompt(self, say: Callable[[], object]) -> None:
+    def _print_above_prompt(self, output: Callable[[], object]) -> None:
         """Print something, above the prompt if there is one."""
         app = get_app_or_none()
         if app is not None and app.is_running:
-            run_in_terminal(say)
+            run_in_terminal(output)
         else:
-            say()
+            output()
             sys.stdout.flush()
 
 

@@ -48,14 +48,14 @@ def _widths(rows: list[list[Text]], columns: int) -> list[int] | None:
     across = list(zip(*rows, strict=False))
     least = [max(1, *(_longest_word(cell) for cell in column)) for column in across]
     most = [max(1, *(_longest_line(cell) for cell in column)) for column in across]
-    room = columns - _BETWEEN * max(0, len(across) - 1) - sum(least)
-    if room < 0:
+    free_columns = columns - _BETWEEN * max(0, len(across) - 1) - sum(least)
+    if free_columns < 0:
         return None
     wanted = [wide - narrow for wide, narrow in zip(most, least, strict=True)]
     total = sum(wanted)
-    if total <= room:
+    if total <= free_columns:
         return most
-    return [narrow + room * more // total for narrow, more in zip(least, wanted, strict=True)]
+    return [narrow + free_columns * more // total for narrow, more in zip(least, wanted, strict=True)]
 
 
 def _longest_word(cell: Text) -> int:

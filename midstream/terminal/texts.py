@@ -131,8 +131,8 @@ def offered_tools(ready: Frame, model: str | None) -> list[Frame]:
 
 
 def _tool_line(tool: Frame) -> str:
-    asks = " (asks first)" if tool["approval"] == "always" else ""
-    return f"{escaped(tool['name'])}{asks}: {_line(tool['description'])}"
+    approval_note = " (asks first)" if tool["approval"] == "always" else ""
+    return f"{escaped(tool['name'])}{approval_note}: {_line(tool['description'])}"
 
 
 def _state(call: Call) -> str:

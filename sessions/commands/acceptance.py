@@ -59,14 +59,14 @@ class TurnAcceptor:
 
     async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
         """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and Moved if the store changed meanwhile."""
-        async with self._at_once.place(live.send.group or live.send.client_id):
-            meta, place = await self._look(conversation, live)
-        if place.continued is not None:
-            live.continue_from(place.continued)
-        interprets = live.send.interprets or place.interprets
-        requested = self._prompts.choice.asked(
+        async with self._at_once.slot(live.send.group or live.send.client_id):
+            meta, placement = await self._look(conversation, live)
+        if placement.continued is not None:
+            live.continue_from(placement.continued)
+        interprets = live.send.interprets or placement.interprets
+        requested = self._prompts.choice.requested(
             generation.model,
-            place.model,
+            placement.model,
             meta.model,
             only=generation.only,
             translates=interprets or generation.translation,
@@ -74,27 +74,27 @@ class TurnAcceptor:
         record = live.record = msgspec.structs.replace(
             live.record,
             model=requested,
-            message_id=place.answered.message_id if place.answered else live.record.message_id,
-            parent_id=place.parent_id,
+            message_id=placement.answered.message_id if placement.answered else live.record.message_id,
+            parent_id=placement.parent_id,
             accepted_seq=meta.seq + 1,
             interprets=interprets,
         )
-        message = place.answered or await message_of(self._images, conversation, record, live.send)
+        message = placement.answered or await message_of(self._images, conversation, record, live.send)
         system = self._prompts.system(meta, generation)
         # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
         client = client_key(conversation.owner, live.send.group)
-        asked = place.asked(message)[-1]
+        last_message = placement.prompt_tail(message)[-1]
         if interprets is not None:
             facts = self._prompts.choice.facts(requested)
             if facts is not None:
                 refuse_unable(facts, interprets)
-            text = "" if place.continued is None else place.continued.content
+            text = "" if placement.continued is None else placement.continued.content
             live.tool_round.interpretation = Interpretation(interprets, message, text)
-            asked, generation = trial_request(message, generation, interprets, facts)
+            last_message, generation = trial_request(message, generation, interprets, facts)
         prompt: Prompt | None = None
         if generation.given is None:
             making = self._prompts.prompt(
-                conversation.keys, asked, generation, meta, requested=requested, client=client
+                conversation.keys, last_message, generation, meta, requested=requested, client=client
             )
             prompt = await live.engine.in_time(making)
         if prompt is not None:
@@ -104,7 +104,7 @@ class TurnAcceptor:
         event = accepted_event(conversation, record, live.send, meta.epoch)
         titled_by = _titled_by(message)
         beginning = Beginning(
-            message=None if place.answered else message,
+            message=None if placement.answered else message,
             turn=record,
             event=event if message.role == "assistant" else with_content(event, message),
             title=_title(message, titled_by),
@@ -116,7 +116,7 @@ class TurnAcceptor:
             continues=live.send.place == Append(),
             model="" if interprets is not None else self._prompts.choice.named(generation.model),
         )
-        async with self._at_once.place(live.send.group or live.send.client_id):
+        async with self._at_once.slot(live.send.group or live.send.client_id):
             await self._registrar.register_message(conversation, record.turn_id, live.send, generation)
             await self._write(conversation, live, beginning)
         return turn_request(
@@ -194,8 +194,8 @@ async def message_of(
     """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
     shown = await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
     if send.shown:
-        places = zip(shown, send.shown, strict=True)
-        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in places)
+        positions = zip(shown, send.shown, strict=True)
+        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
     return user_message(record, send.content, at_ms=now_ms(), images=shown)
 
 

@@ -43,23 +43,25 @@ class ResolvedPlacement(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     interprets: Interpreting | None = None
 
-    def asked(self, message: MessageRecord) -> list[MessageRecord]:
+    def prompt_tail(self, message: MessageRecord) -> list[MessageRecord]:
         """The end of the prompt: a message, and the reply that is continued."""
         return [message] if self.continued is None else [message, self.continued]
 
 
-async def resolve_placement(history: History, keys: Keys, place: Placement, meta: Meta) -> ResolvedPlacement:
+async def resolve_placement(
+    history: History, keys: Keys, placement: Placement, meta: Meta
+) -> ResolvedPlacement:
     """Find a place. Raises NotFound, BadParams, StoreDown, and Conflict if it has the most versions already."""
-    found = await _resolve(history, keys, place, meta)
-    if place != Append() and found.continued is None:
-        beside = found.parent_id if found.answered is None else found.answered.message_id
-        if await history.children(keys, beside) >= MAX_CHILDREN:
+    found = await _resolve(history, keys, placement, meta)
+    if placement != Append() and found.continued is None:
+        parent_id = found.parent_id if found.answered is None else found.answered.message_id
+        if await history.children(keys, parent_id) >= MAX_CHILDREN:
             raise Conflict(f"This message has {MAX_CHILDREN} versions already, which is the limit.")
     return found
 
 
-async def _resolve(history: History, keys: Keys, place: Placement, meta: Meta) -> ResolvedPlacement:
-    match place:
+async def _resolve(history: History, keys: Keys, placement: Placement, meta: Meta) -> ResolvedPlacement:
+    match placement:
         case Append(parent_id):
             if isinstance(parent_id, msgspec.UnsetType):
                 return ResolvedPlacement(parent_id=meta.leaf)
@@ -70,24 +72,24 @@ async def _resolve(history: History, keys: Keys, place: Placement, meta: Meta) -
             edited = await _message(history, keys, message_id, field="message_id", role="user")
             return ResolvedPlacement(
                 parent_id=edited.parent_id,
-                model=await _asked_model(history, keys, edited.turn_id),
+                model=await _requested_model(history, keys, edited.turn_id),
                 interprets=_retranslation(edited),
             )
         case Regenerate(reply_id) | Continue(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
-            if isinstance(place, Regenerate) and place.is_last and meta.leaf != reply_id:
+            if isinstance(placement, Regenerate) and placement.is_last and meta.leaf != reply_id:
                 raise Conflict("Another request has changed this conversation: read it again.")
             answered = await history.message(keys, reply.parent_id or "")
             if answered is None:
                 raise NotFound("The message that this reply answers is no longer in the history.")
-            model = await _asked_model(history, keys, reply.turn_id)
+            model = await _requested_model(history, keys, reply.turn_id)
             found = ResolvedPlacement(
                 parent_id=answered.parent_id,
                 answered=answered,
                 model=model,
                 interprets=_retranslation(answered),
             )
-            if isinstance(place, Regenerate):
+            if isinstance(placement, Regenerate):
                 return found
             record = await _refuse_complete(history, keys, reply)
             return msgspec.structs.replace(found, continued=reply, interprets=record.interprets)
@@ -120,7 +122,7 @@ async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -
     return record
 
 
-async def _asked_model(history: History, keys: Keys, turn_id: str) -> str:
+async def _requested_model(history: History, keys: Keys, turn_id: str) -> str:
     record = await history.turn(keys, turn_id)
     return record.model if record is not None else ""
 

@@ -39,14 +39,14 @@ class MessageHandler:
     def __init__(
         self,
         *,
-        preflight: MessageValidator,
+        validator: MessageValidator,
         duplicates: DuplicateHandler,
         acceptor: TurnAcceptor,
         queue: TurnQueue,
         queued_turns: QueuedTurns,
         forwarder: Forwarder,
     ) -> None:
-        self._validator = preflight
+        self._validator = validator
         self._duplicates = duplicates
         self._acceptor = acceptor
         self._queue = queue
@@ -211,7 +211,7 @@ def build_message_handler(
         unsettled=unsettled,
     )
     return MessageHandler(
-        preflight=MessageValidator(
+        validator=MessageValidator(
             history=history,
             images=images,
             prompts=prompts,

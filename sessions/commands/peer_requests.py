@@ -43,7 +43,7 @@ class PeerRequestHandler:
     """Carries out orders in their sequence.
 
     `delete` removes a conversation, `answer_here` takes an answer to a call, `grow_here` takes more of a source; all may raise
-    Refused. `hear` answers requests of the floor above. `close_left_turns` closes a conversation's turns that should run here, and do not.
+    Refused. `answer_peer` answers requests of the floor above. `close_left_turns` closes a conversation's turns that should run here, and do not.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PeerRequestHandler:
         delete: Delete,
         answer_here: AnswerHere,
         grow_here: GrowHere,
-        hear: OnEvent,
+        answer_peer: OnEvent,
         close_left_turns: CloseOrphaned,
         tasks: BackgroundTasks,
     ) -> None:
@@ -63,7 +63,7 @@ class PeerRequestHandler:
         self._delete = delete
         self._answer_here = answer_here
         self._grow_here = grow_here
-        self._hear = hear
+        self._answer_peer = answer_peer
         self._close_orphaned = close_left_turns
         self._tasks = tasks
 
@@ -91,7 +91,9 @@ class PeerRequestHandler:
             case GrowRequest(growth=growth):
                 self._later(self._grow(order, growth))
             case PeerRequest(body=body):
-                self._later(self._answer(order, RpcResponse(number=order.number, body=self._hear(body))))
+                self._later(
+                    self._answer(order, RpcResponse(number=order.number, body=self._answer_peer(body)))
+                )
 
     def _send(self, order: RpcRequest, ask: SendRequest) -> None:
         if self._turns.has(order.owner, ask.send):  # regardless of capacity: nothing begins
@@ -133,10 +135,10 @@ class PeerRequestHandler:
             answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
         await self._answer(order, answer)
 
-    async def _answer_call(self, order: RpcRequest, said: CallAnswer) -> None:
+    async def _answer_call(self, order: RpcRequest, call_answer: CallAnswer) -> None:
         answer = RpcResponse(number=order.number)
         try:
-            outcome = await self._answer_here(order.owner, order.conversation_id, said)
+            outcome = await self._answer_here(order.owner, order.conversation_id, call_answer)
         except Refused as refused:
             answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
         else:

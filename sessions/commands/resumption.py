@@ -41,7 +41,9 @@ async def resume(
         since = await _current_state(history, conversation, since)
     live = conversation.live
     published_events = (
-        gap(conversation, since, ref=ref) if is_gap else _missed(conversation, since, reader, position, ref)
+        gap(conversation, since, ref=ref)
+        if is_gap
+        else _replayed_events(conversation, since, reader, position, ref)
     )
     conversation.attach(reader)
     for turn in conversation.turns:
@@ -99,7 +101,7 @@ async def _renew_if_lost(
         await history.renew(conversation.keys, since.epoch)
 
 
-def _missed(
+def _replayed_events(
     conversation: Conversation, since: Since, reader: Subscriber, position: ReaderPosition, ref: str | None
 ) -> list[Event]:
     journalled, live = since.events, conversation.live

@@ -132,8 +132,8 @@ class ToolResultHandler:
         if any(len(text) > self._max_chars for text in texts if text):
             raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
         then = answer.then if isinstance(answer, Result) else None
-        asked = () if then is None else (then.system, then.clients_spec, then.given)
-        await self._filters.check(*texts, *asked)
+        follow_up = () if then is None else (then.system, then.clients_spec, then.given)
+        await self._filters.check(*texts, *follow_up)
         size = sum(len(text.encode()) for text in texts if text)
         if size := size + (0 if then is None else len(msgspec.json.encode(then))):
             await self._ledger.admit(Subject(str(conversation.owner)), COPIES * size, lifetime_s=0)

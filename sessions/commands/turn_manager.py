@@ -118,7 +118,7 @@ class TurnManager:
         """Return whether the turn of a repeated message is accepted, and runs or waits here."""
         conversation = self._directory.get(owner, send.conversation_id)
         here = [] if conversation is None else conversation.turns
-        return any(live.has_place and live.send.client_msg_id == send.client_msg_id for live in here)
+        return any(live.is_in_history and live.send.client_msg_id == send.client_msg_id for live in here)
 
     async def accepted(self, turn_id: str) -> bool:
         """Return whether the message of this turn was accepted, once that is known."""
@@ -143,7 +143,7 @@ class TurnManager:
                 self._forget(arrival)
             self._directory.drop_if_idle(conversation)
         if request is not None:
-            self._begin_place(arrival, request)
+            self._begin_running(arrival, request)
             self._runner.ready(conversation, arrival)
             self._grace_periods.check(conversation)
             self._begin(self._run(conversation, arrival, request))
@@ -198,7 +198,7 @@ class TurnManager:
             if request is None:
                 self._leave(conversation, live)
         if request is not None:
-            self._begin_place(live, request)
+            self._begin_running(live, request)
             self._grace_periods.check(conversation)
             self._begin(self._run(conversation, live, request))
 
@@ -225,7 +225,7 @@ class TurnManager:
         self._forget(live)
         self._directory.drop_if_idle(conversation)
 
-    def _begin_place(self, live: Turn, request: Request) -> None:
+    def _begin_running(self, live: Turn, request: Request) -> None:
         _, admitted = self._by_turn[live.turn.ids.turn_id]
         admitted.begin()
         admitted.show(sum(len(image.data) for message in request.messages for image in message.images))
@@ -262,7 +262,7 @@ class TurnManager:
             return self._directory.get(owner, cancel.conversation_id)
         if conversation is None:  # if its calls are open, the next turn is waiting
             waits = (self._by_turn[turn_id][0] for turn_id in self._waits)
-            conversation = next((one for one in waits if _waits_behind(one, cancel.turn_id)), None)
+            conversation = next((one for one in waits if _waits_after(one, cancel.turn_id)), None)
         return conversation if conversation is not None and conversation.owner == owner else None
 
     async def drain(self, within_s: float) -> None:
@@ -303,5 +303,5 @@ class TurnManager:
             run.cancel()
 
 
-def _waits_behind(conversation: Conversation, turn_id: str | None) -> bool:
+def _waits_after(conversation: Conversation, turn_id: str | None) -> bool:
     return any(live.waits and live.record.follows == turn_id for live in conversation.turns)

@@ -28,7 +28,7 @@ from sessions.store.history.history import History
 from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Duplicate
 from sessions.store.images import Images
-from sessions.turn import placement as places
+from sessions.turn import placement as placements
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.turn import Turn
@@ -83,29 +83,29 @@ class TurnQueue:
             raise QueueFull(f"{self._at_most} messages wait in this conversation already.")
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
-        place = await self._place(conversation, live)
-        if place.interprets is not None:
+        placement = await self._resolve_placement(conversation, live)
+        if placement.interprets is not None:
             raise BadParams(_NO_QUEUE, field="on_busy")
-        message = place.answered or await message_of(self._images, conversation, live.record, live.send)
+        message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
-        requested = choice.asked(
+        requested = choice.requested(
             generation.model,
-            place.model,
+            placement.model,
             kept.model,
             only=generation.only,
             translates=generation.translation,
         )
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = client_key(conversation.owner, live.send.group)
-        asked = place.asked(message)
-        check = self._prompts.check(asked, generation, Meta.new(""), requested=requested, client=client)
+        messages = placement.prompt_tail(message)
+        check = self._prompts.check(messages, generation, Meta.new(""), requested=requested, client=client)
         await live.engine.in_time(check)
         await self._registrar.register_message(conversation, live.record.turn_id, live.send, generation)
         head = conversation.live
         try:
             named = choice.named(generation.model)
-            if await self._write(conversation, live, place, message, named):
+            if await self._write(conversation, live, placement, message, named):
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice it, too
             if head is not None:
@@ -114,11 +114,11 @@ class TurnQueue:
         await self._registrar.withdraw(live.record.turn_id)
         return False
 
-    async def _place(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
+    async def _resolve_placement(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
         """Return its place: behind the message before it, whose reply is not known yet, unless the sender named another one."""
-        if live.send.place == places.Append():
+        if live.send.place == placements.Append():
             return ResolvedPlacement(parent_id=None)
-        if live.send.place in [places.Continue(one.record.reply_id) for one in _accepted(conversation)]:
+        if live.send.place in [placements.Continue(one.record.reply_id) for one in _accepted(conversation)]:
             raise NotFound("This reply is still being written; it can be continued once it has ended.")
         return await resolve_placement(self._history, conversation.keys, live.send.place, Meta.new(""))
 
@@ -126,7 +126,7 @@ class TurnQueue:
         self,
         conversation: Conversation,
         live: Turn,
-        place: ResolvedPlacement,
+        placement: ResolvedPlacement,
         message: MessageRecord,
         named: str,
     ) -> bool:
@@ -141,14 +141,14 @@ class TurnQueue:
             if live.acceptance.revoked:
                 raise NotFound("The conversation was deleted before this message was accepted.")
             position = len(_queued(conversation)) + 1
-            if place.continued is not None:
-                live.continue_from(place.continued)
+            if placement.continued is not None:
+                live.continue_from(placement.continued)
             live.record = msgspec.structs.replace(
                 live.record,
                 message_id=message.message_id,
                 parent_id=conversation.known.newest_reply
-                if live.send.place == places.Append()
-                else place.parent_id,
+                if live.send.place == placements.Append()
+                else placement.parent_id,
                 accepted_seq=conversation.next_seq(),
             )
             message = msgspec.structs.replace(message, parent_id=live.record.parent_id)
@@ -157,7 +157,7 @@ class TurnQueue:
             if message.role == "user":
                 event = with_content(event, message)
             event = msgspec.structs.replace(event, queue_position=position)
-            patch = _entry(conversation, live, None if place.answered else message, named)
+            patch = _entry(conversation, live, None if placement.answered else message, named)
             try:
                 await self._keep(conversation, journal, event, patch)
             except StoreFault:
@@ -266,7 +266,7 @@ def _queued(conversation: Conversation) -> list[Turn]:
 
 def _accepted(conversation: Conversation) -> list[Turn]:
     """The turn that runs or waits for calls, and the turns queued behind it."""
-    return [live for live in conversation.turns if live.has_place]
+    return [live for live in conversation.turns if live.is_in_history]
 
 
 async def _has_head(conversation: Conversation) -> bool:

@@ -41,10 +41,10 @@ class MessageValidator:
 
     async def check(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> None:
         """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
-        self._prompts.choice.asked(generation.model, only=generation.only)
+        self._prompts.choice.requested(generation.model, only=generation.only)
         _refuse_bound(generation)
-        if (asked := live.send.interprets) is not None:
-            await self._refuse_unable(conversation, live, generation, asked)
+        if (interpreting := live.send.interprets) is not None:
+            await self._refuse_unable(conversation, live, generation, interpreting)
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
@@ -52,20 +52,20 @@ class MessageValidator:
             await self._check(conversation, live, generation)
 
     async def _refuse_unable(
-        self, conversation: Conversation, live: Turn, generation: GenerationConfig, asked: Interpreting
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, interpreting: Interpreting
     ) -> None:
         """Raise BadParams if the model that will be asked can't interpret."""
         kept = await self._history.load(conversation.keys)
-        requested = self._prompts.choice.asked(
+        requested = self._prompts.choice.requested(
             generation.model,
             kept.model if kept is not None else "",
             only=generation.only,
-            translates=asked,
+            translates=interpreting,
         )
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
-                refuse_unable(await model.engine.ready(), asked)
+                refuse_unable(await model.engine.ready(), interpreting)
 
         await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 
@@ -78,28 +78,28 @@ class MessageValidator:
         size = size_of(live.send, generation)
         await self._ledger.admit(subject_of(conversation, live.send), size, lifetime_s=0)
         meta = await self._history.load(conversation.keys) or Meta.new("")
-        place = await resolve_placement(self._history, conversation.keys, live.send.place, meta)
-        message = place.answered or await message_of(self._images, conversation, live.record, live.send)
-        requested = self._prompts.choice.asked(
+        placement = await resolve_placement(self._history, conversation.keys, live.send.place, meta)
+        message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
+        requested = self._prompts.choice.requested(
             generation.model,
-            place.model,
+            placement.model,
             meta.model,
             only=generation.only,
             translates=live.send.interprets or generation.translation,
         )
         client = client_key(conversation.owner, live.send.group)
-        asked = place.asked(message)
+        messages = placement.prompt_tail(message)
         if live.send.interprets is not None:
             facts = self._prompts.choice.facts(requested)
             tried, generation = trial_request(message, generation, live.send.interprets, facts)
-            asked = [tried]
-        check = self._prompts.check(asked, generation, meta, requested=requested, client=client)
+            messages = [tried]
+        check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
 
 
-def _named(place: Placement) -> object:
+def _named(placement: Placement) -> object:
     """Return the reply that a place names, which may still be running."""
-    match place:
+    match placement:
         case Append(parent_id):
             return parent_id
         case Regenerate(reply_id) | Continue(reply_id):

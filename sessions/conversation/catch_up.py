@@ -50,7 +50,7 @@ async def with_running_turn(history: History, keys: Keys) -> Since | None:
 
 def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> list[Event]:
     """Return a gap and a snapshot. `since` is after the running turn's `accepted`."""
-    live, place = conversation.live, conversation.conversation_id
+    live, conversation_id = conversation.live, conversation.conversation_id
     if live is None:
         turn_id = since.running.turn_id if since.running is not None else None
         reply = partial_reply(since.events, turn_id, since.base)
@@ -60,7 +60,7 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
         reply = PartialReply(live.published_text, live.published_reasoning, live.tool_round.calls.records)
         calls = live.shown_calls
     snapshot = Snapshot(
-        conversation_id=place,
+        conversation_id=conversation_id,
         epoch=since.epoch,
         seq=since.seq if live is None else conversation.published.seq,
         turn_id=turn_id,
@@ -68,7 +68,7 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
         reasoning=reply.reasoning,
         calls=tuple(call.shown() for call in calls),
     )
-    return [Gap(conversation_id=place, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
+    return [Gap(conversation_id=conversation_id, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
 
 
 def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Event]:
@@ -120,11 +120,11 @@ async def _fill(history: History, conversation: Conversation) -> bool:
 
 async def _store_lost_data(history: History, conversation: Conversation, seq: int) -> bool:
     """Return whether published events are missing in the store: then a new epoch begins."""
-    told = conversation.published.seq
-    if told <= seq:
+    published_seq = conversation.published.seq
+    if published_seq <= seq:
         return False
     meta = await history.load(conversation.keys)
-    if meta is None or meta.seq >= told:  # its events came here faster than its answer
+    if meta is None or meta.seq >= published_seq:  # its events came here faster than its answer
         return False
     await history.renew(conversation.keys, meta.epoch)
     return True

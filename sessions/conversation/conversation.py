@@ -87,7 +87,7 @@ class Conversation:
     @property
     def live(self) -> Turn | None:
         """The turn that runs here or waits for calls, once it has its place."""
-        return next((live for live in self.turns if live.has_place), None)
+        return next((live for live in self.turns if live.is_in_history), None)
 
     def know(self, meta: Meta) -> None:
         """Take the store's facts."""
@@ -160,9 +160,9 @@ class Conversation:
 
     def release(self, live: Turn) -> None:
         """Remove a turn that has ended, or was never accepted."""
-        for place in (self.turns, self.accepting):
-            if live in place:
-                place.remove(live)
+        for turns in (self.turns, self.accepting):
+            if live in turns:
+                turns.remove(live)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
         if live.grace is not None:
             live.grace.cancel()
@@ -252,7 +252,7 @@ class Conversation:
         if isinstance(text, Delta):
             live.delivery.published_off = text.off + len(text.text)
             if live.delivery.playback is not None:
-                live.delivery.playback.say(text)
+                live.delivery.playback.feed(text)
         else:
             live.delivery.published_reasoning_off = text.off + len(text.text)
 

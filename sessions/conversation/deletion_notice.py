@@ -24,23 +24,23 @@ class DeletionNotice:
     @contextmanager
     def requested_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
         """Note a requester, which is told with its ref, even if another one was faster."""
-        self._requesters.append(asked := (subscriber, ref))
+        self._requesters.append(requester := (subscriber, ref))
         try:
             yield
         except NotFound:
-            if asked in self._requesters:
+            if requester in self._requesters:
                 raise
         finally:
-            if asked in self._requesters:
-                self._requesters.remove(asked)
+            if requester in self._requesters:
+                self._requesters.remove(requester)
 
     def publish(self, epoch: str, event: Deleted, attached: set[Subscriber]) -> bool:
         """Tell attached connections and requesters; False if that was done before."""
         if epoch == self.known:
             return False
         self.known = epoch
-        asked, self._requesters = self._requesters, []
-        others = attached - {subscriber for subscriber, _ in asked}
-        for subscriber, ref in [*asked, *((other, None) for other in others)]:
+        requesters, self._requesters = self._requesters, []
+        others = attached - {subscriber for subscriber, _ in requesters}
+        for subscriber, ref in [*requesters, *((other, None) for other in others)]:
             subscriber.publish(event if ref is None else msgspec.structs.replace(event, ref=ref))
         return True

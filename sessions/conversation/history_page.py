@@ -177,7 +177,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
     return ShownMessage(
         message_id=message.message_id,
         parent_id=message.parent_id,
-        siblings=siblings.told,
+        siblings=siblings.shown_ids,
         sibling_count=siblings.count,
         sibling_index=siblings.before,
         turn_id=message.turn_id,

@@ -30,7 +30,7 @@ class PeerState:
         """Note an event that one of them announced."""
         self.announced_seq = max(self.announced_seq, seq)
 
-    def tell(self, *, watched: bool) -> None:
+    def note_watched(self, *, watched: bool) -> None:
         """Note the store's report whether they have connections attached."""
         self.watched = watched
         self.news += 1

@@ -37,7 +37,7 @@ class TurnReader:
             return None  # it was removed from the history
         return StoredTurn(record, reply, note, await self._history.epoch(keys))
 
-    async def behind(self, owner: Owner, conversation_id: str, turn: StoredTurn) -> StoredTurn | None:
+    async def following(self, owner: Owner, conversation_id: str, turn: StoredTurn) -> StoredTurn | None:
         """Return the turn that follows a turn's calls, without a note; None if there is none, or calls are open."""
         keys = Keys.of(owner, conversation_id)
         record = await self._history.follower(keys, turn.record)

@@ -170,20 +170,20 @@ def _is_word(char: str) -> bool:
     return char.isalnum() or char == "_"
 
 
-def _at_edge(behind: Before, char: str) -> bool:
-    return (behind is Before.WORD) is not _is_word(char)
+def _at_edge(before: Before, char: str) -> bool:
+    return (before is Before.WORD) is not _is_word(char)
 
 
-def _not_at_edge(behind: Before, char: str) -> bool:
-    return (behind is Before.WORD) is _is_word(char)
+def _not_at_edge(before: Before, char: str) -> bool:
+    return (before is Before.WORD) is _is_word(char)
 
 
-def _at_start(behind: Before, _: str) -> bool:
-    return behind is Before.NOTHING
+def _at_start(before: Before, _: str) -> bool:
+    return before is Before.NOTHING
 
 
-def _at_line_start(behind: Before, _: str) -> bool:
-    return behind in (Before.NOTHING, Before.NEWLINE)
+def _at_line_start(before: Before, _: str) -> bool:
+    return before in (Before.NOTHING, Before.NEWLINE)
 
 
 def _at_end(_: Before, char: str) -> bool:

@@ -24,17 +24,17 @@ class PatternSet:
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
         self._states = Program(patterns, max_chars=max_chars).states
-        self._asks = [any(edge.guards for edge in edges) for edges in self._states]
+        self._has_guards = [any(edge.guards for edge in edges) for edges in self._states]
         self._known: dict[tuple[int, Before, str], Transition] = {}
 
-    def move(self, state: int, behind: Before, char: str) -> Transition:
-        """Return what the next character, after `behind`, does in a state; an empty one is the end of the text."""
-        if not self._asks[state]:
-            behind = Before.OTHER
-        return self._known.get((state, behind, char)) or self._learn(state, behind, char)
+    def move(self, state: int, before: Before, char: str) -> Transition:
+        """Return what the next character, after `before`, does in a state; an empty one is the end of the text."""
+        if not self._has_guards[state]:
+            before = Before.OTHER
+        return self._known.get((state, before, char)) or self._learn(state, before, char)
 
-    def _learn(self, state: int, behind: Before, char: str) -> Transition:
-        ways = [edge for edge in self._states[state] if all(holds(behind, char) for holds in edge.guards)]
+    def _learn(self, state: int, before: Before, char: str) -> Transition:
+        ways = [edge for edge in self._states[state] if all(holds(before, char) for holds in edge.guards)]
         targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
         move = Transition(
             complete_before=any(edge.test is None for edge in ways),
@@ -43,7 +43,7 @@ class PatternSet:
         )
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        self._known[state, behind, char] = move
+        self._known[state, before, char] = move
         return move
 
 

@@ -83,17 +83,17 @@ class WordList:
 class WordScan:
     """A `Scan` for words: current nodes of the tree, each with the beginning of its match, the first match first."""
 
-    __slots__ = ("_last", "_places", "_words")
+    __slots__ = ("_last", "_starts", "_words")
 
     def __init__(self, words: WordList) -> None:
         self._words = words
-        self._places: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
         self._last = _NOTHING
 
     @property
     def earliest(self) -> int | None:
         """See `Scan`."""
-        return next(iter(self._places.values()), None)
+        return next(iter(self._starts.values()), None)
 
     def step(self, at: int, char: str) -> bool:
         """See `Scan`."""
@@ -104,7 +104,7 @@ class WordScan:
 
     def end(self) -> bool:
         """See `Scan`."""
-        return any(self._words.is_word(node) for node in self._places)
+        return any(self._words.is_word(node) for node in self._starts)
 
     def _take(self, at: int, point: _Point) -> bool:
         """Read one folded code point; return whether it completes a word: the code point after a word shows its end."""
@@ -112,13 +112,13 @@ class WordScan:
         if point.char == last.char == " ":
             return False  # a run of white space counts once
         apart = not (point.mark or (point.spaced and last.spaced))
-        if apart and self._places and self.end():
+        if apart and self._starts and self.end():
             return True
         following = {}
-        for node, start in self._places.items():
+        for node, start in self._starts.items():
             if (child := self._words.child(node, point.char)) is not None:
                 following[child] = start
         if apart and (child := self._words.child(_ROOT, point.char)) is not None:
             following[child] = at
-        self._places = following
+        self._starts = following
         return False

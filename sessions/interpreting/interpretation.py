@@ -21,19 +21,19 @@ class Decode(Protocol):
 
 
 class Interpretation:
-    """`growing`: held while the source grows; `news`: set whenever it grew. `asked`: the languages.
+    """`growing`: held while the source grows; `news`: set whenever it grew. `options`: the languages.
 
     A growth cancels the decode of a sentence that it continues.
     """
 
-    __slots__ = ("_decode", "_message", "asked", "growing", "news", "source", "translation")
+    __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
 
-    def __init__(self, asked: Interpreting, message: MessageRecord, text: str = "") -> None:
+    def __init__(self, options: Interpreting, message: MessageRecord, text: str = "") -> None:
         """Begin with the source in the message; `text`: the translation that was told before."""
-        self.asked = asked
-        self.source = Source(message.content, is_final=asked.is_final)
-        place = Alignment(asked.src, asked.off)
-        self.translation = Target(asked.told, wait=asked.wait, text=text, place=place)
+        self.options = options
+        self.source = Source(message.content, is_final=options.is_final)
+        alignment = Alignment(options.src, options.off)
+        self.translation = Target(options.told, wait=options.wait, text=text, alignment=alignment)
         self.growing = asyncio.Lock()
         self.news = asyncio.Event()
         self._message = message
@@ -46,16 +46,16 @@ class Interpretation:
 
     def state(self, *, chars: int | None = None) -> Interpreting:
         """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
-        told = len(self.translation.text) if chars is None else chars
-        place = self.translation.place_within(told)
+        end = len(self.translation.text) if chars is None else chars
+        alignment = self.translation.alignment_at(end)
         return msgspec.structs.replace(
-            self.asked, src=place.src, off=place.off, is_final=self.source.is_final
+            self.options, src=alignment.src, off=alignment.off, is_final=self.source.is_final
         )
 
     @property
     def is_done(self) -> bool:
         """Whether all of the source is translated, and it does not grow any more."""
-        rest = self.source.text[self.translation.places[-1].src :]
+        rest = self.source.text[self.translation.alignments[-1].src :]
         return self.source.is_final and not rest.strip()
 
     def grow(self, new: str, *, final: bool) -> None:

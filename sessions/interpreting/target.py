@@ -58,23 +58,23 @@ class Target:
         "_read",
         "_segment",
         "_text",
-        "places",
+        "alignments",
         "src_off",
     )
 
     def __init__(
-        self, committed: PublishPolicy, *, wait: int, text: str = "", place: Alignment = _START
+        self, committed: PublishPolicy, *, wait: int, text: str = "", alignment: Alignment = _START
     ) -> None:
-        """Begin, or continue after `text`; the current segment's part of it begins at `place`."""
+        """Begin, or continue after `text`; the current segment's part of it begins at `alignment`."""
         self._policy = committed
         self._k = wait
         self._text = text
-        self._segment = text[place.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._segment = text[alignment.off :].lstrip()  # of the target, what belongs to the segment at hand
         self._before: list[str] = []
         self._read = self._hypothesis = self._longest_hypothesis = ""
         self._current: SegmentDecode | None = None
-        self.places = [place]
-        self.src_off = place.src
+        self.alignments = [alignment]
+        self.src_off = alignment.src
 
     @property
     def text(self) -> str:
@@ -91,14 +91,14 @@ class Target:
         """The length of that told part."""
         return len(self._segment)
 
-    def place_within(self, chars: int) -> Alignment:
+    def alignment_at(self, chars: int) -> Alignment:
         """Return the last place at or before so many characters of the target."""
-        return [place for place in self.places if place.off <= chars][-1]
+        return [alignment for alignment in self.alignments if alignment.off <= chars][-1]
 
     def next(self, source: Source, *, paused: bool = False) -> SegmentDecode | None:
         """Return what to decode now; None until the source grows. `paused`: the source has not grown for a while."""
         closes = source.is_final or (paused and self._stands_at_an_end(source))
-        segment = next_segment(source.text, self.places[-1].src, final=closes)
+        segment = next_segment(source.text, self.alignments[-1].src, final=closes)
         if segment is None:
             return None
         text = source.text[segment.start : segment.end]
@@ -131,7 +131,7 @@ class Target:
         return self._policy == "agreement"
 
     def _stands_at_an_end(self, source: Source) -> bool:
-        segment = next_segment(source.text, self.places[-1].src, final=True)
+        segment = next_segment(source.text, self.alignments[-1].src, final=True)
         return (
             segment is not None and segment.end == len(source.text.rstrip()) and ends_a_sentence(source.text)
         )
@@ -192,7 +192,7 @@ class Target:
 
     def settle(self, segment_decode: SegmentDecode) -> None:
         """Note that a closed segment is completely translated."""
-        self.places.append(Alignment(segment_decode.src_end, len(self._text)))
+        self.alignments.append(Alignment(segment_decode.src_end, len(self._text)))
         self._segment = self._read = self._longest_hypothesis = ""
         self._before = []
         self.src_off = max(self.src_off, segment_decode.src_end)
@@ -209,7 +209,7 @@ class Target:
         if not new:
             return ""
         if not self._segment:
-            new = joint(self._text, _blank_at(source.text, self.places[-1].src)) + new
+            new = joint(self._text, _blank_at(source.text, self.alignments[-1].src)) + new
         self._segment = self._hypothesis[:end]
         self._text += new
         self.src_off = max(self.src_off, segment_decode.src_end)

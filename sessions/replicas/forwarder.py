@@ -121,19 +121,21 @@ class Forwarder:
         if (meta := await self._history.load(conversation.keys)) is not None:
             await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
 
-    async def cancel(self, conversation: Conversation, cancel: Cancel, tell: OnCancelled) -> Cancelled:
+    async def cancel(
+        self, conversation: Conversation, cancel: Cancel, on_cancelled: OnCancelled
+    ) -> Cancelled:
         """Cancel a turn, or all turns of a conversation; report it once, before the resulting end is published."""
         outcome: list[Cancelled] = []
 
         def ends(done: Done) -> None:  # the end may come faster than the answer
             if cancel.may_cause(done) and not outcome:
                 outcome.append(Cancelled(done.turn_id, already=False))
-                tell(outcome[0])
+                on_cancelled(outcome[0])
 
         with conversation.others.cancelling(ends):
             answered = await self._cancel(conversation, cancel)
         if not outcome:
-            tell(answered)
+            on_cancelled(answered)
         return outcome[0] if outcome else answered
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:

@@ -138,7 +138,7 @@ class Relay:
             return
         body = rest[int(size) :]
         if kind == b"event":
-            self.tell(conversation, [decode_journalled(body)])
+            self.deliver(conversation, [decode_journalled(body)])
         elif kind == b"watchers":
             self._watchers(conversation, body.decode().split())
         elif kind == b"branch":
@@ -146,7 +146,7 @@ class Relay:
         elif kind == b"deleted":
             conversation.publish_deleted(body.decode())
 
-    def tell(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
+    def deliver(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
         """Send attached connections an event that no turn of this replica journalled.
 
         If there is a gap before it, or the store lost it after it was published, the store is read.
@@ -163,10 +163,10 @@ class Relay:
             self.catch_up(conversation)
 
     def publish_turn(self, turn: RunningTurn, events: Sequence[Journalled]) -> None:
-        """Like `tell`, for a conversation that may not be live here."""
+        """Like `deliver`, for a conversation that may not be live here."""
         conversation = self._directory.get(turn.owner, turn.conversation_id)
         if conversation is not None:
-            self.tell(conversation, events)
+            self.deliver(conversation, events)
 
     def catch_up(self, conversation: Conversation) -> None:
         """Request a read of the store for events that attached connections missed."""
@@ -177,5 +177,5 @@ class Relay:
 
     def _watchers(self, conversation: Conversation, names: list[str]) -> None:
         others = [name for name in names if channel_of(name) != self._channel]
-        conversation.others.tell(watched=bool(others))
+        conversation.others.note_watched(watched=bool(others))
         self._on_unwatched(conversation)

@@ -33,18 +33,18 @@ class ScatterGather:
         self._ownership = ownership
         self._answer_peer: AnswerPeer | None = None
 
-    def answered_by(self, hear: AnswerPeer) -> None:
+    def answered_by(self, answer_peer: AnswerPeer) -> None:
         """Set what answers questions. It is synchronous, and no question makes it raise."""
-        self._answer_peer = hear
+        self._answer_peer = answer_peer
 
-    def hear(self, body: str) -> str:
+    def respond(self, body: str) -> str:
         """Return this replica's answer; empty if there is no floor above."""
         return "" if self._answer_peer is None else self._answer_peer(body)
 
     async def ask_all(self, body: str) -> GatheredAnswers:
         """Return every replica's answer. Raises StoreDown if the replicas are not known."""
         others = await self._ownership.others()
-        here = (self._ownership.replica, self.hear(body))
+        here = (self._ownership.replica, self.respond(body))
         answers = await asyncio.gather(*(self._request(replica, body) for replica in others))
         answered = [(name, answer) for name, answer in zip(others, answers, strict=True) if answer]
         silent = [name for name, answer in zip(others, answers, strict=True) if answer is None]

@@ -33,7 +33,7 @@ class Admitted:
         "_accepting",
         "_calling",
         "_held",
-        "_image_places",
+        "_image_slots",
         "_images",
         "_running",
         "_subject",
@@ -50,11 +50,11 @@ class Admitted:
         calling: FairShare,
         images: FairShare,
         weight: int = 1,
-        image_places: int = 0,
+        image_slots: int = 0,
     ) -> None:
         self._subject = subject
         self._images = images
-        self._image_places = image_places
+        self._image_slots = image_slots
         self._accepting = accepting
         self._held: FairShare | None = held
         self._running = running
@@ -63,7 +63,7 @@ class Admitted:
         if accepting is not None:
             accepting.take(subject, weight)
         held.take(subject)
-        images.take(subject, image_places)
+        images.take(subject, image_slots)
 
     def end_acceptance(self) -> None:
         """Note that it was accepted or refused: it needs the store no longer."""
@@ -81,17 +81,17 @@ class Admitted:
 
     def hold(self, image_bytes: int) -> None:
         """It is to hold so much of images, with those that were shown before. Raises Overloaded."""
-        more = _slots(image_bytes) - self._image_places
-        if more > 0 and not self._images.has_room_for(self._subject, more):
+        more = _slots(image_bytes) - self._image_slots
+        if more > 0 and not self._images.has_capacity_for(self._subject, more):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
         self.show(image_bytes)
 
     def show(self, image_bytes: int) -> None:
         """Change the bytes of images that it holds. It is always admitted: what was accepted is run."""
         if self._held is not None:
-            self._images.give_back(self._subject, self._image_places)
-            self._image_places = _slots(image_bytes)
-            self._images.take(self._subject, self._image_places)
+            self._images.give_back(self._subject, self._image_slots)
+            self._image_slots = _slots(image_bytes)
+            self._images.take(self._subject, self._image_slots)
 
     def _move(self, to: FairShare) -> None:
         if self._held is not None and self._held is not to:
@@ -104,7 +104,7 @@ class Admitted:
         self.end_acceptance()
         if self._held is not None:
             self._held.give_back(self._subject)
-            self._images.give_back(self._subject, self._image_places)
+            self._images.give_back(self._subject, self._image_slots)
             self._held = None
 
 
@@ -146,17 +146,17 @@ class Admission:
         if self.draining:
             raise Draining("The server is about to stop; send again after reconnecting.")
         held = self._waiting if waits else self._running
-        weight, image_places = min(1 + chars // SLOT_CHARS, MAX_SLOTS), _slots(image_bytes)
-        if not self._accepting.has_room_for(subject, weight):
+        weight, image_slots = min(1 + chars // SLOT_CHARS, MAX_SLOTS), _slots(image_bytes)
+        if not self._accepting.has_capacity_for(subject, weight):
             raise Overloaded(_BUSY, retry_after_ms=AGAIN_MS)
-        if not held.has_room_for(subject):
+        if not held.has_capacity_for(subject):
             raise Overloaded(_SHARE, retry_after_ms=AGAIN_MS)
-        if may_call and not self._calling.has_room_for(subject):
+        if may_call and not self._calling.has_capacity_for(subject):
             raise Overloaded(_CALLS, retry_after_ms=AGAIN_MS)
-        if image_places and not self._images.has_room_for(subject, image_places):
+        if image_slots and not self._images.has_capacity_for(subject, image_slots):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)
         return self._admitted(
-            subject, held, accepting=self._accepting, weight=weight, image_places=image_places
+            subject, held, accepting=self._accepting, weight=weight, image_slots=image_slots
         )
 
     def take_over(self, subject: Subject) -> Admitted:
@@ -170,7 +170,7 @@ class Admission:
         *,
         accepting: FairShare | None,
         weight: int = 1,
-        image_places: int = 0,
+        image_slots: int = 0,
     ) -> Admitted:
         return Admitted(
             subject,
@@ -180,7 +180,7 @@ class Admission:
             calling=self._calling,
             images=self._images,
             weight=weight,
-            image_places=image_places,
+            image_slots=image_slots,
         )
 
 

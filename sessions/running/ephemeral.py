@@ -117,20 +117,20 @@ class EphemeralTurns:
         """Begin a turn; its reader cancels it when it leaves. Raises Refused."""
         return (await self.answers(owner, [ask])).first
 
-    async def answers(self, owner: Owner, asks: Sequence[EphemeralRequest]) -> ReplySet:
+    async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
         """Begin the turns of all requests, in order; if one is refused, all are. Raises Refused."""
         replies = ReplySet()
         try:
-            for ask in asks:
+            for ask in requests:
                 for _ in range(ask.replies):
                     replies.add(self._open(owner, ask, replies.news))
-            prepared = [await self._prepared(owner, ask) for ask in asks]
+            prepared = [await self._prepared(owner, ask) for ask in requests]
         except BaseException:
             for reply in replies.all:
                 self._forget(reply)
             raise
         unbegun = iter(replies.all)
-        for ask, one in zip(asks, prepared, strict=True):
+        for ask, one in zip(requests, prepared, strict=True):
             for number in range(ask.replies):
                 self._begin(next(unbegun), one, number, client_of(owner, ask.client_id))
         return replies
@@ -217,7 +217,7 @@ class EphemeralTurns:
 
     async def _prepared(self, owner: Owner, ask: EphemeralRequest) -> _PreparedRequest:
         """Return the request to the engine. Raises Refused."""
-        requested = self._choice.asked(ask.model)
+        requested = self._choice.requested(ask.model)
         await self._filters.check(ask.messages, ask.spec)
         messages = tuple(one for one in ask.messages if one.role != "system" or one.content)
         named = "\n".join(message.content for message in messages if message.role == "system")
@@ -247,12 +247,12 @@ class EphemeralTurns:
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
-        asked = self._policy.in_round(ask.spec, messages)
+        round_spec = self._policy.in_round(ask.spec, messages)
 
         async def fits(model: ServedModel) -> tuple[str, ReplySpec, int]:
             with as_refusals():
                 facts = await model.engine.ready()
-                spec = self._policy.followed(asked, facts)
+                spec = self._policy.followed(round_spec, facts)
                 refuse_unsupported(ask.params, facts, spec, messages)
                 window = facts.context_tokens
                 refuse_oversized(messages, facts, spec)

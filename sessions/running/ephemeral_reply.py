@@ -94,21 +94,21 @@ class EphemeralReply:
 
     async def add_text(self, released: ReleasedText) -> None:
         """Hand text to the reader, unless the end is decided."""
-        if await self._has_room():
+        if await self._accepts_more():
             seq, now = self._next()
             self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=now)
             self._waiting.add_text(released)
 
     async def add_reasoning(self, released: ReleasedText) -> None:
         """Hand on reasoning, as `add_text` does text."""
-        if await self._has_room():
+        if await self._accepts_more():
             seq, now = self._next()
             self.turn.add_reasoning(tokens=released.tokens, seq=seq, now=now)
             self._waiting.add_reasoning(released)
 
     async def call(self, called: ToolCallOutput) -> None:
         """Hand on a call, as `add_text` does text."""
-        if await self._has_room():
+        if await self._accepts_more():
             seq, now = self._next()
             self.turn.called(tokens=called.tokens, seq=seq, now=now)
             self._waiting.call(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
@@ -126,7 +126,7 @@ class EphemeralReply:
             raise StopAsyncIteration
         return None
 
-    async def _has_room(self) -> bool:
+    async def _accepts_more(self) -> bool:
         """Return whether a piece may still be handed on: the end is not decided, and the reader is not too late."""
         if self._waiting.bytes > MAX_WAITING_BYTES and not self.turn.is_over:
             await asyncio.sleep(0)  # a reader that is on time takes it now

@@ -57,8 +57,8 @@ class Generation(msgspec.Struct, frozen=True):
     @property
     def chars_per_s(self) -> float | None:
         """The pace of its text; None: the model's default. Speech has a pace of its own."""
-        asked = self.live.tool_round.generation.chars_per_s
-        return 0.0 if asked is None and self.live.delivery.playback is not None else asked
+        requested = self.live.tool_round.generation.chars_per_s
+        return 0.0 if requested is None and self.live.delivery.playback is not None else requested
 
     @property
     def paces_thoughts(self) -> bool:
@@ -140,8 +140,8 @@ class Generation(msgspec.Struct, frozen=True):
             call = self._call(called, self.conversation.next_seq())
             self.turn.called(tokens=called.tokens, seq=call.seq, now=monotonic())
             self.live.tool_round.calls.put(call)
-            place = self.conversation.conversation_id
-            await self._publish_piece(call.told(conversation_id=place, turn_id=self.turn_id))
+            conversation_id = self.conversation.conversation_id
+            await self._publish_piece(call.call_event(conversation_id=conversation_id, turn_id=self.turn_id))
 
     def _call(self, called: ToolCallOutput, seq: int) -> CallRecord:
         """Return a call as published. The server answers calls of unknown tools or without a JSON object, to tell the model."""

@@ -57,14 +57,14 @@ class TurnRegistrar:
         )
         own, others = next(iter(admissions), None), admissions[1:]
 
-        def beside(pipe: Pipeline) -> None:
+        def queue_writes(pipe: Pipeline) -> None:
             self._index.queue_touch(
                 pipe, owner=turn.owner, conversation_id=turn.conversation_id, admission=own
             )
             for admission in others:
                 admission.queue(pipe)
 
-        answers = await self._ownership.add(turn, beside=beside)
+        answers = await self._ownership.add(turn, queue_writes=queue_writes)
         self._ledger.check(admissions, answers)
 
     async def withdraw(self, turn_id: str) -> None:

@@ -71,7 +71,7 @@ class ReplySet:
         return self
 
     async def __anext__(self) -> tuple[int, Piece | None]:
-        while (told := self.get_nowait()) is None:
+        while (item := self.get_nowait()) is None:
             self.news.clear()
             await self.news.wait()
-        return told
+        return item

@@ -51,11 +51,11 @@ class _BufferedRun:
 
     def take(self) -> TextPiece | ReasoningPiece:
         """Return all of the text, and as many tokens as a piece may have."""
-        text, told = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
+        text, logprobs = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
         self.texts.clear()
         del self.logprobs[:MAX_PIECE_LOGPROBS]
         self.bytes = sum(map(_size, self.logprobs))
-        return ReasoningPiece(text) if self.is_reasoning else TextPiece(text, told)
+        return ReasoningPiece(text) if self.is_reasoning else TextPiece(text, logprobs)
 
 
 class ReplyBuffer:

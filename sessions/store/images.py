@@ -46,18 +46,18 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Image).decode
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Location(msgspec.Struct, frozen=True):
     """Where images are: those of a conversation in one hash, each upload in its own."""
 
     name: str
     is_upload: bool = False
 
     @classmethod
-    def of(cls, keys: Keys) -> _Place:
+    def of(cls, keys: Keys) -> _Location:
         return cls(f"{keys.conversation}:images")
 
     @classmethod
-    def uploads(cls, owner: Owner) -> _Place:
+    def uploads(cls, owner: Owner) -> _Location:
         return cls(f"ms:upload:{{{owner}}}", is_upload=True)
 
     def key(self, digest: str) -> str:
@@ -74,12 +74,12 @@ class Images:
 
     async def keep(self, owner: Owner, *images: Image, group: str = "") -> None:
         """Store images until a message shows them, or they expire. Raises StoreFull."""
-        place, given = _Place.uploads(owner), {image.digest: image for image in images}
+        location, given = _Location.uploads(owner), {image.digest: image for image in images}
         if not given:
             return
         pipe = self._client.pipeline(transaction=False)
         for digest in given:
-            pipe.pttl(place.key(digest))
+            pipe.pttl(location.key(digest))
         with store_errors():
             left = await pipe.execute()
         new = {  # each message has places of its own
@@ -95,7 +95,7 @@ class Images:
             def queue(pipe: Pipeline) -> None:
                 for digest, one in new.items():
                     written = _written({digest: one}, renewed=True, group=group)
-                    queue_script(pipe, KEEP_IMAGE, [place.key(digest)], written)
+                    queue_script(pipe, KEEP_IMAGE, [location.key(digest)], written)
 
             for noted in await pipelined(self._client, queue):
                 self._ledger.recharge(str(owner), noted)
@@ -117,66 +117,70 @@ class Images:
 
         If the message is not accepted after all, they expire as images do that no message shows.
         """
-        uploads, place = _Place.uploads(owner), _Place.of(keys)
-        there, sent = await self._sizes([place, uploads], digests)
+        uploads, location = _Location.uploads(owner), _Location.of(keys)
+        there, sent = await self._sizes([location, uploads], digests)
         sent = {digest: size for digest, size in sent.items() if digest not in there}
         _check_all(digests, there, sent)
-        named = await self._named(place, there)
+        named = await self._named(location, there)
         if sent:
             size = sum(map(_cost, sent.values()))
             await self._ledger.admit(Subject(str(owner), group), size, lifetime_s=ADMITTED_S)
             for some in _few(sent):
                 kept = await self._kept(uploads, some)
-                noted = await run_script(self._client, KEEP_IMAGE, [place.name], _written(kept, group=group))
+                noted = await run_script(
+                    self._client, KEEP_IMAGE, [location.name], _written(kept, group=group)
+                )
                 self._ledger.recharge(keys.owner, noted)
                 named |= {digest: _decode(one).named() for digest, one in kept.items()}
         _check_all(digests, named)  # some may have expired meanwhile
         return tuple(named[digest] for digest in digests)
 
-    async def _sizes(self, places: Sequence[_Place], digests: Iterable[str]) -> list[dict[str, int]]:
+    async def _sizes(self, locations: Sequence[_Location], digests: Iterable[str]) -> list[dict[str, int]]:
         """Return the sizes of those of some images that each place has."""
         names = [digest for digest in dict.fromkeys(digests) if len(digest) == _DIGEST_CHARS]
         if not names:
-            return [{} for _ in places]
+            return [{} for _ in locations]
         pipe = self._client.pipeline(transaction=False)
-        for place in places:
+        for location in locations:
             for digest in names:
-                pipe.hstrlen(place.key(digest), digest)
+                pipe.hstrlen(location.key(digest), digest)
         with store_errors():
             sizes = iter(await pipe.execute())
-        found = [dict(zip(names, islice(sizes, len(names)), strict=True)) for _ in places]
+        found = [dict(zip(names, islice(sizes, len(names)), strict=True)) for _ in locations]
         return [{digest: size for digest, size in one.items() if size} for one in found]
 
-    async def _kept(self, place: _Place, digests: Sequence[str]) -> dict[str, bytes]:
+    async def _kept(self, location: _Location, digests: Sequence[str]) -> dict[str, bytes]:
         pipe = self._client.pipeline(transaction=False)
-        for digest in digests if place.is_upload else ():
-            pipe.hget(place.key(digest), digest)
+        for digest in digests if location.is_upload else ():
+            pipe.hget(location.key(digest), digest)
         kept: list[Any] = []
         with store_errors():
-            if digests and place.is_upload:
+            if digests and location.is_upload:
                 kept = await pipe.execute()
             elif digests:
-                kept = await cast("Any", self._client.hmget(place.name, digests))
+                kept = await cast("Any", self._client.hmget(location.name, digests))
         return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
 
-    async def _named(self, place: _Place, sizes: Mapping[str, int]) -> dict[str, Image]:
+    async def _named(self, location: _Location, sizes: Mapping[str, int]) -> dict[str, Image]:
         """Return images of a place without their bytes."""
         named: dict[str, Image] = {}
         for some in _few(sizes):
-            named |= {digest: _decode(one).named() for digest, one in (await self._kept(place, some)).items()}
+            named |= {
+                digest: _decode(one).named() for digest, one in (await self._kept(location, some)).items()
+            }
         return named
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
         """Return those of a conversation's images that are there, with their bytes."""
         names = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
-        return {digest: _decode(one) for digest, one in (await self._kept(_Place.of(keys), names)).items()}
+        return {digest: _decode(one) for digest, one in (await self._kept(_Location.of(keys), names)).items()}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a prompt's messages with the bytes of their newest images; a note replaces each other one, and each missing one."""
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
         newest = at[: -SHOWN_IMAGES - 1 : -1]
-        [sizes] = await self._sizes([_Place.of(keys)], [digest for _, digest in newest])
+        [sizes] = await self._sizes([_Location.of(keys)], [digest for _, digest in newest])
         size = 0
         for number, digest in newest:  # each place counts, since the same bytes are sent again
             given[number][digest] += 1
@@ -195,7 +199,7 @@ class Images:
     ) -> dict[str, Image]:
         """Return the first of some images that a conversation shows, up to so many bytes and one image, with their bytes."""
         keys, size, chosen = Keys.of(owner, conversation_id), 0, list[str]()
-        [sizes] = await self._sizes([_Place.of(keys)], digests)
+        [sizes] = await self._sizes([_Location.of(keys)], digests)
         for digest, its_size in sizes.items():
             if size <= most:
                 chosen.append(digest)
@@ -204,10 +208,10 @@ class Images:
 
     async def known(self, owner: Owner, conversation_id: str, digests: Iterable[str]) -> dict[str, Image]:
         """Return those of some images that a conversation may show, without their bytes: uploaded, or shown there already."""
-        uploads, place = _Place.uploads(owner), _Place.of(Keys.of(owner, conversation_id))
-        sent, there = await self._sizes([uploads, place], digests)
+        uploads, location = _Location.uploads(owner), _Location.of(Keys.of(owner, conversation_id))
+        sent, there = await self._sizes([uploads, location], digests)
         there = {digest: size for digest, size in there.items() if digest not in sent}
-        return await self._named(uploads, sent) | await self._named(place, there)
+        return await self._named(uploads, sent) | await self._named(location, there)
 
     async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
         """Return an image that a conversation shows, or None."""
@@ -216,7 +220,7 @@ class Images:
     async def all_of(self, keys: Keys) -> list[str]:
         """Return the digests of all images that a conversation shows."""
         with store_errors():
-            fields: Any = await cast("Any", self._client.hkeys(_Place.of(keys).name))
+            fields: Any = await cast("Any", self._client.hkeys(_Location.of(keys).name))
         return [field.decode() for field in fields if len(field) == _DIGEST_CHARS]
 
     async def forget(self, owner: Owner) -> None:
@@ -227,13 +231,13 @@ class Images:
 
     async def forget_uploads(self, owner: Owner, digests: Sequence[str]) -> None:
         """Delete some of an owner's uploads; conversations keep their copies."""
-        place, name = _Place.uploads(owner), _list_name(owner)
+        location, name = _Location.uploads(owner), _list_name(owner)
         if not digests:
             return
         pipe = self._client.pipeline(transaction=False)
         for digest in digests:
-            pipe.hget(place.key(digest), "charged")
-            pipe.unlink(place.key(digest))
+            pipe.hget(location.key(digest), "charged")
+            pipe.unlink(location.key(digest))
         pipe.zrem(name, *digests)
         with store_errors():
             answers = await pipe.execute()

@@ -97,7 +97,7 @@ class OwnerData:
         self._client = client
         self._images = images
         self._history = history
-        self._looking = asyncio.Lock()
+        self._scan_lock = asyncio.Lock()
 
     async def conversations(self, owner: Owner, *, unlisted: bool = True) -> AsyncIterator[OwnedConversation]:
         """Yield each conversation once: those of the list, newest first, then the others.
@@ -109,7 +109,7 @@ class OwnerData:
             seen.add(one := OwnedConversation(owner, conversation_id))
             yield one
         if unlisted:
-            async with self._looking:
+            async with self._scan_lock:
                 with as_service():  # others may wait for it
                     others = {one: None async for one in self._unlisted(owner) if one not in seen}
             for one in others:

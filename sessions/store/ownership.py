@@ -77,7 +77,7 @@ class Ownership:
 
         The set is written after it: whoever removes a dead replica from the set checks its lease once more.
         """
-        asked_at = monotonic()
+        requested_at = monotonic()
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
             if not await self._priority_client.pexpire(_lease(self.replica), lease_ms):
@@ -87,7 +87,7 @@ class Ownership:
                 self._note_check(lost=True)
             if not await self._priority_client.sismember(_RUNNERS, self.replica):
                 await self._enroll()
-        self._held_until = asked_at + LEASE_S
+        self._held_until = requested_at + LEASE_S
 
     async def _enroll(self) -> None:
         await run_script(self._priority_client, ENROLL, [_RUNNERS], [self.replica])
@@ -126,7 +126,7 @@ class Ownership:
                 if key.decode() != _lease(self.replica):
                     await self._client.delete(key)
 
-    async def add(self, turn: RunningTurn, *, beside: Callable[[Pipeline], None]) -> list[Any]:
+    async def add(self, turn: RunningTurn, *, queue_writes: Callable[[Pipeline], None]) -> list[Any]:
         """Record a turn of this replica before it is accepted. If the lease has expired it is taken first.
 
         `beside`: queues what is sent in the same round trip, whose answers are returned.
@@ -138,7 +138,7 @@ class Ownership:
 
         def queue(pipe: Pipeline) -> None:
             pipe.hset(_turns(self.replica), turn.turn_id, row)
-            beside(pipe)
+            queue_writes(pipe)
 
         _, *answers = await pipelined(self._client, queue)
         return answers

@@ -67,7 +67,7 @@ class _Share(msgspec.Struct, array_like=True, frozen=True):
         signed = hmac.new(self.secret.encode(), message_id.encode(), hashlib.sha256)
         return f"{message_id}.{signed.hexdigest()[:32]}"
 
-    def place(self, cursor: str) -> str:
+    def message_of_cursor(self, cursor: str) -> str:
         """Return the message of a cursor. Raises NotFound for one that this share did not sign."""
         message_id = cursor.rpartition(".")[0]
         if not hmac.compare_digest(self.cursor(message_id).encode(), cursor.encode()):
@@ -122,7 +122,7 @@ class Sharing:
         half, title, interprets = known
         if half is None or not secrets.compare_digest(half, share_id.encode()):
             raise NotFound(_GONE)
-        leaf = share.leaf if before is None else share.place(before)
+        leaf = share.leaf if before is None else share.message_of_cursor(before)
         messages, older = await self._branch(keys, leaf)
         shown = [_shown(message, share) for message in messages]
         cursor = None if older is None else share.cursor(older)
@@ -131,10 +131,10 @@ class Sharing:
     async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
         """Return the messages of a page, and the one before them."""
         branch = await self._history.branch(keys, leaf=leaf, limit=PAGE, most_bytes=PAGE_BYTES)
-        room, kept = PAGE_BYTES, 0
+        left_bytes, kept = PAGE_BYTES, 0
         for message in reversed(branch.messages):
-            room -= len(message.content.encode())
-            if room < 0 and kept:
+            left_bytes -= len(message.content.encode())
+            if left_bytes < 0 and kept:
                 break
             kept += 1
         left = len(branch.messages) - kept

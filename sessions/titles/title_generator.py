@@ -79,8 +79,10 @@ class TitleGenerator:
             async with asyncio.timeout(WITHIN_S):
                 await self._entitle(conversation, live, request)
         except (TimeoutError, EngineError, Refused) as trouble:
-            place = conversation.conversation_id
-            _log.info("no title", conversation_id=place, reason=type(trouble).__name__, error=str(trouble))
+            conversation_id = conversation.conversation_id
+            _log.info(
+                "no title", conversation_id=conversation_id, reason=type(trouble).__name__, error=str(trouble)
+            )
         except Exception:  # noqa: BLE001 - a task's boundary: the conversation has a title
             _log.exception("no title", conversation_id=conversation.conversation_id)
 
@@ -94,9 +96,9 @@ class TitleGenerator:
             return
         await self._filters.check(title)
         before = first_title(live.send.content)
-        place = conversation.conversation_id
-        if await self._index.set_title(conversation.owner, place, title, instead_of=before):
-            conversation.publish(Titled(conversation_id=place, title=title))
+        conversation_id = conversation.conversation_id
+        if await self._index.set_title(conversation.owner, conversation_id, title, instead_of=before):
+            conversation.publish(Titled(conversation_id=conversation_id, title=title))
 
     async def _written(self, live: Turn, request: Request) -> str:
         """Return what the model wrote. Raises EngineError if it could not end."""

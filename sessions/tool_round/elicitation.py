@@ -47,7 +47,7 @@ class Elicitations:
         self._wait_s = wait_s
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
-        self._asked: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
+        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
         """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
@@ -58,13 +58,13 @@ class Elicitations:
         async with self._turns[call_id]:
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             question = self._question(elicitation)
-            self._asked[call_id] = question.sha256, answer
+            self._pending[call_id] = question.sha256, answer
             try:
                 await asyncio.shield(self._change(call_id, partial(with_question, question=question)))
                 self.hand_over()
                 return await answer
             finally:
-                del self._asked[call_id]
+                del self._pending[call_id]
                 if not answer.done() or answer.cancelled():  # the tool no longer waits for it
                     self._given_up.append((call_id, question.sha256))
                     self._live.tool_round.news.set()
@@ -81,7 +81,7 @@ class Elicitations:
     def hand_over(self) -> None:
         """Hand received answers to the waiting tools. A settled call gets none any more."""
         awaited = self._live.tool_round.awaited
-        for call_id, (sha256, waiting) in self._asked.items():
+        for call_id, (sha256, waiting) in self._pending.items():
             call = awaited.get(call_id) if awaited is not None else None
             if waiting.done():
                 continue
@@ -92,7 +92,7 @@ class Elicitations:
 
     def end(self) -> None:
         """Dismiss all open questions: nobody will answer."""
-        for _, waiting in self._asked.values():
+        for _, waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_result(Dismissed())
 

@@ -192,7 +192,7 @@ class WaitingTurns:
     def _generation(self, live: Turn) -> GenerationConfig:
         tool_round = live.tool_round
         return tool_round.generation.in_round(
-            tool_round.round, at_most=self._limits.max_rounds, is_asked=tool_round.then is not None
+            tool_round.round, at_most=self._limits.max_rounds, is_requested=tool_round.then is not None
         )
 
     def _request(

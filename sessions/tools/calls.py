@@ -25,8 +25,8 @@ Work = Callable[[LiveCall], Awaitable[str]]
 class Calls:
     """The calls of one source. `result_bytes`: of a result; a longer one is cut."""
 
-    def __init__(self, places: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
-        self._slots = places
+    def __init__(self, slots: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
+        self._slots = slots
         self._result_bytes = result_bytes
         self._tasks: set[asyncio.Task[str]] = set()
 
@@ -43,7 +43,7 @@ class Calls:
         begun: list[asyncio.Task[str]] = []
         try:
             async with time_limit.lasting():
-                call = LiveCall(context, place=await self._slots.take(context.owner), time_limit=time_limit)
+                call = LiveCall(context, slot=await self._slots.take(context.owner), time_limit=time_limit)
                 begun.append(self._begin(tool, work, call))
                 try:
                     await asyncio.wait(begun)
@@ -65,7 +65,7 @@ class Calls:
         task = asyncio.ensure_future(_worked(tool, work, call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: call.place.release())
+        task.add_done_callback(lambda _: call.slot.release())
         task.add_done_callback(lambda done: _note(tool, done))
         return task
 

@@ -20,8 +20,8 @@ MOST_QUESTIONS = 8
 class LiveCall:
     """A call whose tool runs. Once it is over, its tool reaches nobody."""
 
-    def __init__(self, context: CallContext, *, place: Slot, time_limit: PausableTimeout) -> None:
-        self.place = place
+    def __init__(self, context: CallContext, *, slot: Slot, time_limit: PausableTimeout) -> None:
+        self.slot = slot
         self.over = asyncio.Event()
         self._context = context
         self._time_limit = time_limit
@@ -29,7 +29,7 @@ class LiveCall:
         self._questions = 0
         self._open_questions: set[asyncio.Future[Answer]] = set()
         self.context: CallContext = msgspec.structs.replace(
-            context, elicit=self._elicit, progress=self._feed.tell
+            context, elicit=self._elicit, progress=self._feed.report
         )
         """The context for the tool."""
 

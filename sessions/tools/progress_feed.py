@@ -37,7 +37,7 @@ class ProgressFeed:
         self._waiting = False
         self._closed = False
 
-    def tell(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         """Report how far the call is. Returns at once."""
         with self._lock:
             self._newest = progress

@@ -14,8 +14,8 @@ MOST_WAITING = 256
 class Slot:
     """One taken place. It is free again when all its holders have released it."""
 
-    def __init__(self, places: Slots, owner: str) -> None:
-        self._slots = places
+    def __init__(self, slots: Slots, owner: str) -> None:
+        self._slots = slots
         self._owner = owner
         self._holders = 1
 

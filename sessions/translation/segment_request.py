@@ -31,7 +31,7 @@ _ANY = "any language"
 
 def segment_request(
     base: Request,
-    languages_asked: Interpreting,
+    interpreting: Interpreting,
     ask: SegmentDecode,
     *,
     prompt: str,
@@ -42,13 +42,13 @@ def segment_request(
     languages = None if facts is None else facts.languages
     thinks = facts is not None and "reasoning" in facts.features
     if languages is None:
-        messages = _messages(languages_asked, ask.text, ask.prefix, prompt)
+        messages = _messages(interpreting, ask.text, ask.prefix, prompt)
         reasoning = "least" if thinks and base.spec.reasoning == "auto" else base.spec.reasoning
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
     else:
         messages = (Message("user", ask.text),)
         translation = msgspec.structs.replace(
-            _translation(languages_asked, languages, ask.prefix),
+            _translation(interpreting, languages, ask.prefix),
             unfinished=not ask.is_closed,
             draft=ask.draft,
             ahead=ask.ahead,
@@ -69,40 +69,40 @@ def segment_request(
 def trial_request(
     message: MessageRecord,
     generation: GenerationConfig,
-    languages_asked: Interpreting,
+    interpreting: Interpreting,
     facts: ModelFacts | None,
 ) -> tuple[MessageRecord, GenerationConfig]:
     """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
     known = None if facts is None else facts.languages
-    translation = None if known is None else _translation(languages_asked, known)
+    translation = None if known is None else _translation(interpreting, known)
     return (
         msgspec.structs.replace(message, content=PROMPT, parent_id=None),
         msgspec.structs.replace(generation, continues=False, translation=translation),
     )
 
 
-def refuse_unable(facts: ModelFacts, languages_asked: Interpreting) -> None:
+def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
     """Raise BadParams if a model can't continue words that were told, or does not know the languages."""
     if (known := facts.languages) is not None:
         if not known.targets:
             why = "This model does not say which languages it translates, so it can't interpret."
             raise BadParams(why, field="model")
-        if languages_asked.source != AUTO and not known.sources:
+        if interpreting.source != AUTO and not known.sources:
             why = "Leave `source` out: this model does not say which languages it reads."
             raise BadParams(why, field="source")
-        if languages_asked.source != AUTO and language_code(languages_asked.source, known.sources) is None:
+        if interpreting.source != AUTO and language_code(interpreting.source, known.sources) is None:
             raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
-        if language_code(languages_asked.target, known.targets) is None:
+        if language_code(interpreting.target, known.targets) is None:
             raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
     elif "continue" not in facts.features:
         why = "This model can't interpret: the server behind it can't continue a reply."
         raise BadParams(why, field="model")
 
 
-def _translation(languages_asked: Interpreting, known: Languages, prefix: str = "") -> Translation:
+def _translation(interpreting: Interpreting, known: Languages, prefix: str = "") -> Translation:
     """Return the request to a translation model, in its own codes."""
-    source = "" if languages_asked.source == AUTO else language_code(languages_asked.source, known.sources)
-    return Translation(language_code(languages_asked.target, known.targets) or "", source or "", prefix)
+    source = "" if interpreting.source == AUTO else language_code(interpreting.source, known.sources)
+    return Translation(language_code(interpreting.target, known.targets) or "", source or "", prefix)
 
 
 def _listed(known: Sequence[str]) -> str:
@@ -110,11 +110,11 @@ def _listed(known: Sequence[str]) -> str:
     return f"{names}, …" if len(known) > MOST_LISTED else names
 
 
-def _messages(languages_asked: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
-    source = _ANY if languages_asked.source == AUTO else language_name(languages_asked.source)
+def _messages(interpreting: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
+    source = _ANY if interpreting.source == AUTO else language_name(interpreting.source)
     filled = (
         prompt.replace("{source}", source)
-        .replace("{target}", language_name(languages_asked.target))
+        .replace("{target}", language_name(interpreting.target))
         .replace("{text}", text)
     )
     messages = (Message("user", filled),)

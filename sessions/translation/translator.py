@@ -205,15 +205,15 @@ class Translator:
         if listener.engine.stopping.is_set():
             return None
         usage.begin(len(ask.prefix), most=most_tokens(ask.text))
-        asked = segment_request(
+        engine_request = segment_request(
             request,
-            interpretation.asked,
+            interpretation.options,
             ask,
             prompt=self._prompt,
             number=usage.number,
             facts=self._engine.named(request.model).engine.facts,
         )
-        stream = listener.engine.stream = self._engine.generate(asked)
+        stream = listener.engine.stream = self._engine.generate(engine_request)
         interpretation.begin(ask, stream)
         whole = has_end = False
         try:

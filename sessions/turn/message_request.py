@@ -49,9 +49,11 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Tells requests apart that came under one `client_msg_id`."""
-        if (asked := self.interprets) is None:
+        if (interpreting := self.interprets) is None:
             return digest_of(self.content, self.place, self.images)
-        return digest(f"interpret\0{asked.source}\0{asked.target}\0{asked.told}\0{asked.wait}")
+        return digest(
+            f"interpret\0{interpreting.source}\0{interpreting.target}\0{interpreting.told}\0{interpreting.wait}"
+        )
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,12 +119,12 @@ class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         theirs = tuple(offered for offered in self.tools if offered.where == "client")
         return msgspec.structs.replace(self, tools=theirs).spec
 
-    def in_round(self, number: int, *, at_most: int, is_asked: bool = False) -> GenerationConfig:
+    def in_round(self, number: int, *, at_most: int, is_requested: bool = False) -> GenerationConfig:
         """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text.
 
-        `is_asked`: it was requested for this very turn, so its choice of a tool applies.
+        `is_requested`: it was requested for this very turn, so its choice of a tool applies.
         """
-        if not number or (is_asked and number < at_most):
+        if not number or (is_requested and number < at_most):
             return self
         choice = "none" if number >= at_most else "auto"
         return msgspec.structs.replace(self, tool_choice=choice, continues=False)
@@ -156,7 +158,7 @@ class Playback(Protocol):
         """Begin: the message was accepted, and its turn has this id."""
         ...
 
-    def say(self, text: Delta) -> None:
+    def feed(self, text: Delta) -> None:
         """Add published text."""
         ...
 

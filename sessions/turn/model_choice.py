@@ -46,18 +46,18 @@ class ModelChoice:
         known = [model.engine.facts for model in self._models.models]
         return any(facts is None or "images" in facts.features for facts in known)
 
-    def named(self, name: str | None, told: Sequence[str] = ()) -> str:
-        """Return the model that a client names; empty if it names none. `told`: the names that an error may list; empty: all.
+    def named(self, name: str | None, listed: Sequence[str] = ()) -> str:
+        """Return the model that a client names; empty if it names none. `listed`: the names that an error may list; empty: all.
 
         Raises ModelNotFound.
         """
         if name is None:
             return ""
         if (found := self._models.find(name)) is None:
-            raise ModelNotFound(name, told or [model.name for model in self._models.models])
+            raise ModelNotFound(name, listed or [model.name for model in self._models.models])
         return found.name
 
-    def asked(
+    def requested(
         self,
         named: str | None,
         *kept: str,
@@ -82,7 +82,7 @@ class ModelChoice:
             served = [*able, *self._translators(translates), *served]
         return next(iter([name for name in served if name in allowed] or allowed or served))
 
-    def _translators(self, asked: TranslationTask) -> list[str]:
+    def _translators(self, task: TranslationTask) -> list[str]:
         """The models that do nothing but translate, and have the languages; for a plain translation else those that have not: they say so."""
         languages = {
             model.name: facts.languages
@@ -91,10 +91,8 @@ class ModelChoice:
             and facts.languages is not None
             and not model.engine.status.state.is_final
         }
-        having = [
-            name for name, known in languages.items() if has_languages(known, asked.source, asked.target)
-        ]
-        return having or (list(languages) if isinstance(asked, Translation) else [])
+        having = [name for name, known in languages.items() if has_languages(known, task.source, task.target)]
+        return having or (list(languages) if isinstance(task, Translation) else [])
 
     def facts(self, name: str) -> ModelFacts | None:
         """Return the facts of a served model; None while it is not loaded."""
@@ -130,10 +128,10 @@ class ModelChoice:
         return await attempt(self._models.named(requested))
 
 
-def _supports(facts: ModelFacts | None, asked: TranslationTask) -> bool:
+def _supports(facts: ModelFacts | None, task: TranslationTask) -> bool:
     """Whether a model can translate that, as far as it is known."""
     if facts is None:
         return True
     if facts.languages is None:
-        return isinstance(asked, Interpreting) and "continue" in facts.features
-    return has_languages(facts.languages, asked.source, asked.target)
+        return isinstance(task, Interpreting) and "continue" in facts.features
+    return has_languages(facts.languages, task.source, task.target)

@@ -59,13 +59,15 @@ class OutputThrottle:
 
 def parts_of(released: ReleasedText, chars: int) -> Iterator[ReleasedText]:
     """Yield text in parts of about so many characters, without splitting one. Its tokens are spread over them."""
-    text, start, told = released.text, 0, 0
+    text, start, sent_tokens = released.text, 0, 0
     while start < len(text):
         end = _grapheme_end(text, start + chars)
         tokens = released.tokens * end // len(text)
         logprobs = released.logprobs if start == 0 else ()
-        yield msgspec.structs.replace(released, text=text[start:end], tokens=tokens - told, logprobs=logprobs)
-        start, told = end, tokens
+        yield msgspec.structs.replace(
+            released, text=text[start:end], tokens=tokens - sent_tokens, logprobs=logprobs
+        )
+        start, sent_tokens = end, tokens
 
 
 def _grapheme_end(text: str, end: int) -> int:

@@ -38,10 +38,10 @@ class Continue(msgspec.Struct, frozen=True, tag="onward"):
 Placement = Append | Edit | Regenerate | Continue
 
 
-def digest_of(content: str, place: Placement, images: Sequence[str] = ()) -> str:
+def digest_of(content: str, placement: Placement, images: Sequence[str] = ()) -> str:
     """Return a digest that tells apart requests with one `client_msg_id`. No content has a NUL."""
     content = "\0".join((content, *images))
-    match place:
+    match placement:
         case Append():
             return digest(content)
         case Edit(message_id):

@@ -112,7 +112,7 @@ async def fit(
     system: str,
     records: Sequence[MessageRecord],
     *,
-    room: ContextBudget,
+    budget: ContextBudget,
     count: Count,
     inputs: ModelInputs = ALL_INPUTS,
 ) -> Prompt:
@@ -128,7 +128,7 @@ async def fit(
     async def tokens_without(dropped: int) -> int:
         return await count(without(dropped))
 
-    dropped = await _dropped_count(tokens_without, len(groups) - 1, room)
+    dropped = await _dropped_count(tokens_without, len(groups) - 1, budget)
     return Prompt(without(dropped), groups[dropped][0].message_id)
 
 
@@ -136,19 +136,19 @@ async def fit_all(
     system: str,
     records: Sequence[MessageRecord],
     *,
-    room: ContextBudget,
+    budget: ContextBudget,
     count: Count,
     inputs: ModelInputs = ALL_INPUTS,
 ) -> Prompt:
     """Return all of a branch. Raises ContextOverflow if it does not fit the window."""
     messages = prompt_messages(system, records, inputs=inputs)
-    if (tokens := await count(messages)) >= room.window:
-        raise ContextOverflow(tokens=tokens, limit=room.window - 1)
+    if (tokens := await count(messages)) >= budget.window:
+        raise ContextOverflow(tokens=tokens, limit=budget.window - 1)
     return Prompt(messages, records[0].message_id)
 
 
 async def shortened(
-    messages: tuple[Message, ...], *, room: ContextBudget, count: Count
+    messages: tuple[Message, ...], *, budget: ContextBudget, count: Count
 ) -> tuple[Message, ...]:
     """Shorten a prompt that was made for another window. Raises ContextOverflow as `fit` does."""
     system = messages[:1] if messages[0].role == "system" else ()
@@ -160,19 +160,19 @@ async def shortened(
     async def tokens_without(dropped: int) -> int:
         return await count(without(dropped))
 
-    return without(await _dropped_count(tokens_without, len(begins), room))
+    return without(await _dropped_count(tokens_without, len(begins), budget))
 
 
 async def _dropped_count(
-    tokens_without: Callable[[int], Awaitable[int]], most: int, room: ContextBudget
+    tokens_without: Callable[[int], Awaitable[int]], most: int, budget: ContextBudget
 ) -> int:
     """Return how many of the oldest exchanges have to go. Raises ContextOverflow if the rest does not fit either."""
-    limit = room.window - room.reply
+    limit = budget.window - budget.reply
     if await tokens_without(0) <= limit:
         return 0
     dropped = await _fewest(tokens_without, limit * 3 // 4, most)
-    if dropped == most and (alone := await tokens_without(dropped)) >= room.window:
-        raise ContextOverflow(tokens=alone, limit=room.window - 1)
+    if dropped == most and (alone := await tokens_without(dropped)) >= budget.window:
+        raise ContextOverflow(tokens=alone, limit=budget.window - 1)
     return dropped
 
 
@@ -246,7 +246,7 @@ class HistoryPromptBuilder:
 
     async def check(
         self,
-        asked: list[MessageRecord],
+        records: list[MessageRecord],
         generation: GenerationConfig,
         meta: Meta,
         *,
@@ -254,7 +254,7 @@ class HistoryPromptBuilder:
         client: str,
     ) -> None:
         """Raise ContextOverflow if a message, with the reply to continue, is too long alone; BadParams, EngineDown."""
-        await self._fit(asked, generation, meta, requested=requested, client=client)
+        await self._fit(records, generation, meta, requested=requested, client=client)
 
     async def _fit(
         self,
@@ -276,12 +276,14 @@ class HistoryPromptBuilder:
                 if records[-1].images and "images" not in facts.features:
                     raise BadParams(NO_IMAGES, field="attachments")
                 refuse_oversized(prompt_messages("", records[-1:]), facts, spec)
-                room = ContextBudget.of(facts.context_tokens, new_tokens(params, facts))
+                budget = ContextBudget.of(facts.context_tokens, new_tokens(params, facts))
                 if is_cut:
-                    raise ContextOverflow(tokens=None, limit=room.window - 1)
+                    raise ContextOverflow(tokens=None, limit=budget.window - 1)
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
                 fitting = fit_all if generation.keeps_all else fit
-                prompt = await fitting(system, records, room=room, count=count, inputs=ModelInputs.of(facts))
+                prompt = await fitting(
+                    system, records, budget=budget, count=count, inputs=ModelInputs.of(facts)
+                )
             return msgspec.structs.replace(prompt, model=model.name)
 
         try:
@@ -316,12 +318,12 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
     """Return the messages in a form that this model can answer. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
     refuse_unsupported(request.params, facts, request.spec, request.messages)
-    room = ContextBudget.of(facts.context_tokens, new_tokens(request.params, facts))
+    budget = ContextBudget.of(facts.context_tokens, new_tokens(request.params, facts))
     count = partial(engine.count_tokens, client=request.client, spec=request.spec)
     if shortens:
-        return await shortened(request.messages, room=room, count=count)
-    if (tokens := await count(request.messages)) >= room.window:
-        raise ContextOverflow(tokens=tokens, limit=room.window - 1)
+        return await shortened(request.messages, budget=budget, count=count)
+    if (tokens := await count(request.messages)) >= budget.window:
+        raise ContextOverflow(tokens=tokens, limit=budget.window - 1)
     return request.messages
 
 
@@ -341,13 +343,13 @@ def refuse_oversized(messages: Sequence[Message], facts: ModelFacts, spec: Reply
 
     Templates may strip white space: it counts only beyond the length of all else. Reasoning, which they may drop, does not count.
     """
-    room = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
+    max_bytes = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
     read = [
         msgspec.structs.replace(message, reasoning="") if message.reasoning else message
         for message in messages
     ]
     texts = texts_of(read, spec)
-    if _length(texts) > 2 * room or _length(text.strip() for text in texts) > room:
+    if _length(texts) > 2 * max_bytes or _length(text.strip() for text in texts) > max_bytes:
         raise ContextOverflow(tokens=None, limit=facts.context_tokens - 1)
 
 

@@ -352,7 +352,7 @@ class Turn:
         return self.tool_round.awaited is not None and self.turn.accepted_at is None
 
     @property
-    def has_place(self) -> bool:
+    def is_in_history(self) -> bool:
         """Whether it is in the history: it was accepted, or follows one that was."""
         return self.tool_round.awaited is not None or self.turn.accepted_at is not None
 
@@ -370,15 +370,15 @@ class Turn:
 
     def call_events(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
         """Return the events of its calls, and of awaited ones, with seqs after `after` up to `until`."""
-        place, told = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
+        conversation_id, events = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
         for call in self.tool_round.calls.records:
-            told += (
-                call.told(conversation_id=place, turn_id=self.record.turn_id),
-                call.moved(conversation_id=place, turn_id=self.record.turn_id),
+            events += (
+                call.call_event(conversation_id=conversation_id, turn_id=self.record.turn_id),
+                call.moved(conversation_id=conversation_id, turn_id=self.record.turn_id),
             )
         for call in self.tool_round.awaited.records if self.tool_round.awaited is not None else ():
-            told.append(call.moved(conversation_id=place, turn_id=self.record.follows))
-        return [event for event in told if event is not None and after < event.seq <= until]
+            events.append(call.moved(conversation_id=conversation_id, turn_id=self.record.follows))
+        return [event for event in events if event is not None and after < event.seq <= until]
 
     def choose(self, model: str) -> TurnRecord:
         """Note the answering model, the requested one or a fallback; return the record."""

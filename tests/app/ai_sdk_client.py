@@ -71,7 +71,7 @@ class AiSdkChat:
         """Return a stream of the reply that is being written, from its start."""
         return self._answer("GET", f"{CHAT}/{self.id}/stream")
 
-    async def say(self, text: str, message_id: str = "m1", **more: Any) -> list[Chunk]:
+    async def send_text(self, text: str, message_id: str = "m1", **more: Any) -> list[Chunk]:
         """Return all chunks of a reply."""
         async with self.sent(user(text, message_id), **more) as answer:
             return await answer.rest()

@@ -24,12 +24,12 @@ PIXEL = f"data:image/png;base64,{PIXEL_BASE64}"
 
 
 class Refused(Exception):
-    """A door's refusal. `status`: of HTTP, if it was answered over HTTP; `said`: its sentence."""
+    """A door's refusal. `status`: of HTTP, if it was answered over HTTP; `message`: its sentence."""
 
-    def __init__(self, status: int | None, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, status: int | None, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.said = said
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ def _realtime(model: str, content: Any) -> list[Frame]:
 
 
 def _translation(model: str, content: Any) -> list[Frame]:
-    wishes = {"audio": {"output": {"language": "de"}}, "told": "segment"}
+    config = {"audio": {"output": {"language": "de"}}, "told": "segment"}
     return [
-        {"type": "session.update", "session": wishes},
+        {"type": "session.update", "session": config},
         {"type": "session.input_text_buffer.append", "text": content},
         {"type": "session.close"},
     ]
@@ -115,24 +115,24 @@ def _of(kind: str, field: str = "delta") -> Callable[[Frame], str]:
     return lambda event: str(event[field]) if event.get("type") == kind else ""
 
 
-def _error(told: Frame) -> str:
-    assert all(told["error"][field] for field in ("type", "code"))
-    return str(told["error"]["message"])
+def _error(body: Frame) -> str:
+    assert all(body["error"][field] for field in ("type", "code"))
+    return str(body["error"]["message"])
 
 
-def _native_error(told: Frame) -> str:
-    assert (told["type"], isinstance(told["retryable"], bool)) == ("error", True)
-    return str(told["message"])
+def _native_error(frame: Frame) -> str:
+    assert (frame["type"], isinstance(frame["retryable"], bool)) == ("error", True)
+    return str(frame["message"])
 
 
-def _run_error(told: Frame) -> str:
-    assert (told["type"], bool(told["code"])) == ("RUN_ERROR", True)
-    return str(told["message"])
+def _run_error(event: Frame) -> str:
+    assert (event["type"], bool(event["code"])) == ("RUN_ERROR", True)
+    return str(event["message"])
 
 
-def _anthropics_error(told: Frame) -> str:
-    assert (told["type"], told["error"]["type"].endswith("_error")) == ("error", True)
-    return str(told["error"]["message"])
+def _anthropics_error(body: Frame) -> str:
+    assert (body["type"], body["error"]["type"].endswith("_error")) == ("error", True)
+    return str(body["error"]["message"])
 
 
 def _chunk(frame: Frame) -> str:
@@ -248,7 +248,7 @@ ENDPOINTS = (
         frames_for=_ui_frame,
         image_content=FILE,
         text=_chunk,
-        refused=lambda told: str(told["errorText"]),
+        refused=lambda frame: str(frame["errorText"]),
         is_socket=True,
         stop={"type": "abort", "requestId": "r1"},
         stores_history=True,
@@ -318,8 +318,8 @@ async def _check(endpoint: Endpoint, answer: httpx.Response) -> None:
     """Raise Refused unless the answer is a reply."""
     if answer.status_code != httpx.codes.OK:
         body = await answer.aread()
-        told = json.loads(body) if answer.headers["content-type"] == "application/json" else body.decode()
-        raise Refused(answer.status_code, endpoint.refused(told))
+        refusal = json.loads(body) if answer.headers["content-type"] == "application/json" else body.decode()
+        raise Refused(answer.status_code, endpoint.refused(refusal))
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[Frame]:

@@ -95,8 +95,8 @@ async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_
         "named": "My own",
     }
     garden = [line for line in lines if line["type"] == "message" and line["conversation_id"] == "garden"]
-    asked_for = [line["content"] for line in garden if line["role"] == "user"]
-    assert asked_for == ["What grows?", "And in winter?", "What swims?"]
+    questions = [line["content"] for line in garden if line["role"] == "user"]
+    assert questions == ["What grows?", "And in winter?", "What swims?"]
     replies = [line for line in garden if line["role"] == "assistant"]
     assert {line["status"] for line in replies} == {"complete"}
     assert all(line["content"] and line["parent_id"] for line in replies)

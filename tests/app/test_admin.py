@@ -132,10 +132,10 @@ async def test_it_is_shut_where_nobody_is_asked_who_they_are(
 
 
 async def test_an_operators_key_opens_no_other_door(first_replica: InProcessService, operator: str) -> None:
-    said = "This key is for the admin API only."
+    message = "This key is for the admin API only."
     async with connect(first_replica.ws_url) as opened:
         await Socket(opened).send(type="hello", token=operator)
-        assert (await Socket(opened).next())["message"] == said
+        assert (await Socket(opened).next())["message"] == message
     headers = {"Authorization": f"Bearer {operator}"}
     with pytest.raises(InvalidStatus, match="401"):
         await connect(first_replica.ws_url.replace("/ws", "/realtime"), additional_headers=headers)
@@ -146,7 +146,7 @@ async def test_an_operators_key_opens_no_other_door(first_replica: InProcessServ
             ("GET", "/v1/export?client_id=a"),
         ]:
             answer = await client.request(method, path)
-            assert (answer.status_code, answer.json()["error"]["message"]) == (401, said)
+            assert (answer.status_code, answer.json()["error"]["message"]) == (401, message)
 
 
 async def test_pages_of_other_origins_can_not_ask(tmp_path: Path, keys: Path, operator: str) -> None:
@@ -246,12 +246,12 @@ async def test_somebody_is_disconnected_wherever_they_are(
         assert (await call_api(first_replica, operator, "DELETE", f"/connections/{theirs}"))[0] == 200
         assert (await others.closed())[0] == 4403
         assert (await call_api(first_replica, operator, "DELETE", f"/connections/{theirs}"))[0] == 404
-    told_of = [
+    entries = [
         {key: line.get(key) for key in ("act", "principal", "outcome")} for line in admin_entries(audit)
     ]
-    assert told_of[0] == {"act": "disconnect", "principal": "jwt:ann", "outcome": "done"}
-    assert told_of[-1]["outcome"] == "not_found"
-    assert told_of[-2]["principal"] == "jwt:bob"
+    assert entries[0] == {"act": "disconnect", "principal": "jwt:ann", "outcome": "done"}
+    assert entries[-1]["outcome"] == "not_found"
+    assert entries[-2]["principal"] == "jwt:bob"
 
 
 async def test_a_replica_that_does_not_answer_is_named(
@@ -274,11 +274,15 @@ async def test_a_replica_that_does_not_answer_is_named(
 # ---- turns
 
 
-@pytest.mark.parametrize("asks", ["home", "abroad"])
+@pytest.mark.parametrize("replica", ["home", "abroad"])
 async def test_a_turn_is_listed_and_stopped_from_any_replica(
-    asks: str, first_replica: InProcessService, second_replica: InProcessService, operator: str, audit: Lines
+    replica: str,
+    first_replica: InProcessService,
+    second_replica: InProcessService,
+    operator: str,
+    audit: Lines,
 ) -> None:
-    at = {"home": first_replica, "abroad": second_replica}[asks]
+    at = {"home": first_replica, "abroad": second_replica}[replica]
     async with first_replica.socket(hello("ann")) as socket:
         turn_id = (await begin(socket, first_replica))["turn_id"]
         status, page = await call_api(at, operator, "GET", "/turns?principal=jwt:ann")

@@ -66,8 +66,8 @@ async def test_connections_and_turns_are_shown_and_ended(tmp_path: Path, keys: P
             head, row = (line.split() for line in shown.stdout.splitlines())
             assert head[:4] == ["connection_id", "door", "principal", "client_id"]
             assert row[:4] == [socket.ready["connection_id"], "native", "jwt:ann", "laptop"]
-            told = await run(*url, "turns", "--json", "--principal", "jwt:ann", key=operator)
-            assert [json.loads(line)["turn_id"] for line in told.stdout.splitlines()] == [turn_id]
+            result = await run(*url, "turns", "--json", "--principal", "jwt:ann", key=operator)
+            assert [json.loads(line)["turn_id"] for line in result.stdout.splitlines()] == [turn_id]
             stopped = await run(*url, "stop", turn_id, key=operator)
             assert (stopped.exit_code, stopped.stdout) == (0, "The reply was ended.\n")
             assert (await socket.next("done"))["cancel"]["cause"] == "operator"
@@ -109,10 +109,13 @@ async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path) -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        told = await run(
+        result = await run(
             "--url", f"127.0.0.1:{port}", "export", "jwt:ann", "--output", str(tmp_path / "x"), key="k"
         )
-    assert (told.exit_code, told.stderr) == (1, "midstream: The export was cut off; nothing was written.\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "midstream: The export was cut off; nothing was written.\n",
+    )
     assert files(tmp_path) == []
 
 
@@ -124,7 +127,7 @@ async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("stop", "turn_none"), "No such turn runs."),
         (("stop", "a/b"), "does not serve"),
@@ -133,22 +136,22 @@ async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str
     ],
 )
 async def test_what_the_service_refuses_is_told_in_its_words(
-    words: tuple[str, ...], said: str, guarded: InProcessService, operator: str
+    words: tuple[str, ...], message: str, guarded: InProcessService, operator: str
 ) -> None:
-    told = await run("--url", guarded.url, *words, key=operator)
-    assert (told.exit_code, told.stdout) == (1, "")
-    assert told.stderr.startswith("midstream: ")
-    assert said in told.stderr
+    result = await run("--url", guarded.url, *words, key=operator)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("midstream: ")
+    assert message in result.stderr
 
 
 async def test_another_key_is_refused_and_not_repeated(guarded: InProcessService, keys: Path) -> None:
     key = key_file.add(keys, "ann")
-    told = await run("--url", guarded.url, "keys", key=key)
-    assert (told.exit_code, told.stderr) == (1, "midstream: The admin API needs an admin key.\n")
+    result = await run("--url", guarded.url, "keys", key=key)
+    assert (result.exit_code, result.stderr) == (1, "midstream: The admin API needs an admin key.\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "key", "status", "said"),
+    ("words", "key", "status", "message"),
     [
         (("--url", "127.0.0.1:1", "keys"), "k", 1, "http://127.0.0.1:1 does not answer"),
         (("--url", "http://", "keys"), "k", 1, "does not answer"),
@@ -159,10 +162,10 @@ async def test_another_key_is_refused_and_not_repeated(guarded: InProcessService
     ],
 )
 async def test_what_can_not_be_asked_is_told(
-    words: tuple[str, ...], key: str | None, status: int, said: str
+    words: tuple[str, ...], key: str | None, status: int, message: str
 ) -> None:
-    told = await run(*words, key=key)
-    assert (told.exit_code, said in told.stderr) == (status, True), told.output
+    result = await run(*words, key=key)
+    assert (result.exit_code, message in result.stderr) == (status, True), result.output
 
 
 @pytest.fixture
@@ -185,11 +188,11 @@ class _Other(BaseHTTPRequestHandler):
     """A server that is not Midstream."""
 
     def do_GET(self) -> None:
-        said = b"<html>Welcome!</html>\n" if "export" in self.path else b"{}"
+        body = b"<html>Welcome!</html>\n" if "export" in self.path else b"{}"
         self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         """Log nothing."""
@@ -218,14 +221,14 @@ class _Hostile(BaseHTTPRequestHandler):
         words = "olga\x1b]0;x\x07\x9b2J\u202ero"
         row = dict.fromkeys(("turn_id", "state", "chars", "principal", "client_id"), words)
         row |= dict.fromkeys(("conversation_id", "model", "replica"), words)
-        told: dict[str, object] = {"turns": [row], "next": None, "silent": [words]}
+        payload: dict[str, object] = {"turns": [row], "next": None, "silent": [words]}
         if self.path.startswith("/v1/admin/keys"):
-            told = {"error": {"message": words}}
-        said = json.dumps(told, ensure_ascii=False).encode()
-        self.send_response(200 if "turns" in told else 403)
-        self.send_header("Content-Length", str(len(said)))
+            payload = {"error": {"message": words}}
+        body = json.dumps(payload, ensure_ascii=False).encode()
+        self.send_response(200 if "turns" in payload else 403)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
         """Log nothing."""
@@ -246,7 +249,7 @@ async def test_no_word_of_a_server_commands_the_terminal(words: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "url"),
     [
         ("localhost:1", "http://localhost:1"),
         ("[::1]:1", "http://[::1]:1"),
@@ -254,8 +257,8 @@ async def test_no_word_of_a_server_commands_the_terminal(words: list[str]) -> No
         ("http://a.invalid:1", "http://a.invalid:1"),
     ],
 )
-def test_an_admin_key_leaves_this_machine_by_tls_unless_said_otherwise(place: str, told: str) -> None:
-    with pytest.raises(AdminRequestError, match=re.escape(f"{told} does not answer")):
+def test_an_admin_key_leaves_this_machine_by_tls_unless_said_otherwise(place: str, url: str) -> None:
+    with pytest.raises(AdminRequestError, match=re.escape(f"{url} does not answer")):
         AdminClient(place, "key").request("GET", "/turns")
 
 

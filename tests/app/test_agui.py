@@ -91,11 +91,13 @@ class Thread:
 
     async def run(self, *messages: Any, **more: Any) -> list[Any]:
         """Return the events of a run; a refusal is one of them."""
-        said = [
+        input_messages = [
             {"id": "1", "role": "user", "content": one} if isinstance(one, str) else one for one in messages
         ]
         body = (
-            HELLO | {"threadId": self._id, "messages": said, "forwardedProps": {"server_tools": ["*"]}} | more
+            HELLO
+            | {"threadId": self._id, "messages": input_messages, "forwardedProps": {"server_tools": ["*"]}}
+            | more
         )
         async with client_of(self._running) as client:
             answer = await client.post(RUN, json=body, headers={"Authorization": f"Bearer {self._key}"})
@@ -172,13 +174,13 @@ async def test_an_approval_interrupts_a_run_and_the_next_one_resumes_it(kept: In
 async def test_an_interrupt_is_denied_given_up_or_answered_with_other_arguments(
     kept: InProcessService,
 ) -> None:
-    for name, said in (
+    for name, decision in (
         ("denied", {"approved": False}),
         ("edited", {"approved": True, "editedArgs": {"to": "Bo"}}),
     ):
         kept.engine.script([PAY])
         thread = Thread(kept, thread_id=name)
-        reported = await thread.run("Pay.", resume=resume_payload(await thread.run("Pay."), **said))
+        reported = await thread.run("Pay.", resume=resume_payload(await thread.run("Pay."), **decision))
         assert reported[-1]["outcome"] == {"type": "success"}
     assert PAID == ["Bo"]
     kept.engine.script([PAY])
@@ -227,12 +229,12 @@ async def test_where_one_answer_is_refused_none_is_taken(kept: InProcessService)
 async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: InProcessService) -> None:
     for choice in ("required", "none"):
         kept.engine.script("Well.")
-        wishes = {"server_tools": ["*"], "tool_choice": choice}
-        await Thread(kept, thread_id=choice).run("Time?", forwardedProps=wishes)
+        props = {"server_tools": ["*"], "tool_choice": choice}
+        await Thread(kept, thread_id=choice).run("Time?", forwardedProps=props)
         spec = kept.engine.requests[-1].spec
         assert (spec.tool_choice, [one.name for one in spec.tools]) == (choice, ["noon", "pay"])
-    wishes = {"server_tools": ["*"], "parallel_tool_calls": False}
-    (refused,) = await Thread(kept).run("Time?", forwardedProps=wishes)
+    props = {"server_tools": ["*"], "parallel_tool_calls": False}
+    (refused,) = await Thread(kept).run("Time?", forwardedProps=props)
     assert "`forwardedProps.parallel_tool_calls` may not be false" in refused["message"]
     parts = [{"type": "text", "text": "Look."}, {"type": "document", "source": {"type": "url", "value": "x"}}]
     body = HELLO | {

@@ -45,7 +45,7 @@ async def assert_other_client_served(running: InProcessService, place: str) -> N
     """Somebody else is, who does nothing odd."""
     async with running.socket({"client_id": place, "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, place).start(output=None)
-        await phone.say(SILENCE[:16000] + await synthesize(COUNT) + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize(COUNT) + SILENCE)
         assert (await phone.until("heard", final=True))["text"] == "count from 1 to 10"
         assert (await phone.until("done"))["reason"] == "stop"
 
@@ -78,7 +78,7 @@ async def test_who_vanishes_in_the_middle_of_a_word_leaves_his_place(running: In
     for _ in range(PLACES // 8):
         async with running.socket({"client_id": "cut", "features": ["audio"]}) as socket:
             phone = await VoiceClient(socket, "cut").start(output=None)
-            await phone.say(SILENCE[:16000] + sound[: len(sound) // 2])
+            await phone.send_audio(SILENCE[:16000] + sound[: len(sound) // 2])
             socket.opened.transport.abort()
     await assert_other_client_served(running, "cut")
 

@@ -198,12 +198,12 @@ async def test_who_is_not_asked_falls_asleep_and_wakes_again() -> None:
     engine = EngineOnDemand(made._make, FACTS, idle_s=0.2)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(engine.run())
-        said = await text_of(engine, HELLO)
+        translated = await text_of(engine, HELLO)
         pid = engine.pid
         await eventually(lambda: engine.status.state is EngineState.ASLEEP)
         assert engine.pid is None
         await eventually(lambda: not _lives(pid))
-        assert await text_of(engine, HELLO) == said == "我叫Robin。"
+        assert await text_of(engine, HELLO) == translated == "我叫Robin。"
         running.cancel()
 
 

@@ -58,12 +58,12 @@ def test_help_names_the_commands_and_the_settings(tmp_path: Path) -> None:
 
 
 def test_help_has_groups_with_types_and_defaults(tmp_path: Path) -> None:
-    told = " ".join(midstream(tmp_path, "serve", "-h").stdout.split())
-    address, _, rest = told.partition("Address and network:")[2].partition(" Model: ")
+    output = " ".join(midstream(tmp_path, "serve", "-h").stdout.split())
+    address, _, rest = output.partition("Address and network:")[2].partition(" Model: ")
     assert "--port INTEGER Port to listen on; 0 takes a free one. Default: 8000." in address
     assert "--dtype [auto|bfloat16|float16|float32]" in rest
     assert "--sharing / --no-sharing" in rest
-    assert told.endswith("-h, --help Show this message and exit.")
+    assert output.endswith("-h, --help Show this message and exit.")
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_store_that_does_not_come_ends_the_preparation(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("--model", "/no/such/folder"), "The folder '/no/such/folder' does not exist."),
         (("--quantize", "int4"), "--quantize int4 is not offered"),
@@ -121,13 +121,13 @@ def test_a_store_that_does_not_come_ends_the_preparation(tmp_path: Path) -> None
     ],
 )
 def test_a_bad_choice_is_told_before_anything_is_started(
-    options: tuple[str, ...], told: str, tmp_path: Path
+    options: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
     """Neither the store nor the engine's process, which takes seconds to import torch."""
     if "cuda:7" in options[-1] and preflight._may_have_cuda():
         pytest.skip("there may be a CUDA device")
     ended = midstream(tmp_path, "serve", *options)
-    assert told in complaint(ended)
+    assert expected in complaint(ended)
     assert len(ended.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -139,9 +139,9 @@ def test_an_unknown_model_stops_the_start(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_service_well(own_server: ServerProcess) -> None:
     """So does SIGTERM, even in the middle of a reply: tests/e2e/test_crashes.py."""
-    said = own_server.log.read_bytes()
+    before = own_server.log.read_bytes()
     assert own_server.end(signal.SIGINT) == 0
-    last = own_server.log.read_bytes().removeprefix(said)
+    last = own_server.log.read_bytes().removeprefix(before)
     assert b"Traceback" not in last
     assert b"stopping; a second Ctrl-C" in last
     assert b'"event":"stopped"' in last

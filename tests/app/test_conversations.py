@@ -39,8 +39,8 @@ async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
 
 
 async def items_of(sdk: AsyncOpenAI, conversation: Conversation, **more: Any) -> list[ConversationItem]:
-    asked: dict[str, Any] = {"order": "asc"} | more
-    return [item async for item in sdk.conversations.items.list(conversation.id, **asked)]
+    params: dict[str, Any] = {"order": "asc"} | more
+    return [item async for item in sdk.conversations.items.list(conversation.id, **params)]
 
 
 def kind_and_text(item: Any) -> tuple[str, str]:

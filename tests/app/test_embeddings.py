@@ -137,10 +137,10 @@ async def test_a_client_that_leaves_has_its_request_given_up(
     sdk: AsyncOpenAI, server: UpstreamServer
 ) -> None:
     server.holds_vectors = True
-    asking = asyncio.ensure_future(sdk.embeddings.create(model="bge", input="a"))
+    request = asyncio.ensure_future(sdk.embeddings.create(model="bge", input="a"))
     async with asyncio.timeout(10):
         await server.held.wait()
-        asking.cancel()
+        request.cancel()
         await server.closed.wait()
 
 
@@ -157,9 +157,9 @@ async def test_what_was_read_counts_as_tokens(tmp_path: Path, server: UpstreamSe
     async with embedding(tmp_path, server, tokens_per_day=10) as service, client_of(service) as sdk:
         await sdk.embeddings.create(model="bge", input="a")
         await sdk.embeddings.create(model="bge", input="a")
-        asking = sdk.embeddings.create
+        create = sdk.embeddings.create
         with pytest.raises(openai.RateLimitError):
-            await until_refused(lambda: asking(model="bge", input="a"))
+            await until_refused(lambda: create(model="bge", input="a"))
 
 
 async def until_refused(ask: Callable[[], Awaitable[object]]) -> None:

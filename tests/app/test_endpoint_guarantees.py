@@ -16,12 +16,12 @@ from engine.served_models import ServedModel, ServedModels
 from tests.app.endpoints import ENDPOINTS, Endpoint, Refused, open_reply
 from tests.app.in_process_service import InProcessService, serving
 
-each_door = pytest.mark.parametrize(
+each_endpoint = pytest.mark.parametrize(
     "endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name.replace(" ", "-")
 )
 
 
-@each_door
+@each_endpoint
 async def test_a_stop_is_one_step_and_the_history_is_what_was_sent(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -46,15 +46,15 @@ async def test_a_stop_is_one_step_and_the_history_is_what_was_sent(
             return
         async with open_reply(running, endpoint, "And now?"):
             await wait_for_requests(running, 2)
-            said = [one for one in engine.requests[1].messages if one.role != "system"]
-            assert said == [
+            history = [one for one in engine.requests[1].messages if one.role != "system"]
+            assert history == [
                 Message("user", "Hello?"),
                 Message("assistant", seen),
                 Message("user", "And now?"),
             ]
 
 
-@each_door
+@each_endpoint
 async def test_who_may_not_is_refused_in_the_doors_words(
     endpoint: Endpoint, keys: Path, tmp_path: Path
 ) -> None:
@@ -67,11 +67,11 @@ async def test_who_may_not_is_refused_in_the_doors_words(
     async with serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running:
         bad = await no_from(running, endpoint, key="msk_wrong")
         assert bad.status == (None if endpoint.sends_hello or endpoint.name == "ai sdk socket" else 401)
-        assert bad.said == "The token is not valid."
+        assert bad.message == "The token is not valid."
         scope = await no_from(running, endpoint, key=reads, model="small")
-        assert "it lacks the scope `chat`." in scope.said
+        assert "it lacks the scope `chat`." in scope.message
         model = await no_from(running, endpoint, key=of_small, model="big")
-        assert "may not use the model" in model.said
+        assert "may not use the model" in model.message
         for one in (scope, model):
             assert one.status in (403, None if endpoint.is_socket else 403)
         assert small.requests == []
@@ -79,7 +79,7 @@ async def test_who_may_not_is_refused_in_the_doors_words(
             assert await reply.text("small")
 
 
-@each_door
+@each_endpoint
 async def test_an_image_that_is_not_served_is_refused_by_a_sentence(
     endpoint: Endpoint, running: InProcessService
 ) -> None:
@@ -87,11 +87,11 @@ async def test_an_image_that_is_not_served_is_refused_by_a_sentence(
         return
     refused = await no_from(running, endpoint, content=endpoint.image_content)
     assert refused.status == (None if endpoint.is_socket else 400)
-    assert re.search("images|text only|must be a string", refused.said), refused.said
+    assert re.search("images|text only|must be a string", refused.message), refused.message
     assert running.engine.requests == []
 
 
-@each_door
+@each_endpoint
 async def test_a_service_that_ends_says_so_to_who_comes(endpoint: Endpoint, tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
@@ -101,13 +101,13 @@ async def test_a_service_that_ends_says_so_to_who_comes(endpoint: Endpoint, tmp_
         await socket.next("goaway")
         refused = await no_from(running, endpoint)
         assert refused.status == 503
-        assert "about to stop" in refused.said
+        assert "about to stop" in refused.message
         assert len(engine.requests) == 1
         await socket.send(type="cancel")
         await socket.next("done")
 
 
-@each_door
+@each_endpoint
 async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_stop(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -124,13 +124,13 @@ async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_sto
 
 
 async def no_from(
-    running: InProcessService, endpoint: Endpoint, content: Any = "Hello?", **asking: str
+    running: InProcessService, endpoint: Endpoint, content: Any = "Hello?", **options: str
 ) -> Refused:
     """A door's refusal is a sentence."""
     with pytest.raises(Refused) as refused:
-        async with open_reply(running, endpoint, content, **asking) as reply:
+        async with open_reply(running, endpoint, content, **options) as reply:
             await reply.text("nothing")
-    assert refused.value.said.endswith("."), refused.value.said
+    assert refused.value.message.endswith("."), refused.value.message
     return refused.value
 
 

@@ -20,7 +20,7 @@ from tests.app.test_frames import send_and_wait
 from tests.sample_images import PNG
 
 ME = b"key:ann"
-SAID = (b"What grows?", b"And in winter?", b"A secret.", b"My own", b"first_system_words")
+TEXTS = (b"What grows?", b"And in winter?", b"A secret.", b"My own", b"first_system_words")
 HELD = {
     "ms:{CONVERSATION}": "a conversation",
     "ms:{CONVERSATION}:journal": "its newest events",
@@ -113,13 +113,13 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
         await socket.ask(type="rename", conversation_id="garden", title="My own")
         await socket.ask(type="search", query="winter")
         await ticket(running, key)  # nobody redeems it
-        before = await matching_keys(store, (ME, *SAID))
+        before = await matching_keys(store, (ME, *TEXTS))
         assert {kind(name) for name in before} == HELD.keys() | PASSING.keys()
-        assert all(mark in b"".join(before.values()) for mark in SAID)
+        assert all(mark in b"".join(before.values()) for mark in TEXTS)
         answer = await call_api(running, "DELETE", "/v1/me", {"Authorization": f"Bearer {key}"})
         assert answer.json() == {"conversations": 2}
-        left = await matching_keys(store, (ME, *SAID))
+        left = await matching_keys(store, (ME, *TEXTS))
         assert {kind(name) for name in left} <= PASSING.keys()
-        assert await matching_keys(store, SAID) == {}
+        assert await matching_keys(store, TEXTS) == {}
         for name in left:
             assert 0 < await store.ttl(name) <= PASSING[kind(name)], name

@@ -31,8 +31,8 @@ async def error_counts(running: InProcessService) -> dict[str, float]:
     found = {}
     for line in lines:
         labels, _, count = line.removeprefix("midstream_errors_total{").partition("} ")
-        code, door = (label.split('"')[1] for label in labels.split(","))
-        found[f"{door} {code}"] = float(count)
+        code, endpoint = (label.split('"')[1] for label in labels.split(","))
+        found[f"{endpoint} {code}"] = float(count)
     return {name: count for name, count in found.items() if count}
 
 
@@ -113,7 +113,9 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
         for method, path in PATHS.values():
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401, path
         expected = {
-            f"{door.value} unauthenticated": 1.0 for door in EndpointName if door not in OPEN | CLOSED
+            f"{endpoint.value} unauthenticated": 1.0
+            for endpoint in EndpointName
+            if endpoint not in OPEN | CLOSED
         }
         assert await error_counts(running) == expected | {"native unauthenticated": 2.0}
 

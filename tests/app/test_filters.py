@@ -132,9 +132,9 @@ async def test_all_that_enters_a_prompt_is_filtered(
     path: str, body: str, filtering: InProcessService
 ) -> None:
     """So are names, schemas with escapes, and the variables of a chat template."""
-    asked = '"input":"Hi"' if path.endswith("responses") else '"messages":[{"role":"user","content":"Hi"}]'
+    prompt = '"input":"Hi"' if path.endswith("responses") else '"messages":[{"role":"user","content":"Hi"}]'
     sent = {
-        "content": f'{{"model":"midstream-demo",{asked},{body}}}',
+        "content": f'{{"model":"midstream-demo",{prompt},{body}}}',
         "headers": {"Content-Type": "application/json"},
     }
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{filtering.port}") as client:
@@ -149,8 +149,8 @@ async def test_words_of_the_protocol_and_server_tools_are_not_filtered(tmp_path:
     settings = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_filters:lamp",)}
     async with serving(tmp_path, **settings) as service, service.socket(TOOLS) as socket:
         offered = [{"name": "lamp", "where": "server"}, {"name": "look"}]
-        asked = {"type": "send", "client_msg_id": "m1", "content": "Hello.", "tools": offered}
-        assert (await socket.ask(**asked))["type"] == "accepted"
+        frame = {"type": "send", "client_msg_id": "m1", "content": "Hello.", "tools": offered}
+        assert (await socket.ask(**frame))["type"] == "accepted"
 
 
 async def test_an_edit_is_filtered_as_a_message_is(filtering: InProcessService) -> None:

@@ -157,8 +157,8 @@ async def test_every_fact_of_the_engine_is_a_metric(
 ) -> None:
     """Each has a label of its own, so that no new fact is forgotten here silently."""
     facts = {name: 101.0 + place for place, name in enumerate(EngineStatistics.__struct_fields__)}
-    told_of = msgspec.convert(facts, EngineStatistics, strict=False)
-    monkeypatch.setattr(running.engine, "statistics", lambda: told_of)
+    statistics = msgspec.convert(facts, EngineStatistics, strict=False)
+    monkeypatch.setattr(running.engine, "statistics", lambda: statistics)
     text = (await running.get("/metrics"))[2]
     reported = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("midstream_engine_")]
     assert set(reported) >= set(facts.values()) - {facts["running"], facts["queued"]}

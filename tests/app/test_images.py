@@ -40,7 +40,7 @@ class ImageRequest:
     text: str
     image: Any
 
-    def asks(self, *parts: Any, model: str = MODEL) -> dict[str, Any]:
+    def request_body(self, *parts: Any, model: str = MODEL) -> dict[str, Any]:
         """Return a request whose one message has these parts: a text, or the URL of an image."""
         reported = [self.image(part) if ":" in part else {"type": self.text, "text": part} for part in parts]
         message = {"id": "1", "role": "user", "content": reported}
@@ -55,7 +55,7 @@ def _source(url: str) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-DOORS = {
+IMAGE_REQUESTS = {
     "chat": ImageRequest(
         path="/v1/chat/completions",
         messages="messages",
@@ -81,7 +81,7 @@ DOORS = {
         image=lambda url: {"type": "image", "source": {"type": "url", "value": url}},
     ),
 }
-each_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+each_endpoint = pytest.mark.parametrize("endpoint", IMAGE_REQUESTS.values(), ids=IMAGE_REQUESTS)
 
 
 def vision_engine() -> ScriptedEngine:
@@ -94,16 +94,18 @@ async def service(tmp_path: Path) -> AsyncIterator[InProcessService]:
         yield running
 
 
-async def post_body(running: InProcessService, door: ImageRequest, body: dict[str, Any]) -> httpx.Response:
+async def post_body(
+    running: InProcessService, endpoint: ImageRequest, body: dict[str, Any]
+) -> httpx.Response:
     async with httpx.AsyncClient(base_url=running.url) as client:
-        return await client.post(door.path, json=body)
+        return await client.post(endpoint.path, json=body)
 
 
-@each_door
+@each_endpoint
 async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
-    door: ImageRequest, service: InProcessService
+    endpoint: ImageRequest, service: InProcessService
 ) -> None:
-    answered = await post_body(service, door, door.asks("This", PNG.url, "or that", JPEG.url))
+    answered = await post_body(service, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
     assert answered.status_code == 200, answered.text
     assert "square" in answered.text
     images = (PNG.image.moved(4), JPEG.image.moved(12))
@@ -117,47 +119,47 @@ ODD = {
 }
 
 
-@each_door
+@each_endpoint
 async def test_what_is_no_image_is_refused_by_a_sentence(
-    door: ImageRequest, service: InProcessService
+    endpoint: ImageRequest, service: InProcessService
 ) -> None:
     for url, why in ODD.items():
-        answered = await post_body(service, door, door.asks("Look!", url))
+        answered = await post_body(service, endpoint, endpoint.request_body("Look!", url))
         assert (answered.status_code, why in answered.text) == (400, True), answered.text
-    many = await post_body(service, door, door.asks(*[PNG.url] * (MAX_IMAGES + 1)))
+    many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
     assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
     assert service.engine.requests == []
 
 
 async def test_images_of_other_roles_are_refused(service: InProcessService) -> None:
     for name, role in (("chat", "assistant"), ("responses", "system")):
-        door = DOORS[name]
-        body = door.asks("Look!", PNG.url)
-        body[door.messages][0]["role"] = role
-        assert "role user alone" in (await post_body(service, door, body)).text
+        endpoint = IMAGE_REQUESTS[name]
+        body = endpoint.request_body("Look!", PNG.url)
+        body[endpoint.messages][0]["role"] = role
+        assert "role user alone" in (await post_body(service, endpoint, body)).text
     call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [_source(PNG.url)]}
-    body = DOORS["messages"].asks() | {
+    body = IMAGE_REQUESTS["messages"].request_body() | {
         "messages": [
             {"role": "user", "content": "Look!"},
             {"role": "assistant", "content": [call]},
             {"role": "user", "content": [result]},
         ]
     }
-    assert "role user alone" in (await post_body(service, DOORS["messages"], body)).text
+    assert "role user alone" in (await post_body(service, IMAGE_REQUESTS["messages"], body)).text
 
 
 async def test_a_kept_response_shows_its_images_again(service: InProcessService) -> None:
     """To the model that continues it, at their places, and to every reader of its answer."""
     async with client_of(service) as sdk:
-        body = DOORS["responses"].asks("This", PNG.url, "or that", JPEG.url)
+        body = IMAGE_REQUESTS["responses"].request_body("This", PNG.url, "or that", JPEG.url)
         first = await sdk.responses.create(**as_response_body(body))
         assert first.store  # type: ignore[attr-defined]
         second = await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
         images = (PNG.image.moved(4), JPEG.image.moved(12))
         before = [Message("user", "This\nor that", images=images), Message("assistant", "A square.")]
         assert list(service.engine.requests[1].messages) == [*before, Message("user", "Sure?")]
-        more = DOORS["responses"].asks(PNG.url)
+        more = IMAGE_REQUESTS["responses"].request_body(PNG.url)
         await sdk.responses.create(**as_response_body(more), previous_response_id=second.id)
         assert service.engine.requests[2].messages[-1].images == (PNG.image,)
         history: Any = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Really?"}]
@@ -184,7 +186,7 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
     async with client_of(service) as sdk:
         last: Any = openai.omit
         for count in (20, 20):
-            body = DOORS["responses"].asks("These", *[PNG.url] * count)
+            body = IMAGE_REQUESTS["responses"].request_body("These", *[PNG.url] * count)
             last = (await sdk.responses.create(**as_response_body(body), previous_response_id=last)).id
         await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=last, store=False)
     first, _, second, *_ = service.engine.requests[-1].messages
@@ -196,9 +198,9 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
 async def test_files_of_the_ai_sdk_are_images_or_refused(service: InProcessService) -> None:
     chat = AiSdkChat(service)
     image = {"type": "file", "mediaType": "image/png", "url": PNG.url}
-    said = user("What is this?")
-    said["parts"].append(image)
-    async with chat.sent(said) as answer:
+    message = user("What is this?")
+    message["parts"].append(image)
+    async with chat.sent(message) as answer:
         await answer.rest()
     assert service.engine.requests[0].messages == (Message("user", "What is this?", images=(PNG.image,)),)
     (shown, _) = await chat.messages()
@@ -223,17 +225,17 @@ async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(
     service: InProcessService,
 ) -> None:
     """It is sent, edited, and its reply made anew with all of them."""
-    chat, said = AiSdkChat(service), user("What are these?")
+    chat, message = AiSdkChat(service), user("What are these?")
     images = [png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES + 1)]
     urls = [f"data:image/png;base64,{b64encode(image).decode()}" for image in images]
     files = [{"type": "file", "mediaType": "image/png", "url": url} for url in urls]
-    said["parts"] += files[:-1]
+    message["parts"] += files[:-1]
     for more in ({}, {"messageId": "m1"}, {"messageId": "m1", "trigger": "regenerate-message"}):
-        async with chat.sent(said, **more) as answer:
+        async with chat.sent(message, **more) as answer:
             assert (await answer.rest())[-1]["type"] == "finish"
     assert [len(request.messages[-1].images) for request in service.engine.requests] == [MAX_IMAGES] * 3
-    said["parts"].append(files[-1])
-    async with chat.sent(said, messageId="m1") as answer:
+    message["parts"].append(files[-1])
+    async with chat.sent(message, messageId="m1") as answer:
         refused = (await answer.http.aread()).decode()
     assert (answer.http.status_code, f"more than {MAX_IMAGES} files" in refused) == (400, True), refused
 
@@ -254,17 +256,17 @@ async def test_who_shows_too_much_at_once_is_refused_and_nobody_else(
 ) -> None:
     monkeypatch.setattr(admission, "IMAGE_BYTES", 4 * admission.IMAGE_SLOT_BYTES)
     engine = ScriptedEngine(features=(*FEATURES, "images"), by_hand=True)
-    chat = DOORS["chat"]
+    chat = IMAGE_REQUESTS["chat"]
     large = PNG.url.partition(",")[0] + "," + _large()
     async with serving(tmp_path, engine) as running, httpx.AsyncClient(base_url=running.url) as client:
         mine = {"Authorization": f"Bearer {KEY}"}
-        body = chat.asks(large) | {"stream": True}
+        body = chat.request_body(large) | {"stream": True}
         async with client.stream("POST", chat.path, json=body, headers=mine) as held:
             assert held.status_code == 200
-            refused = await client.post(chat.path, json=chat.asks(PNG.url), headers=mine)
+            refused = await client.post(chat.path, json=chat.request_body(PNG.url), headers=mine)
             assert (refused.status_code, "too many images" in refused.text) == (503, True)
             async with client.stream(
-                "POST", chat.path, json=chat.asks("Hello!") | {"stream": True}, headers=mine
+                "POST", chat.path, json=chat.request_body("Hello!") | {"stream": True}, headers=mine
             ) as plain:
                 assert plain.status_code == 200
     assert engine.requests[0].messages[0].images[0].data
@@ -292,13 +294,13 @@ async def chained_service(
         yield running
 
 
-@each_door
+@each_endpoint
 async def test_an_upstream_that_takes_images_is_sent_what_came(
-    door: ImageRequest, service: InProcessService, tmp_path: Path
+    endpoint: ImageRequest, service: InProcessService, tmp_path: Path
 ) -> None:
     async with chained_service(tmp_path, service, "images = true") as front:
-        body = door.asks("This", PNG.url, "or that", JPEG.url)
-        answered = await post_body(front, door, body)
+        body = endpoint.request_body("This", PNG.url, "or that", JPEG.url)
+        answered = await post_body(front, endpoint, body)
     assert answered.status_code == 200, answered.text
     assert "square" in answered.text
     images = (PNG.image.moved(4), JPEG.image.moved(12))
@@ -309,9 +311,9 @@ async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(
     service: InProcessService, tmp_path: Path
 ) -> None:
     async with chained_service(tmp_path, service) as front:
-        for door in DOORS.values():
-            answered = await post_body(front, door, door.asks("Look!", PNG.url))
-            if door.path == "/v1/ag-ui":  # its protocol ignores such parts, and names them
+        for endpoint in IMAGE_REQUESTS.values():
+            answered = await post_body(front, endpoint, endpoint.request_body("Look!", PNG.url))
+            if endpoint.path == "/v1/ag-ui":  # its protocol ignores such parts, and names them
                 assert answered.headers["X-Midstream-Ignored"] == "messages"
                 continue
             assert answered.status_code == 400

@@ -73,7 +73,7 @@ OTHERS: dict[str, Frame] = {
     "read": {"type": "history"},
     "manage": {"type": "unshare", "conversation_id": "default"},
 }
-DOORS = (
+ROUTES = (
     ("chat", "POST", "/v1/chat/completions"),
     ("chat", "POST", "/v1/completions"),
     ("chat", "POST", "/v1/embeddings"),
@@ -119,7 +119,7 @@ async def answer_to(socket: Socket, frame: Frame) -> Frame:
 async def test_a_key_does_what_its_scope_names_over_http(scope: str, keys: Path, tmp_path: Path) -> None:
     key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        for needs, method, path in DOORS:
+        for needs, method, path in ROUTES:
             status, body = await call_api(running, method, path, key, json=CHAT)
             assert (status == 403) == (needs != scope), body
             if needs != scope:
@@ -328,7 +328,7 @@ async def test_a_look_at_files_that_fails_ends_no_service(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda file: file.write_text("messages_per_minute = 0"), "messages_per_minute"),
         (lambda file: file.write_text("messages_a_minute = 5"), "messages_a_minute"),
@@ -336,12 +336,12 @@ async def test_a_look_at_files_that_fails_ends_no_service(
     ],
 )
 async def test_a_service_does_not_start_with_a_file_of_limits_that_it_can_not_use(
-    spoil: Callable[[Path], object], said: str, tmp_path: Path
+    spoil: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "limits.toml"
     file.touch()
     spoil(file)
-    with pytest.raises(SettingsError, match=said) as reported:
+    with pytest.raises(SettingsError, match=message) as reported:
         async with serving(tmp_path, limits_file=str(file)):
             pass
     assert "MIDSTREAM_LIMITS_FILE" in str(reported.value)

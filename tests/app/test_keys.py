@@ -61,14 +61,14 @@ def test_a_keys_terms_stand_in_its_file_and_are_listed(tmp_path: Path) -> None:
     keys("add", "old", "--expires", "2001-01-01", file=file)
     keys("add", "olga", "--admin", "--expires", "30d", file=file)
     ann, old, olga = keys("list", file=file).stdout.splitlines()
-    told = "ann  personal  expires=2100-01-31T00:00:00Z  scopes=chat|read  models=big  "
-    assert ann.startswith(f"{told}messages_per_day=5  tokens_per_day=9  added 20")
+    prefix = "ann  personal  expires=2100-01-31T00:00:00Z  scopes=chat|read  models=big  "
+    assert ann.startswith(f"{prefix}messages_per_day=5  tokens_per_day=9  added 20")
     assert "(expired)" in old
     assert olga.startswith("olga  admin  expires=20")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--expires soon", "a time is a date"),
         ("--scope all", "is not one of"),
@@ -78,10 +78,12 @@ def test_a_keys_terms_stand_in_its_file_and_are_listed(tmp_path: Path) -> None:
     ],
 )
 def test_terms_that_a_key_can_not_have_are_told_and_no_key_is_made(
-    words: str, said: str, tmp_path: Path
+    words: str, message: str, tmp_path: Path
 ) -> None:
     refused = keys("add", "ann", *words.split(), file=tmp_path / "keys")
-    assert (refused.exit_code > 0, said in refused.stderr, refused.stdout) == (True, True, ""), refused.stderr
+    assert (refused.exit_code > 0, message in refused.stderr, refused.stdout) == (True, True, ""), (
+        refused.stderr
+    )
     assert not (tmp_path / "keys").exists()
 
 
@@ -91,7 +93,7 @@ def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("add", "a b"), "A name has"),
         (("add", "ann"), "ann has a key already"),
@@ -99,28 +101,28 @@ def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_done_is_told_and_changes_nothing(
-    arguments: tuple[str, str], said: str, tmp_path: Path
+    arguments: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
     keys("add", "ann", file=file)
     before = file.read_text()
     refused = keys(*arguments, file=file)
-    assert (refused.exit_code, said in refused.stderr) == (1, True)
+    assert (refused.exit_code, message in refused.stderr) == (1, True)
     assert file.read_text() == before
     assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(
-    ("file", "status", "said"),
+    ("file", "status", "message"),
     [
         (None, 2, "name the file"),
         (f"ann:{'0' * 64}", 2, "is a list here"),
         ("/nowhere/keys", 1, "No such file"),
     ],
 )
-def test_where_there_is_no_file_it_is_told(file: str | None, status: int, said: str) -> None:
+def test_where_there_is_no_file_it_is_told(file: str | None, status: int, message: str) -> None:
     refused = keys("list", file=file)
-    assert (refused.exit_code, said in refused.stderr) == (status, True)
+    assert (refused.exit_code, message in refused.stderr) == (status, True)
 
 
 def test_a_new_file_is_its_makers_alone_and_an_old_one_stays_whose_it_was(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"engine_arg": ("port=1",)}, r"\(--engine-arg\): 'port' is the gateway's business"),
         ({"device": "cuda"}, r"\(--device\) does not go with --engine vllm: .*CUDA_VISIBLE_DEVICES"),
@@ -71,8 +71,8 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"engine": "sglang"}, r"\(--engine\): 'sglang' is not one of midstream, vllm"),
     ],
 )
-def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(SettingsError, match=told):
+def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         launched(**settings)
 
 

@@ -105,14 +105,14 @@ async def test_http_connections_end_with_their_next_answer(tmp_path: Path) -> No
         idle, writer = await asyncio.open_connection("127.0.0.1", running.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"connection: close" not in await idle.readuntil(b"\r\n\r\n")
-        fresh, asking = await asyncio.open_connection("127.0.0.1", running.port)
+        fresh, fresh_writer = await asyncio.open_connection("127.0.0.1", running.port)
         running.service.stop()
         await idle.read()
-        asking.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        fresh_writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         answer = await fresh.read()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"connection: close" in answer
-        for one in (writer, asking):
+        for one in (writer, fresh_writer):
             one.close()
         await busy.send(type="cancel")
 

@@ -74,8 +74,8 @@ async def test_a_title_that_stands_for_languages_says_so_until_it_is_another(
             ({"type": "search", "query": "→"}, "hits"),
         ):
             answer = await socket.ask(**requested)
-            told = [(row["title"], row.get("interprets")) for row in answer[rows]]
-            assert told == [("en → de", None), (title, languages)]
+            titles = [(row["title"], row.get("interprets")) for row in answer[rows]]
+            assert titles == [("en → de", None), (title, languages)]
         share = (await socket.ask(type="share", conversation_id="default"))["share_id"]
         assert (await client.get(f"/v1/shares/{share}")).json()["interprets"] == languages
         await socket.ask(type="rename", conversation_id="default", title=title)
@@ -90,12 +90,12 @@ async def test_who_does_not_name_it_sees_the_translation_without_a_hole(running:
         await begin(ann)
         await plain.ask(type="history")
         await grow(ann, 0, "One.", final=True)
-        told = await plain.until("done")
+        frames = await plain.until("done")
         refused = await plain.ask(type="interpret.start", client_msg_id="j", target="de")
         assert (refused["code"], "`interpret`" in refused["message"]) == ("bad_params", True)
         assert (await plain.ask(type="source", off=0, text="One."))["code"] == "bad_params"
-    assert [frame["type"] for frame in told] == ["delta", "done"]
-    assert told[0]["first_seq"] == 2  # it covers the source's events
+    assert [frame["type"] for frame in frames] == ["delta", "done"]
+    assert frames[0]["first_seq"] == 2  # it covers the source's events
 
 
 async def test_bad_sources_are_refused_in_words_and_nobody_else_notices(running: InProcessService) -> None:
@@ -146,14 +146,14 @@ async def test_scripts_may_be_mixed(running: InProcessService) -> None:
 class Reader:
     """One of many readers of a conversation, who costs the test only its socket."""
 
-    def __init__(self, told: asyncio.StreamReader) -> None:
-        self._told = told
+    def __init__(self, stream: asyncio.StreamReader) -> None:
+        self._stream = stream
         self.frames: list[Frame] = []
 
     async def until(self, kind: str) -> None:
         """Read up to a frame of a type."""
         while not self.frames or self.frames[-1]["type"] != kind:
-            line = await self._told.readline()
+            line = await self._stream.readline()
             assert line, "the stream ended"
             if line.startswith(b"data: "):
                 self.frames.append(json.loads(line[len(b"data: ") :]))
@@ -168,17 +168,17 @@ class Reader:
 @asynccontextmanager
 async def subtitles(running: InProcessService) -> AsyncIterator[Reader]:
     """A reader of the event stream who has the page of history."""
-    told, asking = await asyncio.open_connection("127.0.0.1", running.port)
+    stream, writer = await asyncio.open_connection("127.0.0.1", running.port)
     path = f"{path_of()}?client_id=ann&features=interpret"
-    asking.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode())
     try:
-        assert b" 200 " in await told.readline()
-        reader = Reader(told)
+        assert b" 200 " in await stream.readline()
+        reader = Reader(stream)
         await reader.until("history")
         yield reader
     finally:
-        asking.close()
-        await asking.wait_closed()
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.timeout(300)

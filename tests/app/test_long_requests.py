@@ -18,7 +18,7 @@ from connections.native.server_info import ServerInfo
 from connections.openai.request_context import RequestContext
 from tests.app.in_process_service import InProcessService
 
-DOORS: dict[str, tuple[str, dict[str, Any]]] = {
+ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "/v1/chat/completions": ("connections.openai.chat_endpoint.chat_turn_request", {"max_tokens": 5}),
     "/v1/messages": ("connections.messages.endpoint.message_turn_request", {"max_tokens": 5}),
     "/v1/ag-ui": ("connections.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
@@ -29,16 +29,16 @@ DOORS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def body_for(path: str, messages: list[dict[str, str]]) -> dict[str, Any]:
     if path.startswith("/v1/responses"):
-        said = [{"role": one["role"], "content": one["content"]} for one in messages]
-        return {"model": "midstream-demo", "input": said}
+        items = [{"role": one["role"], "content": one["content"]} for one in messages]
+        return {"model": "midstream-demo", "input": items}
     return {"model": "midstream-demo", "messages": messages}
 
 
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
     path: str, running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, body = DOORS[path]
+    where, body = ENDPOINTS[path]
     made_by: list[threading.Thread] = []
     module, _, name = where.rpartition(".")
     made = getattr(__import__(module, fromlist=[name]), name)
@@ -56,10 +56,10 @@ async def test_a_long_conversation_is_gone_through_beside_the_event_loop(
     assert [one is threading.main_thread() for one in made_by] == [True, False]
 
 
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: InProcessService) -> None:
     """No error in a circle keeps it for the garbage collector, which comes seldom."""
-    _, fields = DOORS[path]
+    _, fields = ENDPOINTS[path]
     many = [{"id": "m", "role": "user", "content": "a"}] * (LARGE_BODY_BYTES // 20)
     body = json.dumps(body_for(path, many) | fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()

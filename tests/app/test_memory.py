@@ -117,16 +117,18 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
             gc.enable()
 
 
-@pytest.mark.parametrize("door", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda door: door.part)
-async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, door: WebSocketEndpoint) -> None:
+@pytest.mark.parametrize(
+    "endpoint", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda endpoint: endpoint.part
+)
+async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, endpoint: WebSocketEndpoint) -> None:
     async with serving(tmp_path) as running:
         before = len(connections())
         gc.disable()
         try:
             for _ in range(3):
                 one = await MinimalWebSocket.connect(("127.0.0.1", running.port))
-                await one.handshake(path=door.path)
-                await one.put(**door.honest[0])
+                await one.handshake(path=endpoint.path)
+                await one.put(**endpoint.honest[0])
                 await one.get()
                 one.close()
             await eventually(lambda: len(connections()) <= before)

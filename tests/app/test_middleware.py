@@ -136,11 +136,11 @@ async def test_clients_of_a_proxy_on_this_machine_share_limits_if_it_is_not_trus
         httpx.AsyncClient(base_url=running.url) as client,
     ):
 
-        async def asked(**headers: str) -> int:
+        async def request_status(**headers: str) -> int:
             return (await client.post("/v1/chat/completions", json=body, headers=headers)).status_code
 
-        assert {await asked() for _ in range(20)} == {200}
-        assert {await asked(**{header: f"203.0.113.{number}"}) for number in range(20)} == {200, 429}
+        assert {await request_status() for _ in range(20)} == {200}
+        assert {await request_status(**{header: f"203.0.113.{number}"}) for number in range(20)} == {200, 429}
 
 
 async def test_metrics_are_for_this_machine_private_networks_and_operators(

@@ -33,8 +33,8 @@ async def test_below_v1_whatever_is_not_served_says_what_is(
     status, headers, body = await running.get(path, method=method)
     error = error_in(body)
     assert (status, headers["content-type"], error["code"]) == (404, "application/json", "unknown_url")
-    for door in SERVED:
-        assert door in error["message"]
+    for route in SERVED:
+        assert route in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/models", "/chat/completions", "/completions", "/tickets", "/ws"])
@@ -54,7 +54,7 @@ async def test_elsewhere_the_doors_are_named(path: str, running: InProcessServic
     shown = path if path in ("/api/tags", "/moderations") else "this path"
     assert message.startswith(f"This server does not serve {shown}. ")
     assert message.endswith("ends with /v1.")
-    assert all(door in message for door in SERVED)
+    assert all(route in message for route in SERVED)
 
 
 async def test_a_browser_reads_words_and_no_json(running: InProcessService) -> None:

@@ -183,16 +183,16 @@ async def test_neutral_values_and_fields_without_effect_pass(sdk: AsyncOpenAI) -
 async def test_what_the_model_can_not_follow_is_refused_by_the_clients_name_for_it(
     field: str, value: Any, name: str, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {field: value}
+    params: dict[str, Any] = {field: value}
     if field == "tool_choice":
-        asked["tools"] = [TOOL]
+        params["tools"] = [TOOL]
     messages = [*HELLO, {"role": "assistant", "content": "So"}] if name.startswith("continue") else HELLO
     async with (
         serving(tmp_path, ScriptedEngine(features=()), unsupported_tools="refuse") as running,
         client_of(running) as sdk,
     ):
         with pytest.raises(openai.BadRequestError) as refused:
-            await sdk.chat.completions.create(model=MODEL, messages=messages, **asked)
+            await sdk.chat.completions.create(model=MODEL, messages=messages, **params)
         error = refused.value
         assert (error.param, error.code, error.type) == (name, "bad_params", "invalid_request_error")
         assert f"`{name}` can't be followed" in error.message
@@ -339,12 +339,12 @@ async def test_a_key_is_asked_for_where_there_are_keys(tmp_path: Path) -> None:
     key = "m" * 40
     async with serving(tmp_path, api_keys=f"ann:{digest_of(key)}") as running:
         async with client_of(running, "wrong") as stranger:
-            for asking in (
+            for call in (
                 stranger.models.list(),
                 stranger.chat.completions.create(model=MODEL, messages=HELLO),
             ):
                 with pytest.raises(openai.AuthenticationError) as refused:
-                    await asking
+                    await call
                 assert refused.value.code == "invalid_api_key"
         async with client_of(running, key) as ann:
             await ann.chat.completions.create(model=MODEL, messages=HELLO)

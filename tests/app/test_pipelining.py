@@ -65,24 +65,24 @@ async def test_each_request_that_came_ahead_has_a_turn_of_its_own(
 
 async def test_the_body_of_a_request_that_came_ahead_may_come_later(running: InProcessService) -> None:
     """Its head comes in one part with the request before, whose answer it waits for. Its body used to wait without an end."""
-    asked = '{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
-    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(asked)}\r\n\r\n"
+    body = '{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
+    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     async with peer(running) as hasty, asyncio.timeout(WAIT_S):
-        hasty.write(SHORT + chat + asked[:10])
+        hasty.write(SHORT + chat + body[:10])
         assert "200 OK" in await hasty.head()
         await hasty.body(len('{"status":"ok"}'))
-        hasty.write(asked[10:])
+        hasty.write(body[10:])
         assert "200 OK" in await hasty.head()
 
 
 async def test_who_leaves_with_a_request_ahead_stops_the_engine_all_the_same(tmp_path: Path) -> None:
     """uvicorn tells only the newest request that its peer is gone, but an older one is being answered."""
     engine = ScriptedEngine(by_hand=True)
-    asked = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
-    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(asked)}\r\n\r\n"
+    body = b'{"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}'
+    chat = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     async with serving(tmp_path, engine) as running, asyncio.timeout(WAIT_S):
         async with peer(running) as hasty:
-            hasty.write(SHORT + chat + asked.decode() + SHORT)
+            hasty.write(SHORT + chat + body.decode() + SHORT)
             while not engine.requests:
                 await running.get("/healthz")
             engine.step()

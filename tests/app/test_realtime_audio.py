@@ -53,9 +53,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 
 async def synthesize(text: str) -> bytes:
-    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(said.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(spoken.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 
 
 class VoiceSession:
@@ -88,11 +88,11 @@ class VoiceSession:
         session: Event = updated["session"]
         return session
 
-    async def say(self, sound: bytes) -> None:
+    async def send_audio(self, sound: bytes) -> None:
         for at in range(0, len(sound), 4800):
             await self.send("input_audio_buffer.append", audio=b64encode(sound[at : at + 4800]).decode())
 
-    async def hears(self, ms: int, *, a_second: int = 2 * RATE) -> None:
+    async def receive_audio(self, ms: int, *, a_second: int = 2 * RATE) -> None:
         while len(self.sound) * 1000 < ms * a_second:
             await self.until("response.output_audio.delta")
 
@@ -118,7 +118,7 @@ async def test_what_is_said_is_answered_aloud(running: InProcessService) -> None
         assert session["output_modalities"] == ["audio"]
         assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
         await phone.set(input={"transcription": {"model": "whisper-1"}}, output={"voice": "marin"})
-        await phone.say(SILENCE[:24000] + await synthesize("What did you say last?") + SILENCE)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("What did you say last?") + SILENCE)
         done = await phone.until("response.done")
         assert done["response"]["status"] == "completed"
         (item,) = done["response"]["output"]
@@ -153,9 +153,9 @@ async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopp
 ) -> None:
     async with calls(running, "barge") as socket:
         phone = VoiceSession(socket)
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.hears(1500)
-        await phone.say(await synthesize("What did you say last?"))
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.receive_audio(1500)
+        await phone.send_audio(await synthesize("What did you say last?"))
         await phone.until("input_audio_buffer.speech_started")
         item = next(one["item_id"] for one in phone.events if one["type"] == "response.output_audio.delta")
         await phone.send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=900)
@@ -165,7 +165,7 @@ async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopp
         assert 0 < len(truncated["transcript"]) < len("One, two, three, four, five,")
         done = next(one["response"] for one in phone.events if one["type"] == "response.done")
         assert done["status_details"]["reason"] == "turn_detected"
-        await phone.say(SILENCE)
+        await phone.send_audio(SILENCE)
         await phone.until("response.done")
     assert (await history_of(running, "barge"))[:3] == [
         "count from 1 to 10",
@@ -179,14 +179,14 @@ async def test_a_cough_over_a_reply_is_not_told_and_a_stop_ends_it_without_anoth
 ) -> None:
     async with calls(running, "cough") as socket:
         phone = VoiceSession(socket)
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.hears(400)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.receive_audio(400)
         began = phone.types().count("input_audio_buffer.speech_started")
         cough = soxr.resample(noise("a cough with voice, 0.35 s"), 16_000, RATE).astype("<i2").tobytes()
-        await phone.say(cough + SILENCE)
-        await phone.hears(1500)
+        await phone.send_audio(cough + SILENCE)
+        await phone.receive_audio(1500)
         assert phone.types().count("input_audio_buffer.speech_started") == began == 1
-        await phone.say(await synthesize("Stop.") + SILENCE)
+        await phone.send_audio(await synthesize("Stop.") + SILENCE)
         done = (await phone.until("response.done"))["response"]
         assert done["status_details"]["reason"] == "turn_detected"
         while phone.types().count("input_audio_buffer.speech_stopped") == began:
@@ -205,8 +205,8 @@ async def test_without_a_word_of_its_listener_a_reply_ends_where_the_clock_says(
 ) -> None:
     async with calls(running, "silent") as socket:
         phone = VoiceSession(socket)
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.hears(1500)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.receive_audio(1500)
         await phone.send("response.cancel")
         done = (await phone.until("response.done"))["response"]
         assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "client_cancelled")
@@ -227,7 +227,7 @@ async def test_a_truncate_ends_a_reply_and_no_more_was_heard_than_was_sent(runni
             phone = VoiceSession(socket)
             await phone.send("conversation.item.create", item=text("Count from one to ten."))
             await phone.send("response.create")
-            await phone.hears(1000)
+            await phone.receive_audio(1000)
             item = next(
                 one["item_id"] for one in phone.events if one["type"] == "response.output_audio.delta"
             )
@@ -249,7 +249,7 @@ async def test_a_telephone_is_heard_and_answered(
         form = {"format": {"type": kind}}
         session = await phone.set(input=form | {"turn_detection": None}, output=form)
         assert session["audio"]["output"]["format"]["type"] == kind
-        await phone.say(converted(await synthesize("What did you say last?"), RATE, 8000, coding))
+        await phone.send_audio(converted(await synthesize("What did you say last?"), RATE, 8000, coding))
         await phone.send("input_audio_buffer.commit")
         await phone.send("response.create")
         done = await phone.until("response.done")
@@ -258,8 +258,8 @@ async def test_a_telephone_is_heard_and_answered(
         pcm = linear(coding, bytes(phone.sound))
         assert 2.5 < len(pcm) / 8000 < 10
         assert np.abs(pcm.astype(int)).max() > 500
-        said = next(one["item"] for one in phone.events if one["type"] == "conversation.item.done")
-        assert said["content"] == [{"type": "input_audio", "transcript": "what did you say last"}]
+        spoken = next(one["item"] for one in phone.events if one["type"] == "conversation.item.done")
+        assert spoken["content"] == [{"type": "input_audio", "transcript": "what did you say last"}]
 
 
 async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(
@@ -269,7 +269,7 @@ async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(
         phone = VoiceSession(socket)
         await phone.set(input={"turn_detection": {"type": "semantic_vad", "create_response": False}})
         await phone.send("conversation.item.create", item=text("Listen."))
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
         await phone.until("input_audio_buffer.committed")
         recording = await synthesize("What is my name?")
         part = {"type": "input_audio", "audio": b64encode(recording[: 2 * RATE // 4 * 3]).decode()}
@@ -295,16 +295,16 @@ async def test_an_image_is_asked_about_and_answered_aloud(running: InProcessServ
         phone = VoiceSession(socket)
         await phone.send("conversation.item.create", item=item)
         await phone.send("response.create")
-        await phone.hears(400)
+        await phone.receive_audio(400)
     async with calls(running, "described") as socket:
         phone = VoiceSession(socket)
         await phone.send("conversation.item.create", item=item)
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.hears(400)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.receive_audio(400)
     written = next(one.messages[-1] for one in running.engine.requests if one.messages[-1].images)
     assert written == Message("user", "Look!", images=(PNG.image.moved(5),))
-    said = running.engine.requests[-1].messages[-1]
-    assert said == Message("user", "Look!\n\ncount from 1 to 10", images=(PNG.image.moved(5),))
+    spoken = running.engine.requests[-1].messages[-1]
+    assert spoken == Message("user", "Look!\n\ncount from 1 to 10", images=(PNG.image.moved(5),))
 
 
 async def test_what_can_not_be_had_is_refused_by_a_sentence(running: InProcessService) -> None:
@@ -357,22 +357,22 @@ async def test_a_transcription_session_says_what_was_said_and_answers_nothing(
 ) -> None:
     requested = len(running.engine.requests)
     async with transcribing(running) as phone:
-        wishes = {
+        config = {
             "format": {"type": "audio/pcm", "rate": RATE},
             "transcription": {"model": "gpt-4o-transcribe", "language": "en"},
             "turn_detection": {"type": "server_vad", "silence_duration_ms": 500},
             "noise_reduction": None,
         }
-        await phone.send("session.update", session={"type": "transcription", "audio": {"input": wishes}})
+        await phone.send("session.update", session={"type": "transcription", "audio": {"input": config}})
         updated = (await phone.until("session.updated"))["session"]
         assert updated["audio"]["input"]["transcription"]["model"] == "gpt-4o-transcribe"
         assert updated["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 500
-        for said, words in (
+        for spoken, words in (
             ("What did you say last?", "what did you say last"),
             ("Count from one to ten.", "count from 1 to 10"),
         ):
             phone.events.clear()
-            await phone.say(SILENCE[:24000] + await synthesize(said) + SILENCE)
+            await phone.send_audio(SILENCE[:24000] + await synthesize(spoken) + SILENCE)
             completed = await phone.until("conversation.item.input_audio_transcription.completed")
             assert (completed["transcript"], completed["usage"]["type"]) == (words, "duration")
             kinds = [kind for kind in phone.types() if not kind.endswith(".delta")]
@@ -402,7 +402,7 @@ async def test_a_commit_ends_what_is_said_in_a_transcription_session(running: In
             assert (await phone.until("session.updated"))["session"]["audio"]["input"][
                 "turn_detection"
             ] is None
-            await phone.say(await synthesize("Count from one to ten."))
+            await phone.send_audio(await synthesize("Count from one to ten."))
             await phone.send("input_audio_buffer.commit")
             completed = await phone.until("conversation.item.input_audio_transcription.completed")
             assert completed["transcript"] == "count from 1 to 10"
@@ -442,24 +442,24 @@ async def test_a_session_becomes_one_of_transcriptions_before_its_first_item_alo
         phone = VoiceSession(socket)
         await phone.send("session.update", session={"type": "transcription"})
         assert (await phone.until("session.updated"))["session"]["type"] == "transcription"
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
         completed = await phone.until("conversation.item.input_audio_transcription.completed")
         assert completed["transcript"] == "count from 1 to 10"
 
 
 async def test_the_betas_transcription_session_is_understood(running: InProcessService) -> None:
     async with transcribing(running) as phone:
-        wishes: dict[str, Any] = {
+        config: dict[str, Any] = {
             "input_audio_format": "pcm16",
             "input_audio_transcription": {"model": "whisper-1", "prompt": "", "language": "en"},
             "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 500},
             "input_audio_noise_reduction": {"type": "near_field"},
         }
-        await phone.send("transcription_session.update", session=wishes)
+        await phone.send("transcription_session.update", session=config)
         updated = (await phone.until("transcription_session.updated"))["session"]
         assert updated["input_audio_format"] == "pcm16"
         assert updated["input_audio_transcription"] == {"model": "whisper-1", "language": "en", "prompt": ""}
-        await phone.say(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.") + SILENCE)
         completed = await phone.until("conversation.item.input_audio_transcription.completed")
         assert completed["transcript"] == "count from 1 to 10"
         await phone.send("transcription_session.update", session={"input_audio_format": "mp3"})
@@ -505,5 +505,5 @@ async def test_the_guides_example_works(running: InProcessService, tmp_path: Pat
         assert 2.5 < file.getnframes() / RATE < 10
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}

@@ -194,8 +194,8 @@ async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(
     await socket.next("response.done")
     place = socket.ready["conversation_id"]
     async with session(running, client_id="ann", conversation_id=place) as again:
-        item_told = (await again.next("conversation.item.done"))["item"]
-    assert item_told["content"] == [expected_image(PNG.image, url=False), text("Look!")]
+        item = (await again.next("conversation.item.done"))["item"]
+    assert item["content"] == [expected_image(PNG.image, url=False), text("Look!")]
     async with httpx.AsyncClient(base_url=running.url) as client:
         read = await client.get(f"/v1/attachments/{place}/{PNG.image.digest}", params={"client_id": "ann"})
     assert read.content == PNG.data
@@ -209,8 +209,8 @@ async def test_what_another_door_shows_is_an_item(running: InProcessService, soc
         frame = {"client_msg_id": "m", "conversation_id": place, "content": "And this?"}
         await native.send(type="send", attachments=[sent.json()["id"]], **frame)
         await native.until("done")
-    item_told = (await socket.next("conversation.item.added"))["item"]
-    assert item_told["content"] == [expected_image(JPEG.image, url=False), text("And this?")]
+    item = (await socket.next("conversation.item.added"))["item"]
+    assert item["content"] == [expected_image(JPEG.image, url=False), text("And this?")]
 
 
 async def test_where_an_image_stood_is_forgotten_with_its_message(

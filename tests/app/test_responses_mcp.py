@@ -113,8 +113,8 @@ async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
     sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
     """A reader that comes later gets the same."""
-    for said in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
-        running.engine.script(said)
+    for steps in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
+        running.engine.script(steps)
     reported = await create_response(sdk, "What time is it?")
     assert kinds(reported) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message"]
     first, second = (item for item in reported.output if item.type == "mcp_call")
@@ -167,17 +167,17 @@ async def test_a_call_runs_once_it_is_allowed_and_never_again(
 ) -> None:
     running.engine.script(["I pay.", PAY])
     running.engine.script("Paid.")
-    asked = await create_response(sdk, "Pay Ann.")
-    assert (kinds(asked), asked.status) == (
+    pending = await create_response(sdk, "Pay Ann.")
+    assert (kinds(pending), pending.status) == (
         ["mcp_list_tools", "message", "mcp_approval_request"],
         "completed",
     )
-    (request,) = (item for item in asked.output if item.type == "mcp_approval_request")
+    (request,) = (item for item in pending.output if item.type == "mcp_approval_request")
     assert (request.name, request.arguments, PAID) == ("pay", '{"to": "Ann"}', [])
-    assert kinds(await sdk.responses.retrieve(asked.id)) == kinds(asked)
+    assert kinds(await sdk.responses.retrieve(pending.id)) == kinds(pending)
     with pytest.raises(openai.BadRequestError, match="waits: answer all of its approvals"):
-        await create_response(sdk, "Never mind.", previous_response_id=asked.id)
-    reported = await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, "Never mind.", previous_response_id=pending.id)
+    reported = await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     assert (kinds(reported), reported.output_text, PAID) == (["mcp_call", "message"], "Paid.", ["Ann"])
     (call, _) = reported.output
     assert call.type == "mcp_call"
@@ -186,7 +186,7 @@ async def test_a_call_runs_once_it_is_allowed_and_never_again(
     assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
     for approve in (True, False):
         with pytest.raises(openai.ConflictError, match="answered before: the call was allowed"):
-            await create_response(sdk, allowing(asked, approve=approve), previous_response_id=asked.id)
+            await create_response(sdk, allowing(pending, approve=approve), previous_response_id=pending.id)
     assert PAID == ["Ann"]
     await create_response(sdk, "Thanks.", previous_response_id=reported.id)
     items = (await sdk.responses.input_items.list(reported.id, order="asc")).data
@@ -201,30 +201,30 @@ async def test_an_approval_in_a_long_chain_is_taken_as_the_response_that_asked_w
     first = await create_response(sdk, "word " * 200)
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await create_response(sdk, "Pay Ann.", previous_response_id=first.id, truncation=truncation)
+    pending = await create_response(sdk, "Pay Ann.", previous_response_id=first.id, truncation=truncation)
     monkeypatch.setattr(response_store, "MAX_PATH_BYTES", 100)
     if truncation == "auto":
-        reported = await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        reported = await create_response(sdk, allowing(pending), previous_response_id=pending.id)
         assert (reported.output_text, PAID) == ("Paid.", ["Ann"])
     else:
         with pytest.raises(openai.BadRequestError, match="send `truncation` as `auto`"):
-            await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+            await create_response(sdk, allowing(pending), previous_response_id=pending.id)
         assert PAID == []
 
 
 async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: InProcessService) -> None:
     running.engine.script([PAY])
     running.engine.script("As you like.")
-    asked = await create_response(sdk, "Pay Ann.")
+    pending = await create_response(sdk, "Pay Ann.")
     reported = await create_response(
-        sdk, allowing(asked, approve=False), previous_response_id=asked.id, tools=openai.omit
+        sdk, allowing(pending, approve=False), previous_response_id=pending.id, tools=openai.omit
     )
     (call, _) = reported.output
     assert call.type == "mcp_call"
     assert (call.status, call.output, PAID) == ("failed", None, [])
     assert "did not allow this call" in running.engine.requests[-1].messages[-1].content
     with pytest.raises(openai.ConflictError, match="the call was denied"):
-        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(pending), previous_response_id=pending.id)
 
 
 async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
@@ -232,40 +232,42 @@ async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
 ) -> None:
     for _ in range(2):
         running.engine.script([PAY])
-    asked, other = await create_response(sdk, "Pay Ann."), await create_response(sdk, "Pay Ann.")
-    (answer,) = allowing(asked)
+    pending, other = await create_response(sdk, "Pay Ann."), await create_response(sdk, "Pay Ann.")
+    (answer,) = allowing(pending)
     async with client_of(running, KEY[::-1]) as stranger:
         with pytest.raises(openai.BadRequestError) as refused:
-            await create_response(stranger, [answer], previous_response_id=asked.id)
+            await create_response(stranger, [answer], previous_response_id=pending.id)
         assert refused.value.code == "previous_response_not_found"
     forged = answer | {"approval_request_id": answer["approval_request_id"][:-64] + "0" * 64}
-    for wrong, place in (([forged], asked.id), ([answer], other.id), ([answer], openai.omit)):
+    for wrong, place in (([forged], pending.id), ([answer], other.id), ([answer], openai.omit)):
         with pytest.raises(openai.BadRequestError) as refused:
             await create_response(sdk, wrong, previous_response_id=place)
         assert refused.value.code == "approval_not_found"
     with pytest.raises(openai.BadRequestError, match="is answered twice"):
-        await create_response(sdk, [answer, answer], previous_response_id=asked.id)
+        await create_response(sdk, [answer, answer], previous_response_id=pending.id)
     assert PAID == []
 
 
 async def test_a_late_approval_is_told_that_it_is(tmp_path: Path) -> None:
     async with serving(tmp_path, tools=TOOLS, tool_wait_s=0.05) as running, client_of(running) as sdk:
         running.engine.script([PAY])
-        asked = await create_response(sdk, "Pay Ann.")
+        pending = await create_response(sdk, "Pay Ann.")
         while len(running.engine.requests) < 2:
             await running.get("/healthz")
         with pytest.raises(openai.ConflictError, match="was not answered in time") as refused:
-            await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+            await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     assert (refused.value.code, PAID) == ("approval_expired", [])
 
 
 async def test_a_client_asks_to_be_asked_and_never_not_to(
     sdk: AsyncOpenAI, running: InProcessService
 ) -> None:
-    for wish, runs in (("always", False), (None, False), ({"never": {"tool_names": ["noon"]}}, True)):
+    for approval, runs in (("always", False), (None, False), ({"never": {"tool_names": ["noon"]}}, True)):
         running.engine.script([NOON])
-        wished = {"type": "mcp", "server_label": "midstream"} | ({"require_approval": wish} if wish else {})
-        reported = await create_response(sdk, "Time?", tools=[wished])
+        server = {"type": "mcp", "server_label": "midstream"} | (
+            {"require_approval": approval} if approval else {}
+        )
+        reported = await create_response(sdk, "Time?", tools=[server])
         assert ("mcp_call" in kinds(reported)) is runs
     running.engine.script([PAY])
     assert "mcp_approval_request" in kinds(
@@ -278,12 +280,12 @@ async def test_approvals_over_a_socket(running: InProcessService) -> None:
     async with responses_socket(running, additional_headers=headers) as talk:
         running.engine.script([PAY])
         running.engine.script("Paid.")
-        asked = (await talk.ask(input="Pay Ann.", tools=[OURS]))[-1]["response"]
-        (request,) = (item for item in asked["output"] if item["type"] == "mcp_approval_request")
+        pending = (await talk.ask(input="Pay Ann.", tools=[OURS]))[-1]["response"]
+        (request,) = (item for item in pending["output"] if item["type"] == "mcp_approval_request")
         answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
-        reported = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
+        reported = (await talk.ask(input=[answer], previous_response_id=pending["id"], tools=[OURS]))[-1]
         assert [item["type"] for item in reported["response"]["output"]] == ["mcp_call", "message"]
-        late = (await talk.ask(input=[answer], previous_response_id=asked["id"], tools=[OURS]))[-1]
+        late = (await talk.ask(input=[answer], previous_response_id=pending["id"], tools=[OURS]))[-1]
         assert (late["type"], late["code"], PAID) == ("error", "approval_answered", ["Ann"])
 
 
@@ -294,24 +296,24 @@ async def test_a_client_that_repeats_its_conversation_has_its_approval_heard(
     running.engine.script(["I pay.", PAY])
     running.engine.script("Paid.")
     user: Any = {"role": "user", "content": "Pay Ann."}
-    asked = await create_response(sdk, [user])
-    shown = [item.model_dump(exclude_none=True) for item in asked.output]
-    reported = await create_response(sdk, [user, *shown, *allowing(asked)])
-    assert (reported.output_text, reported.previous_response_id, PAID) == ("Paid.", asked.id, ["Ann"])
-    shown += [*allowing(asked), *(item.model_dump(exclude_none=True) for item in reported.output)]
+    pending = await create_response(sdk, [user])
+    shown = [item.model_dump(exclude_none=True) for item in pending.output]
+    reported = await create_response(sdk, [user, *shown, *allowing(pending)])
+    assert (reported.output_text, reported.previous_response_id, PAID) == ("Paid.", pending.id, ["Ann"])
+    shown += [*allowing(pending), *(item.model_dump(exclude_none=True) for item in reported.output)]
     more = await create_response(sdk, [user, *shown, {"role": "user", "content": "Thanks."}])
     assert (more.previous_response_id, PAID) == (reported.id, ["Ann"])
 
 
 async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: InProcessService) -> None:
     away: Any = {"type": "mcp", "server_label": "mine", "server_url": "http://127.0.0.1:1/mcp"}
-    for tools, said in (
+    for tools, message in (
         ([away], 'uses no MCP server that a request brings.*"mine".*There are: midstream'),
         ([OURS | {"authorization": "secret"}], "is not passed on"),
         ([OURS | {"allowed_tools": ["rob"]}], "names no tool of the server: it has noon, pay"),
         ([OURS, OURS], "may name the server"),
     ):
-        with pytest.raises(openai.BadRequestError, match=said):
+        with pytest.raises(openai.BadRequestError, match=message):
             await create_response(sdk, "Hi.", tools=tools)
     with pytest.raises(openai.BadRequestError, match="are for responses that are kept"):
         await create_response(sdk, "Hi.", store=False)
@@ -370,16 +372,16 @@ async def test_an_approval_that_comes_twice_at_once_is_heard_once(
     """The second was checked before the first was taken."""
     first = ResponseStore.continue_with_answers
 
-    async def twice(self: ResponseStore, *asked: Any) -> StoredReply:
-        self.forget(await first(self, *asked))
-        return await first(self, *asked)
+    async def twice(self: ResponseStore, *args: Any) -> StoredReply:
+        self.forget(await first(self, *args))
+        return await first(self, *args)
 
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await create_response(sdk, "Pay Ann.")
+    pending = await create_response(sdk, "Pay Ann.")
     monkeypatch.setattr(ResponseStore, "continue_with_answers", twice)
     with pytest.raises(openai.ConflictError, match="were answered before") as refused:
-        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     assert (refused.value.code, PAID) == ("approval_answered", ["Ann"])
 
 
@@ -388,14 +390,14 @@ async def test_calls_are_answered_once_each_and_all_in_one(
 ) -> None:
     running.engine.script([Call("look", call_id="c_1")])
     look: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}
-    asked = await create_response(sdk, "Look.", tools=[OURS, look])
-    (call,) = (item for item in asked.output if item.type == "function_call")
+    pending = await create_response(sdk, "Look.", tools=[OURS, look])
+    (call,) = (item for item in pending.output if item.type == "function_call")
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "A tree."}
     with pytest.raises(openai.BadRequestError, match="may have one output of the call"):
         await create_response(
             sdk,
             [output, output | {"output": "A lake."}],
-            previous_response_id=asked.id,
+            previous_response_id=pending.id,
             tools=[OURS, look],
         )
 
@@ -408,10 +410,10 @@ async def test_nothing_is_left_of_a_response_that_fails_once_its_turn_was_accept
 
     running.engine.script([PAY])
     running.engine.script("Paid.")
-    asked = await create_response(sdk, "Pay Ann.")
+    pending = await create_response(sdk, "Pay Ann.")
     monkeypatch.setattr(ResponseStore, "answered", fail)
     with pytest.raises(openai.InternalServerError):
-        await create_response(sdk, allowing(asked), previous_response_id=asked.id)
+        await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     await eventually(lambda: running.service._sessions.statistics().conversations == 0)
 
 
@@ -440,9 +442,9 @@ async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
 ) -> None:
     running.engine.script([PAY])
     running.engine.script("Ann wants money.")
-    asked = await create_response(sdk, "Pay Ann.")
+    pending = await create_response(sdk, "Pay Ann.")
     for path in ("input_tokens", "compact"):
-        body = {"model": MODEL, "input": allowing(asked), "previous_response_id": asked.id}
+        body = {"model": MODEL, "input": allowing(pending), "previous_response_id": pending.id}
         reported = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
         assert reported.status_code == 200
     assert PAID == []
@@ -482,19 +484,23 @@ async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(
 ) -> None:
     holding.engine.script([Call("hold")])
     holding.engine.script("Well.")
-    asks = OURS | {"require_approval": "always"}
+    with_approval = OURS | {"require_approval": "always"}
     async with client_of(holding) as sdk:
-        asked = await create_response(sdk, "Hold on.", tools=[asks])
+        pending = await create_response(sdk, "Hold on.", tools=[with_approval])
         reported = asyncio.create_task(
             create_response(
-                sdk, allowing(asked), previous_response_id=asked.id, tools=[asks], background=True
+                sdk,
+                allowing(pending),
+                previous_response_id=pending.id,
+                tools=[with_approval],
+                background=True,
             )
         )
         await HOLDS["held"].wait()
         with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
-            await create_response(sdk, "Never mind.", previous_response_id=asked.id, tools=[asks])
+            await create_response(sdk, "Never mind.", previous_response_id=pending.id, tools=[with_approval])
         assert refused.value.code == "response_in_progress"
         reported.cancel()  # it has no id yet: its client leaves, and the tool ends
         await eventually(lambda: turns_of(holding) == 0)
-        shown = await sdk.responses.input_items.list(asked.id)
+        shown = await sdk.responses.input_items.list(pending.id)
     assert (len(shown.data), HOLDS["go"].is_set()) == (1, False)

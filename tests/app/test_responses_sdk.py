@@ -33,8 +33,8 @@ async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-async def stream_events(sdk: AsyncOpenAI, **asked: Any) -> list[ResponseStreamEvent]:
-    stream = await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked, stream=True)
+async def stream_events(sdk: AsyncOpenAI, **params: Any) -> list[ResponseStreamEvent]:
+    stream = await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | params, stream=True)
     return [event async for event in stream]
 
 
@@ -187,11 +187,11 @@ async def test_a_refusal_names_the_field(sdk: AsyncOpenAI) -> None:
         ({"metadata": {"k": "v" * 600}}, "metadata"),
         ({"model": "gpt-9"}, "model"),
     ]
-    for asked, field in refused:
+    for params, field in refused:
         with pytest.raises(openai.APIStatusError) as error:
-            await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | asked)
+            await sdk.responses.create(**{"model": MODEL, "input": "Hello!"} | params)
         assert error.value.body is not None
-        assert error.value.param == field, (asked, error.value.message)
+        assert error.value.param == field, (params, error.value.message)
 
 
 AGENTS: Any = {
@@ -276,10 +276,10 @@ async def test_the_functions_of_a_namespace_are_called_under_it(
     running.engine.script("Done.")
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "ready"}
     if is_kept:
-        asked: dict[str, Any] = {"previous_response_id": last.response.id, "input": [output]}
+        params: dict[str, Any] = {"previous_response_id": last.response.id, "input": [output]}
     else:
-        asked = {"input": [{"role": "user", "content": "Help!"}, call.to_dict(), output], "store": False}
-    await sdk.responses.create(model=MODEL, tools=[AGENTS, WEATHER], **asked)
+        params = {"input": [{"role": "user", "content": "Help!"}, call.to_dict(), output], "store": False}
+    await sdk.responses.create(model=MODEL, tools=[AGENTS, WEATHER], **params)
     _, called, result = running.engine.requests[-1].messages
     assert [one.name for one in called.calls] == ["agents__spawn"]
     assert result == Message("tool", "ready", call_id=call.call_id)

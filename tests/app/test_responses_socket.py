@@ -50,20 +50,22 @@ async def test_lanes_are_conversations_side_by_side(running: InProcessService) -
     engine = running.engine
     async with responses_socket(running) as talk:
         firsts: dict[str, Any] = {}
-        for lane in ("a", "b", "c"):
-            await talk.send(store=False, stream_id=lane, input=f"I am {lane}.")
+        for stream_id in ("a", "b", "c"):
+            await talk.send(store=False, stream_id=stream_id, input=f"I am {stream_id}.")
         while len(firsts) < 3:
             event = await talk.next("response.completed")
             firsts[event["stream_id"]] = event["response"]["id"]
-        for lane, response_id in firsts.items():
-            await talk.send(store=False, stream_id=lane, previous_response_id=response_id, input="Who am I?")
+        for stream_id, response_id in firsts.items():
+            await talk.send(
+                store=False, stream_id=stream_id, previous_response_id=response_id, input="Who am I?"
+            )
         ended = {(await talk.next("response.completed"))["stream_id"] for _ in firsts}
     assert ended == {"a", "b", "c"}
     for request in engine.requests[3:]:
-        said = [message.content for message in request.messages if message.role == "user"]
-        assert len(said) == 2
+        questions = [message.content for message in request.messages if message.role == "user"]
+        assert len(questions) == 2
     assert {request.messages[0].content for request in engine.requests[3:]} == {
-        f"I am {lane}." for lane in "abc"
+        f"I am {stream_id}." for stream_id in "abc"
     }
 
 

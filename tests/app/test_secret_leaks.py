@@ -28,7 +28,7 @@ class Intruder:
         self._server = server
         self.heard = ""
 
-    async def say(self, *frames: dict[str, str], query: str = "", header: str | None = None) -> None:
+    async def send(self, *frames: dict[str, str], query: str = "", header: str | None = None) -> None:
         """Sends frames to a socket until it closes or all are sent."""
         headers = {"Authorization": f"Bearer {header}"} if header else {}
         async with connect(f"{self._server.ws_url}{query}", additional_headers=headers) as socket:
@@ -78,10 +78,10 @@ async def test_nothing_that_lets_in_is_ever_told(keys: Path, tmp_path: Path) -> 
             tickets = [json.loads(await intruder.ask("/v1/tickets", shown=good))["ticket"] for _ in range(2)]
             for shown in (good, jwt, old, wrong, forged, long, tickets[0], tickets[0], "mst_wrong"):
                 hello = {"type": "hello", "token": shown}
-                await intruder.say(hello, {"type": "auth.refresh", "token": shown, "ref": "r"})
-                await intruder.say({"type": "hello"}, query=f"?token={shown[:2000]}", header=shown[:2000])
-                await intruder.say({"type": "hello", "client_id": f"{shown[:100]} {shown[:20]}"})
-                await intruder.say(hello, {"type": "auth.refresh", "token": wrong})
+                await intruder.send(hello, {"type": "auth.refresh", "token": shown, "ref": "r"})
+                await intruder.send({"type": "hello"}, query=f"?token={shown[:2000]}", header=shown[:2000])
+                await intruder.send({"type": "hello", "client_id": f"{shown[:100]} {shown[:20]}"})
+                await intruder.send(hello, {"type": "auth.refresh", "token": wrong})
                 await intruder.ask(f"/v1/tickets?token={shown[:2000]}", shown=f"{shown[:2000]}x")
                 await intruder.ask(f"/static/{shown[:200]}", shown=shown[:2000], method="GET")
             in_store = await dump_store(store)

@@ -58,7 +58,7 @@ def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "message"),
     [
         ("midstream_port", "9000", "midstream_port is no setting. Did you mean MIDSTREAM_PORT?"),
         ("MIDSTREAM_MODEL", '"org/model"', "MIDSTREAM_MODEL has quotation marks around its value"),
@@ -67,12 +67,12 @@ def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None
     ],
 )
 def test_a_line_of_a_file_that_holds_more_than_was_meant_is_told(
-    variable: str, value: str, told: str
+    variable: str, value: str, message: str
 ) -> None:
     """Docker's `--env-file` takes quotation marks and comments as parts of values."""
     with pytest.raises(SettingsError) as refused:
         Settings.read({variable: value})
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_prompt_may_be_in_quotation_marks() -> None:
@@ -80,7 +80,7 @@ def test_a_prompt_may_be_in_quotation_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("port", "http", "'http' is not a whole number from 0 to 65,535."),
         ("max_turns", "0", "'0' is not a whole number of 1 or more."),
@@ -93,10 +93,10 @@ def test_a_prompt_may_be_in_quotation_marks() -> None:
         ("device", "cuda,", " takes this text: auto, cpu, cuda"),
     ],
 )
-def test_what_a_setting_takes_is_told_in_plain_words(name: str, value: str, told: str) -> None:
+def test_what_a_setting_takes_is_told_in_plain_words(name: str, value: str, message: str) -> None:
     with pytest.raises(SettingsError) as refused:
         Settings.read({}, {name: value})
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

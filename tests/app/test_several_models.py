@@ -68,9 +68,9 @@ class Two:
 
     async def chat(self, **body: Any) -> httpx.Response:
         """The answer of OpenAI's door."""
-        asked = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
+        request = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
         async with httpx.AsyncClient(base_url=self.running.url) as client:
-            return await client.post("/v1/chat/completions", json=asked)
+            return await client.post("/v1/chat/completions", json=request)
 
 
 def settings_of(folder: Path, text: str, **more: Any) -> Settings:
@@ -320,10 +320,10 @@ async def test_a_conversation_is_shortened_to_the_fallbacks_window(two: Two) -> 
         two.big.answers = [Answer(status=500, error="oops")]
         *_, done = await exchange(socket, 9, content="and now?")
     assert done["model"] == "small"
-    asked = two.small.bodies[0]["messages"]
-    assert asked[-1]["content"] == "and now?"
-    assert 1 < len(asked) < len(two.big.bodies[-1]["messages"])
-    assert asked[0]["role"] == "user"
+    messages = two.small.bodies[0]["messages"]
+    assert messages[-1]["content"] == "and now?"
+    assert 1 < len(messages) < len(two.big.bodies[-1]["messages"])
+    assert messages[0]["role"] == "user"
 
 
 async def test_what_has_begun_is_not_begun_again_by_another_model(two: Two) -> None:
@@ -419,8 +419,8 @@ async def test_the_only_model_has_its_aliases(tmp_path: Path) -> None:
             *_, done = await exchange(socket, 1, model="gpt-4o")
         assert done["model"] == "midstream-demo"
         async with httpx.AsyncClient(base_url=running.url) as client:
-            asked = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
-            answer = await client.post("/v1/chat/completions", json=asked)
+            body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
+            answer = await client.post("/v1/chat/completions", json=body)
     assert answer.json()["model"] == "midstream-demo"
 
 

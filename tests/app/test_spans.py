@@ -46,11 +46,11 @@ def noon(zone: str) -> str:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with running_collector() as one:
-        asked_for(monkeypatch, one.url)
+        enable_export(monkeypatch, one.url)
         yield one
 
 
-def asked_for(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def enable_export(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
 
@@ -249,7 +249,7 @@ async def test_a_dead_collector_costs_nobody_anything(
     made: list[Spans] = []
     monkeypatch.setattr(spans_module.Spans, "close", _recording_close(made, Spans.close))
     async with silence() as url:
-        asked_for(monkeypatch, url if kind == "silent" else "http://127.0.0.1:1")
+        enable_export(monkeypatch, url if kind == "silent" else "http://127.0.0.1:1")
         async with serving(tmp_path) as running, running.socket() as client:
             for number in range(20):  # of five spans or more each
                 await client.send(type="send", client_msg_id=f"{number}", content="Hello?")
@@ -284,7 +284,7 @@ async def test_off_the_observer_is_what_it_was(
     unwanted: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if unwanted:
-        asked_for(monkeypatch, "http://127.0.0.1:1")
+        enable_export(monkeypatch, "http://127.0.0.1:1")
     for name, value in unwanted.items():
         monkeypatch.setenv(name, value)
     silent = NullObserver()
@@ -303,7 +303,7 @@ async def test_off_the_observer_is_what_it_was(
 async def test_what_can_not_be_followed_stops_the_start(
     name: str, value: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_for(monkeypatch, "http://127.0.0.1:4318")
+    enable_export(monkeypatch, "http://127.0.0.1:4318")
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=f"{name}.*{complaint}"):
         async with traced(NullObserver(), version="1"):
@@ -311,7 +311,7 @@ async def test_what_can_not_be_followed_stops_the_start(
 
 
 async def test_the_protocol_of_traces_goes_before_the_one_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_for(monkeypatch, "http://127.0.0.1:1")
+    enable_export(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
     silent = NullObserver()
@@ -325,7 +325,7 @@ def test_a_span_that_is_none_is_not_told_as_a_parent() -> None:
 
 
 async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_for(monkeypatch, "http://127.0.0.1:4318")
+    enable_export(monkeypatch, "http://127.0.0.1:4318")
     monkeypatch.delitem(sys.modules, "app.operations.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(SettingsError, match=r"pip install 'midstream-server\[otel\]'"):

@@ -68,8 +68,8 @@ async def transcribe(sdk: AsyncOpenAI, file: bytes) -> str:
 
 
 async def synthesize(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
-    asked = {"model": VOICE, "voice": "default", "input": text, "response_format": "wav"}
-    answer = await sdk.audio.speech.create(**asked | more)
+    params = {"model": VOICE, "voice": "default", "input": text, "response_format": "wav"}
+    answer = await sdk.audio.speech.create(**params | more)
     return answer.content
 
 
@@ -120,17 +120,17 @@ async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
 ) -> None:
     recording = ("a.webm", compressed(tone(1), "webm"))
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
-    asked = {"model": "tts-1", "voice": "alloy", "input": "He said that."}
-    answer = await sdk.audio.speech.create(**asked)
+    params = {"model": "tts-1", "voice": "alloy", "input": "He said that."}
+    answer = await sdk.audio.speech.create(**params)
     assert answer.response.headers["content-type"] == "audio/wav"
     with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
-        await sdk.audio.speech.create(**asked, response_format="mp3")
+        await sdk.audio.speech.create(**params, response_format="mp3")
     with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
         await sdk.audio.transcriptions.create(model="whisper-1", file=recording)
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("params", "why"),
     [
         ({"language": "fr"}, "does not understand this language. It has de, en"),
         ({"model": "pocketsphinx"}, f'This server has "{EARS}" here'),
@@ -140,14 +140,14 @@ async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
     ],
 )
 async def test_what_can_not_be_heard_is_refused_by_a_sentence(
-    sdk: AsyncOpenAI, asked: dict[str, Any], why: str
+    sdk: AsyncOpenAI, params: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(openai.APIStatusError, match=why):
-        await sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", sound(1))} | asked)
+        await sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", sound(1))} | params)
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("params", "why"),
     [
         ({"voice": "nobody"}, "no such voice. It has default"),
         ({"speed": 3.0}, "from 0.5 to 2.0"),
@@ -156,10 +156,10 @@ async def test_what_can_not_be_heard_is_refused_by_a_sentence(
     ],
 )
 async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
-    sdk: AsyncOpenAI, asked: dict[str, Any], why: str
+    sdk: AsyncOpenAI, params: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(openai.APIStatusError, match=why):
-        await sdk.audio.speech.create(**{"model": VOICE, "voice": "default", "input": "Hello"} | asked)
+        await sdk.audio.speech.create(**{"model": VOICE, "voice": "default", "input": "Hello"} | params)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ async def test_a_name_that_can_not_be_served_is_refused_before_anything_is_start
     places = {name: str(tmp_path / name) for name in (*reported, "empty")}
     places |= {"whisper": str(folder / EARS), "vits": str(folder / VOICE)}
     speech = "voice" if "speech_voice" in settings else "recognition"
-    asked = {name: value.format(**places) for name, value in settings.items()}
+    params = {name: value.format(**places) for name, value in settings.items()}
     with pytest.raises(SettingsError, match=why):
-        async with audio_of(Settings(speech=speech, **asked)):
+        async with audio_of(Settings(speech=speech, **params)):
             pass

@@ -53,9 +53,9 @@ async def test_a_response_is_gone_on_from_and_a_fork_is_free(
     assert (first.store, first.conversation) == (True, None)  # type: ignore[attr-defined]
     await create_response(sdk, "Second?", previous_response_id=first.id)
     await create_response(sdk, "Or third?", previous_response_id=first.id)
-    said = [("user", "First?"), ("assistant", "One.")]
-    assert read(running, 1) == [*said, ("user", "Second?")]
-    assert read(running, 2) == [*said, ("user", "Or third?")]
+    history = [("user", "First?"), ("assistant", "One.")]
+    assert read(running, 1) == [*history, ("user", "Second?")]
+    assert read(running, 2) == [*history, ("user", "Or third?")]
 
 
 async def test_instructions_are_for_one_response_and_system_items_for_all(
@@ -188,8 +188,8 @@ async def test_outputs_may_come_with_other_fields_which_the_reply_after_them_fol
         sdk, output(second), previous_response_id=second.id, max_output_tokens=50, temperature=0.5
     )
     assert (third.output_text, third.store) == ("Sunny.", True)  # type: ignore[attr-defined]
-    asked = running.engine.requests[-1]
-    assert (asked.spec.tools, asked.params.max_new_tokens, asked.params.temperature) == ((), 50, 0.5)
+    request = running.engine.requests[-1]
+    assert (request.spec.tools, request.params.max_new_tokens, request.params.temperature) == ((), 50, 0.5)
     assert [role for role, _ in read(running)] == ["user", "assistant", "tool", "assistant", "tool"]
     again = await sdk.responses.retrieve(third.id)
     assert (again.output_text, again.max_output_tokens, again.tools) == ("Sunny.", 50, [])
@@ -389,14 +389,14 @@ async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
         theirs = await create_response(other, "Mine?", metadata={"a": "x" * 500})
         monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
         large = {"a": "x" * 500, "b": "y" * 500}
-        asked = [await create_response(sdk, "Hello?", metadata=large, conversation="mine")]
-        asked += [await create_response(sdk, "Hello?", metadata=large) for _ in range(5)]
-        kept = [one for one in asked if await is_stored(sdk, one)]
+        responses = [await create_response(sdk, "Hello?", metadata=large, conversation="mine")]
+        responses += [await create_response(sdk, "Hello?", metadata=large) for _ in range(5)]
+        kept = [one for one in responses if await is_stored(sdk, one)]
         assert 1 <= len(kept) <= 4
-        assert kept == asked[-len(kept) :]
+        assert kept == responses[-len(kept) :]
         assert await is_stored(other, theirs)
     with pytest.raises(openai.BadRequestError, match="Send the whole conversation"):
-        await create_response(sdk, "And?", previous_response_id=asked[0].id)
+        await create_response(sdk, "And?", previous_response_id=responses[0].id)
     await create_response(sdk, "And?", conversation="mine")
     assert read(running)[0] == ("user", "Hello?")
 

@@ -194,12 +194,12 @@ async def test_a_format_is_taken_or_refused_before_accepted(
 
 async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: InProcessService) -> None:
     async with running.socket(ALL) as socket:
-        for said, field in (
+        for result, field in (
             ({"call_id": "c"}, "content"),
             ({"call_id": "c", "content": "a", "error": "b"}, "content"),
             ({"content": "a"}, "call_id"),
         ):
-            reported = await socket.ask(type="tool_result", **said)
+            reported = await socket.ask(type="tool_result", **result)
             assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
         decision = {"type": "tool_decision", "call_id": "c", "decision": "allow"}
         for more, field in (
@@ -278,14 +278,14 @@ never_ask = ["sell"]
 
 @pytest.mark.parametrize("era", get_args(Era))
 @pytest.mark.parametrize(
-    ("said", "sold"),
+    ("decision", "sold"),
     [
         ({"decision": "allow", "args": '{"sure": true}'}, "tea: accept sure=True"),
         ({"decision": "deny"}, "tea: decline None"),
     ],
 )
 async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the_server(
-    tmp_path: Path, era: Era, said: Frame, sold: str
+    tmp_path: Path, era: Era, decision: Frame, sold: str
 ) -> None:
     """MCP's elicitation, from a real server over HTTP to a socket and back."""
     async with Shop(era).served() as url:
@@ -306,11 +306,11 @@ async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the
             (call,) = (await phone.next("history"))["messages"][-1]["calls"]
             call_id, question = call["call_id"], call["question"]
             assert question["message"] == "Sell tea?"
-            asked = {"type": "tool_decision", "call_id": call_id, "args_sha256": question["sha256"]}
+            frame = {"type": "tool_decision", "call_id": call_id, "args_sha256": question["sha256"]}
             misfit = {"decision": "allow", "args": '{"sure": "perhaps"}'}
-            await phone.send(ref="1", **asked, **misfit)
+            await phone.send(ref="1", **frame, **misfit)
             assert (await phone.next("error"))["code"] == "bad_params"
-            await phone.send(ref="2", **asked, **said)
+            await phone.send(ref="2", **frame, **decision)
             assert (await phone.next("tool_ack"))["state"] == "running"
             reported = await socket.until("done")
             while reported[-1]["reason"] != "stop":

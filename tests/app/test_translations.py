@@ -44,15 +44,15 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 
 @asynccontextmanager
-async def session(running: InProcessService, wishes: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
+async def session(running: InProcessService, config: Any = TO_CHINESE, **query: str) -> AsyncIterator[Socket]:
     """A session whose translation has begun."""
     shown = "&".join(f"{name}={value}" for name, value in query.items())
     url = f"{running.url.replace('http', 'ws')}/v1/realtime/translations?{shown}"
     async with connect(url, max_queue=None) as opened:
         socket = Socket(opened)
         socket.ready = (await socket.next("session.created"))["session"]
-        if wishes:
-            await socket.send(type="session.update", session=wishes)
+        if config:
+            await socket.send(type="session.update", session=config)
             socket.ready = (await socket.next("session.updated"))["session"]
         yield socket
 
@@ -81,8 +81,8 @@ def transcript(frames: list[Frame], side: str = "output") -> str:
 
 
 async def test_words_go_in_one_by_one_and_their_translation_is_told_once(service: InProcessService) -> None:
-    wishes = TO_CHINESE | {"audio": {"input": {"transcription": {"model": ""}}, "output": {"language": "zh"}}}
-    async with session(service, wishes) as socket:
+    config = TO_CHINESE | {"audio": {"input": {"transcription": {"model": ""}}, "output": {"language": "zh"}}}
+    async with session(service, config) as socket:
         assert socket.ready["model"] == "en-zh"
         await append_text(socket, *(word + " " for word in ["Good", "morning.", "How", "are", "you?"]))
         before = await events_until(socket, MORNING)

@@ -138,10 +138,10 @@ async def test_the_openai_door_says_both_in_its_own_words(
 ) -> None:
     server.answers = [Answer(status=503, error="busy", headers={"Retry-After": "7"})]
     async with httpx.AsyncClient(base_url=running.url) as client:
-        asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
-        lacking = await client.post("/v1/chat/completions", json=asked | {"top_k": 5})
+        body = {"model": "model", "messages": [{"role": "user", "content": "hello"}]}
+        lacking = await client.post("/v1/chat/completions", json=body | {"top_k": 5})
         assert (lacking.status_code, lacking.json()["error"]["param"]) == (400, "top_k")
-        shed = await client.post("/v1/chat/completions", json=asked)
+        shed = await client.post("/v1/chat/completions", json=body)
         assert (shed.status_code, shed.json()["error"]["code"]) == (503, "overloaded")
         assert shed.headers["Retry-After"] == "7"
 
@@ -196,7 +196,7 @@ async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path
 
 async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) -> None:
     """A chat through two services gets the same as from the one that makes the reply."""
-    asked = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
+    body = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
     async with serving(tmp_path / "inner") as inner:
         text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
         settings = named_by(tmp_path, f"{text}features = {{logprobs = true}}")
@@ -213,7 +213,7 @@ async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) ->
                 inner.engine.script("Grüß Gott 👍!")
                 async with httpx.AsyncClient(base_url=service.url) as client:
                     answer = await client.post(
-                        "/v1/chat/completions", json=asked | {"model": "midstream-demo"}
+                        "/v1/chat/completions", json=body | {"model": "midstream-demo"}
                     )
                 (choice,) = answer.json()["choices"]
                 reported.append((choice["message"]["content"], choice["logprobs"]))
@@ -254,7 +254,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "script"),
+    ("path", "body", "script"),
     [
         ("chat/completions", {"messages": CALLED, "tools": TOOLS}, [Thought("Hm."), "I see: ", Call("look", '{"at":2}', "c_2")]),
         ("chat/completions", {"messages": CALLED, "tools": TOOLS, "tool_choice": "required"}, [Call("look", "{}", "c_2")] * 2),
@@ -265,7 +265,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
     ],
 )  # fmt: skip
 async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
-    path: str, asked: dict[str, Any], script: list[Step], tmp_path: Path
+    path: str, body: dict[str, Any], script: list[Step], tmp_path: Path
 ) -> None:
     async with chained_services(tmp_path) as (inner, outer):
         reported = []
@@ -273,7 +273,7 @@ async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
             inner.engine.script(script)
             async with httpx.AsyncClient(base_url=service.url) as client:
                 answer = await client.post(
-                    f"/v1/{path}", json=asked | {"model": "midstream-demo", "max_tokens": 50}
+                    f"/v1/{path}", json=body | {"model": "midstream-demo", "max_tokens": 50}
                 )
             assert answer.status_code == 200, answer.text
             (choice,) = answer.json()["choices"]
@@ -282,7 +282,7 @@ async def test_a_request_through_two_services_is_the_same_as_to_the_inner_one(
     assert reported[0] == reported[1]
     assert through.messages == direct.messages
     ours = (
-        msgspec.structs.replace(through.spec, template={}) if asked.get("reasoning_effort") else through.spec
+        msgspec.structs.replace(through.spec, template={}) if body.get("reasoning_effort") else through.spec
     )
     assert ours == direct.spec
     assert through.params == msgspec.structs.replace(direct.params, logit_bias=through.params.logit_bias)
@@ -307,9 +307,9 @@ async def test_what_an_upstream_can_not_follow_is_refused_by_name(
 async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
     running: InProcessService, server: UpstreamServer
 ) -> None:
-    asked = {"model": "model", "messages": [{"role": "user", "content": "hello"}], "logprobs": True}
+    body = {"model": "model", "messages": [{"role": "user", "content": "hello"}], "logprobs": True}
     async with httpx.AsyncClient(base_url=running.url) as client:
-        answer = await client.post("/v1/chat/completions", json=asked)
+        answer = await client.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "top_logprobs")
     assert not server.bodies
 

@@ -44,7 +44,7 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(
     async with running.socket({"client_id": "anna", "features": ["audio"]}) as socket:
         assert "audio" in socket.ready["features"]
         phone = await VoiceClient(socket, "whole").start()
-        await phone.say(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
         heard = await phone.until("heard", final=True)
         assert heard["text"] == "what did you say last"
         await phone.until("marks")
@@ -63,7 +63,7 @@ async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
         service.socket({"client_id": "ida", "features": ["audio"]}) as socket,
     ):
         phone = await VoiceClient(socket, "pace").start()
-        await phone.say(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
         await phone.until("marks")
         assert await phone.kept() == ["what did you say last", REPLY]
 
@@ -71,9 +71,9 @@ async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
 async def test_who_says_himself_when_he_has_ended_is_answered_then(running: InProcessService) -> None:
     async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "push").start(turn_detection={"type": "none"}, output=None)
-        await phone.say(await synthesize("Tell me a story about a dragon."))
+        await phone.send_audio(await synthesize("Tell me a story about a dragon."))
         await socket.send(type="audio.clear", conversation_id="push")
-        await phone.say(await synthesize("What did you say last?"))
+        await phone.send_audio(await synthesize("What did you say last?"))
         await socket.send(type="audio.commit", conversation_id="push")
         heard = await phone.until("heard", final=True)
         assert heard["text"] == "what did you say last"
@@ -88,7 +88,7 @@ async def test_random_cuts_keep_the_word_that_was_heard(running: InProcessServic
         for seed in range(20):
             chance = random.Random(seed)
             phone = await VoiceClient(socket, f"cut-{seed}").start()
-            await phone.say(sound)
+            await phone.send_audio(sound)
             await phone.until("marks")
             until = chance.randint(0, phone.marks[-1]["end_ms"])
             await phone.play(until, chance)
@@ -108,11 +108,11 @@ async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(
 ) -> None:
     async with running.socket({"client_id": "cleo", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "barge").start()
-        await phone.say(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
         await phone.until("marks")
         first, heard_ms = phone.turn, phone.marks[2]["end_ms"]
         await phone.play(heard_ms)
-        await phone.say(await synthesize("What did you say last?") + SILENCE)
+        await phone.send_audio(await synthesize("What did you say last?") + SILENCE)
         done = await phone.until("done", turn_id=first)
         assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
         while phone.turn == first:
@@ -129,13 +129,13 @@ async def test_a_cough_a_tone_and_a_yes_over_a_reply_leave_it_playing(running: I
     sounds += [await synthesize(text) for text in ("Yes.", "Okay.")]
     async with running.socket({"client_id": "lea", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "cough").start()
-        await phone.say(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
         await phone.until("marks")
         for number, sound in enumerate(sounds, 1):
-            await phone.say(sound)
+            await phone.send_audio(sound)
             await phone.until("speech", state="started")
             await phone.play(600 * number)  # sound comes meanwhile
-            await phone.say(SILENCE * 2)
+            await phone.send_audio(SILENCE * 2)
             while len(phone.final_transcripts) <= number:
                 await phone.take()
             assert phone.final_transcripts[-1] == ""
@@ -149,24 +149,24 @@ async def test_a_stop_over_a_reply_ends_it_at_the_word_heard_and_is_not_answered
 ) -> None:
     async with running.socket({"client_id": "mia", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "stop").start()
-        await phone.say(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
         await phone.until("marks")
         await phone.play(phone.marks[2]["end_ms"])
-        await phone.say(await synthesize("Stop.") + SILENCE)
+        await phone.send_audio(await synthesize("Stop.") + SILENCE)
         done = await phone.until("done")
         assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
         while len(phone.final_transcripts) == 1:
             await phone.take()
         assert phone.final_transcripts[-1] == ""
         assert await phone.kept() == ["count from 1 to 10", "One, two, three,"]
-        await phone.say(await synthesize("What did you say last?") + SILENCE)
+        await phone.send_audio(await synthesize("What did you say last?") + SILENCE)
         assert (await phone.until("heard", final=True))["text"] == "what did you say last"
 
 
 async def test_who_comes_back_hears_on_from_what_was_played(running: InProcessService) -> None:
     async with running.socket({"client_id": "dora", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "back").start()
-        await phone.say(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
         await phone.until("marks")
         await phone.play(700)
         await socket.send(type="ping")
@@ -195,7 +195,7 @@ async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProce
         for message in (b"", b"\1", HEAD.pack(7, 0, 1, 1), HEAD.pack(SOUND, 0, phone.stream, 1) + b"odd"):
             await socket.opened.send(message)
             assert (await phone.until("error"))["code"] == "bad_frame"
-        await phone.say(SILENCE + random.Random(0).randbytes(RATE) + SILENCE)
+        await phone.send_audio(SILENCE + random.Random(0).randbytes(RATE) + SILENCE)
         await socket.send(type="audio.commit", conversation_id="noise")
         await phone.until("heard", final=True)
         await socket.send(type="ping", t=1)
@@ -213,14 +213,14 @@ async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_
     sound = await synthesize("Count from one to ten.")
     async with running.socket({"client_id": "gus", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "killed").start()
-        await phone.say(SILENCE[:16000] + sound[: len(sound) // 2])
+        await phone.send_audio(SILENCE[:16000] + sound[: len(sound) // 2])
         await phone.until("speech", state="started")
         listener = child_of(os.getpid(), "speech.listening")
         assert listener is not None
         os.kill(listener, signal.SIGKILL)
         assert (await phone.until("error"))["code"] == "speech_unavailable"
         while not any(frame["type"] == "heard" and frame["final"] for frame in phone.frames):
-            await phone.say(SILENCE[:8000] + sound + SILENCE)
+            await phone.send_audio(SILENCE[:8000] + sound + SILENCE)
             await socket.send(type="ping")
             await phone.until("pong")
 
@@ -231,7 +231,7 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
     sound = await synthesize("Count from one to ten.")
     async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "muted").start()
-        await phone.say(SILENCE[:16000] + to_its_last_word(sound))
+        await phone.send_audio(SILENCE[:16000] + to_its_last_word(sound))
         await phone.until("speech", state="stopped")
         heard = await phone.until("heard", final=True)
         assert heard["text"] == "count from 1 to 10"
@@ -245,7 +245,7 @@ async def test_a_reply_ends_when_its_listener_stays_away_though_another_tab_is_t
     async with running.socket({"client_id": "ida"}) as tab:
         async with running.socket({"client_id": "ida", "features": ["audio"]}) as socket:
             phone = await VoiceClient(socket, "tabs").start(grace_s=0)
-            await phone.say(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+            await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
             await phone.until("marks")
             await tab.send(type="history", conversation_id="tabs")
             await tab.next("history")
@@ -261,11 +261,11 @@ async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: InP
     by_hand = {"output": None, "turn_detection": {"type": "none"}}
     async with running.socket({"client_id": "jan", "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, "by-hand").start(**by_hand)
-        await phone.say(sound)
+        await phone.send_audio(sound)
         await socket.send(type="audio.clear", conversation_id="by-hand")
-        await phone.say(await synthesize("What did you say last?"))
+        await phone.send_audio(await synthesize("What did you say last?"))
         await socket.send(type="audio.commit", conversation_id="by-hand")
-        await phone.say(sound)
+        await phone.send_audio(sound)
         await socket.send(type="audio.clear", conversation_id="by-hand")
         await phone.until("done")
         assert await phone.kept() == ["what did you say last", REPLY]
@@ -279,7 +279,7 @@ async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_s
         assert child_of(os.getpid(), listening) is None
         async with service.socket({"client_id": "kim", "features": ["audio"]}) as socket:
             phone = await VoiceClient(socket, "bundled").start()
-            await phone.say(
+            await phone.send_audio(
                 SILENCE[:16000] + await synthesize("What is twenty two plus thirty one?") + SILENCE
             )
             assert (await phone.until("heard", final=True))["text"] == "what is 22 plus 31"

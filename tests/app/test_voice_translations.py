@@ -24,7 +24,7 @@ pytestmark = [
 ]
 RATE = 24_000
 SILENCE = bytes(2 * RATE)
-WISHES = {
+CONFIG = {
     "audio": {"input": {"transcription": {"model": "gpt-realtime-whisper"}}, "output": {"language": "de"}},
     "told": "segment",
 }
@@ -40,9 +40,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 
 async def synthesize(text: str) -> bytes:
-    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(said.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(spoken.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 
 
 def sounded(frames: list[Frame]) -> bytes:
@@ -50,7 +50,7 @@ def sounded(frames: list[Frame]) -> bytes:
 
 
 async def test_what_is_said_is_told_translated_and_spoken(running: InProcessService) -> None:
-    async with session(running, WISHES, client_id="anna", conversation_id="said") as socket:
+    async with session(running, CONFIG, client_id="anna", conversation_id="said") as socket:
         sound = SILENCE[:24_000] + await synthesize("What did you say last?") + SILENCE[:4800]
         for at in range(0, len(sound), 9600):
             part = b64encode(sound[at : at + 9600]).decode()
@@ -71,8 +71,8 @@ async def test_what_is_said_is_told_translated_and_spoken(running: InProcessServ
 
 
 async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: InProcessService) -> None:
-    wishes = {"audio": {"output": {"language": "de", "voice": "de"}}, "told": "segment"}
-    async with session(running, wishes) as socket:
+    config = {"audio": {"output": {"language": "de", "voice": "de"}}, "told": "segment"}
+    async with session(running, config) as socket:
         await socket.send(type="session.input_text_buffer.append", text="What did you say last?")
         frames = await close(socket)
     assert (transcript(frames), bool(sounded(frames))) == (REPLY, True)
@@ -89,8 +89,8 @@ async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: In
 async def test_sound_that_cannot_be_heard_is_refused_in_words(
     running: InProcessService, audio: str, source: str, words: str
 ) -> None:
-    wishes = {"audio": {"input": {"language": source}, "output": {"language": "de"}}, "told": "segment"}
-    async with session(running, wishes) as socket:
+    config = {"audio": {"input": {"language": source}, "output": {"language": "de"}}, "told": "segment"}
+    async with session(running, config) as socket:
         await socket.send(type="session.input_audio_buffer.append", audio=audio)
         assert words in (await socket.next("error"))["error"]["message"]
         await socket.send(type="session.input_text_buffer.append", text="What did you say last?")

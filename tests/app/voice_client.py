@@ -27,9 +27,9 @@ FRAMES = Draft202012Validator(schemas.document())
 
 async def synthesize(text: str) -> bytes:
     """Return a text in the voice of espeak-ng, as 16-bit PCM."""
-    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(said.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(spoken.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 
 
 def to_its_last_word(sound: bytes) -> bytes:
@@ -56,7 +56,7 @@ class VoiceClient:
         self.stream = (await self.until("audio.started"))["stream"]
         return self
 
-    async def say(self, sound: bytes) -> None:
+    async def send_audio(self, sound: bytes) -> None:
         for at in range(0, len(sound), 1280):
             self.seq += 1
             head = HEAD.pack(SOUND, 0, self.stream, self.seq)

@@ -35,7 +35,7 @@ def main() -> int:
         attackers=tuple(options.attackers),
         seconds=options.seconds,
     )
-    report = run_attacks(plan, say=lambda line: print(line, file=sys.stderr, flush=True))
+    report = run_attacks(plan, log=lambda line: print(line, file=sys.stderr, flush=True))
     print(f"\n{table(report)}")
     print(f"{report.took_s:.0f} s. Times are of those calm; ! is beyond what is asked for.")
     if options.out:

@@ -87,11 +87,11 @@ async def _live(attack: Attack, make: Callable[..., Attacker], over: asyncio.Eve
 async def _lived(attack: Attack, me: Attacker) -> None:
     try:
         await attack.run(me)
-        me.told("done")
+        me.count("done")
     except* Refused as refusals:
         _note(me, refusals)
     except* (Dropped, OSError):
-        me.told("dropped")
+        me.count("dropped")
 
 
 def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
@@ -99,7 +99,7 @@ def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
         if isinstance(one, ExceptionGroup):
             _note(me, one)
         else:
-            me.told(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
+            me.count(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
 
 
 def _raise_file_limit() -> None:

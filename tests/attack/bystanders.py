@@ -51,7 +51,7 @@ class Bystander:
     def __init__(self, group: int, number: int, key: str | None, noticed: Latencies) -> None:
         self.name = f"neighbour-{group}-{number}"
         self.noticed = noticed
-        self.asked: dict[object, float] = {}
+        self.pending: dict[object, float] = {}
         """Unanswered requests, and when they were sent."""
         self._news = asyncio.Event()
         self._source = f"127.1.{group % 250}.{number + 1}"
@@ -81,16 +81,16 @@ class Bystander:
 
     def ask(self, what: object) -> None:
         """Note a question."""
-        self.asked.setdefault(what, self.now())
+        self.pending.setdefault(what, self.now())
 
     def receive(self, what: object) -> float:
         """Note the answer; return how long it took."""
         self._news.set()
-        return self.now() - self.asked.pop(what)
+        return self.now() - self.pending.pop(what)
 
     async def answered(self) -> None:
         """Wait until nothing is unanswered."""
-        while self.asked:
+        while self.pending:
             self._news.clear()
             await self._news.wait()
 
@@ -170,9 +170,9 @@ class Bystanders:
             (self._pinger, self.noticed.pings),
             *((writer, self.noticed.accepted) for writer in self._writers),
         ):
-            times += [person.now() - since for since in person.asked.values()]
-            if person.asked:
-                self.noticed.faults.append(f"{len(person.asked)} unanswered")
+            times += [person.now() - since for since in person.pending.values()]
+            if person.pending:
+                self.noticed.faults.append(f"{len(person.pending)} unanswered")
 
     async def _careful(self, life: Coroutine[None, None, None]) -> None:
         """Run a life; a lost connection is noted as the server's fault."""

@@ -27,9 +27,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """Outcome of an attack. `told`: number of answers and ends by kind; `sockets`: the most that were open at once."""
+    """Outcome of an attack. `answers`: number of answers and ends by kind; `sockets`: the most that were open at once."""
 
-    told: dict[str, int] = {}
+    answers: dict[str, int] = {}
     sent_bytes: int = 0
     sockets: int = 0
     opened: int = 0
@@ -40,7 +40,7 @@ class _ServerMessage(msgspec.Struct):
     code: str = ""
 
 
-_told = msgspec.json.Decoder(_ServerMessage).decode
+_decode_message = msgspec.json.Decoder(_ServerMessage).decode
 
 
 class Socket(MinimalWebSocket):
@@ -101,9 +101,9 @@ class Attacker:
         """The attacker's key, if there are keys."""
         return self.job.keys[self.number % len(self.job.keys)] if self.job.keys else None
 
-    def told(self, what: str, times: int = 1) -> None:
+    def count(self, what: str, times: int = 1) -> None:
         """Count an answer of the server."""
-        self._outcome.told[what] = self._outcome.told.get(what, 0) + times
+        self._outcome.answers[what] = self._outcome.answers.get(what, 0) + times
         self._on_news()
 
     async def connect(self, *, receive_buffer: int | None = None) -> Socket:
@@ -145,8 +145,8 @@ class Attacker:
         while True:
             opcode, payload = await one.read()
             if opcode == TEXT:
-                frame = _told(payload)
-                self.told(f"{frame.type} {frame.code}".strip())
+                frame = _decode_message(payload)
+                self.count(f"{frame.type} {frame.code}".strip())
             elif opcode == PING:
                 await one.send(payload, opcode=PONG)
             elif opcode == CLOSE:
@@ -160,7 +160,7 @@ class Attacker:
     async def receive(self, one: Socket) -> None:
         """Count the status of an HTTP answer. Raises Dropped."""
         status, _ = await one.answer()
-        self.told(f"HTTP {status}")
+        self.count(f"HTTP {status}")
 
     def close(self) -> None:
         """End all open sockets."""

@@ -111,7 +111,7 @@ async def run_attack(
         enough=enough,
     )
     assert seen.is_whole, seen.reply
-    assert enough(seen.outcome), seen.outcome.told
+    assert enough(seen.outcome), seen.outcome.answers
     return seen
 
 

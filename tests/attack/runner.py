@@ -36,7 +36,7 @@ RAID_S = 30.0
 LIMIT_S = 300.0
 """Seconds for one attack by so many attackers, with its start and end."""
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,17 +47,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def run_attacks(plan: Plan, say: Say) -> AttackReport:
-    """Run the attacks; `say` gets a line for each."""
+def run_attacks(plan: Plan, log: Log) -> AttackReport:
+    """Run the attacks; `log` gets a line for each."""
     machine, started = this_machine(PACKAGES), time.monotonic()
     if machine.warning:
-        say(machine.warning)
+        log(machine.warning)
     with (
         tempfile.TemporaryDirectory(prefix="midstream-sink-") as folder,
         closing(Targets()) as targets,
         serving(Path(folder), command=bare_socket.COMMAND) as bare,
     ):
-        results = list(_results(plan, bare.port, targets, say))
+        results = list(_results(plan, bare.port, targets, log))
     return AttackReport(
         date=datetime.now(UTC).date().isoformat(),
         machine=machine,
@@ -68,7 +68,7 @@ def run_attacks(plan: Plan, say: Say) -> AttackReport:
     )
 
 
-def _results(plan: Plan, bare: int, targets: Targets, say: Say) -> Iterator[Trial | Failure]:
+def _results(plan: Plan, bare: int, targets: Targets, log: Log) -> Iterator[Trial | Failure]:
     groups = count(1)
     for attack in plan.attacks:
         for attackers in plan.attackers:
@@ -77,11 +77,11 @@ def _results(plan: Plan, bare: int, targets: Targets, say: Say) -> Iterator[Tria
                 stand = _TrialRun(targets.on(attack.ground), bare, groups, plan.seconds)
                 trial = uvloop.run(stand.trial(attack, attackers))
             except Exception as error:  # noqa: BLE001 - an attack's boundary: the other attacks still run
-                say(traceback.format_exc())
+                log(traceback.format_exc())
                 yield Failure(name, f"{type(error).__name__}: {error}")
                 targets.close()
                 continue
-            say(f"{name}: {progress_line(trial)}")
+            log(f"{name}: {progress_line(trial)}")
             if trial.left_something:
                 targets.close()
             yield trial
@@ -124,7 +124,7 @@ class _TrialRun:
             memory=Memory(
                 before=before, peak=peak, after=after, given_back_s=given_back_s, counted=outcome.sockets
             ),
-            told=outcome.told,
+            told=outcome.answers,
             sent_bytes=outcome.sent_bytes,
             calm_sent_bytes=bare.sent_bytes,
             opened=outcome.opened,
@@ -209,8 +209,8 @@ class _AttackerProcess:
         """Return the outcome. Raises TimeoutError."""
         assert self._process.stdout is not None
         async with asyncio.timeout(RAID_S):
-            told = await self._process.stdout.readline()
-        return msgspec.json.decode(told, type=Outcome)
+            line = await self._process.stdout.readline()
+        return msgspec.json.decode(line, type=Outcome)
 
     async def end(self) -> None:
         """End the process."""

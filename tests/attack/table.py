@@ -45,8 +45,12 @@ def markdown(report: AttackReport) -> str:
     ]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     machine = report.machine
-    told = f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
-    return "\n".join([told, "", *lines, *(f"- Failed: {one.what}: {one.why}" for one in report.failures)])
+    conditions = (
+        f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
+    )
+    return "\n".join(
+        [conditions, "", *lines, *(f"- Failed: {one.what}: {one.why}" for one in report.failures)]
+    )
 
 
 def listed(attacks: Iterable[Attack]) -> str:
@@ -93,9 +97,9 @@ def progress_line(trial: Trial) -> str:
     cells = (
         f"{title} {cell}" for title, cell in zip(HEADING[2:], _row(trial, "{}" + MISSED)[2:], strict=True)
     )
-    told = ", ".join(f"{count} {what}" for what, count in _most(trial.told))
-    return f"{', '.join(cells).replace(',  ', ': ')}; told {told or 'nothing'}"
+    answers = ", ".join(f"{count} {what}" for what, count in _most(trial.told))
+    return f"{', '.join(cells).replace(',  ', ': ')}; told {answers or 'nothing'}"
 
 
-def _most(told: dict[str, int]) -> Iterator[tuple[str, int]]:
-    yield from sorted(told.items(), key=lambda pair: -pair[1])[:5]
+def _most(answers: dict[str, int]) -> Iterator[tuple[str, int]]:
+    yield from sorted(answers.items(), key=lambda pair: -pair[1])[:5]

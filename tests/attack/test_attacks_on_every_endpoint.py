@@ -17,13 +17,13 @@ async def test_a_message_that_fits_no_window_is_refused_before_it_is_tokenized(t
 
 
 def _refuses_messages(seen: Outcome) -> bool:
-    return seen.told.get("error context_overflow", 0) >= 40
+    return seen.answers.get("error context_overflow", 0) >= 40
 
 
 @pytest.mark.parametrize("name", ["long-bodies", "many-messages"])
 async def test_what_fits_no_window_is_refused_before_it_is_tokenized(name: str, targets: Targets) -> None:
     """Each is answered while the attack lasts; the engine's memory does not know of it."""
-    seen = await run_attack(name, targets, enough=lambda seen: seen.told.get("HTTP 400", 0) >= 3)
+    seen = await run_attack(name, targets, enough=lambda seen: seen.answers.get("HTTP 400", 0) >= 3)
     assert seen.grown_bytes <= OWN_BYTES + 3 * 12 * MB
     assert (await read_a_reply(targets.on(TargetKind.MODEL)))[-1]["type"] == "done"
 

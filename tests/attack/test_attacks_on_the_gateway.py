@@ -24,7 +24,7 @@ async def test_the_others_have_their_replies(attack: Attack, targets: Targets) -
 async def test_large_messages_have_few_places_and_little_time(targets: Targets) -> None:
     """Who finds no place is told so, and so is who does not end one in time."""
     await run_attack(
-        "unended-messages", targets, enough=lambda seen: {"closed 1008", "closed 1013"} <= seen.told.keys()
+        "unended-messages", targets, enough=lambda seen: {"closed 1008", "closed 1013"} <= seen.answers.keys()
     )
 
 

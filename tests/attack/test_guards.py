@@ -27,13 +27,13 @@ READS = 32
 
 
 def sheds(seen: Outcome) -> bool:
-    return any(word in seen.told for word in SHED)
+    return any(word in seen.answers for word in SHED)
 
 
 async def test_a_message_of_many_fragments_ends_its_connection(targets: Targets) -> None:
     """At most 64 fragments a message."""
     seen = await run_attack(
-        "empty-fragments", targets, enough=lambda seen: seen.told.get("closed 1008", 0) >= 2
+        "empty-fragments", targets, enough=lambda seen: seen.answers.get("closed 1008", 0) >= 2
     )
     assert seen.grown_bytes <= OWN_BYTES
 
@@ -49,14 +49,14 @@ async def test_nothing_is_read_from_a_peer_that_takes_no_answers(name: str, targ
 async def test_frames_have_a_budget(targets: Targets) -> None:
     """Reads and pings, too: whoever sends 500 a second is told so, ended, or read more slowly."""
     seen = await run_attack("reads-and-pings", targets)
-    told = seen.outcome.told
+    answers = seen.outcome.answers
     most = ATTACKS["reads-and-pings"].sockets * SECONDS * 300
-    assert {"closed 1008", "error rate_limited"} & set(told) or sum(told.values()) <= most, told
+    assert {"closed 1008", "error rate_limited"} & set(answers) or sum(answers.values()) <= most, answers
 
 
 async def test_messages_are_shed_before_the_store_is_asked(targets: Targets) -> None:
     seen = await run_attack("send-flood", targets, enough=sheds)
-    assert "error store_unavailable" not in seen.outcome.told
+    assert "error store_unavailable" not in seen.outcome.answers
 
 
 async def test_pipelined_requests_wait_in_the_kernel(targets: Targets) -> None:
@@ -67,12 +67,12 @@ async def test_pipelined_requests_wait_in_the_kernel(targets: Targets) -> None:
 async def test_one_client_has_a_share_of_the_turns(targets: Targets) -> None:
     """At most half, however many there are; others are admitted meanwhile."""
     seen = await run_attack("all-turns", targets, enough=sheds)
-    assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
+    assert seen.outcome.answers.get("accepted", 0) <= TURNS // 2
 
 
 async def test_an_address_has_a_share_whatever_its_clients_are_called(targets: Targets) -> None:
     seen = await run_attack("many-clients", targets, enough=sheds)
-    assert seen.outcome.told.get("accepted", 0) <= TURNS // 2
+    assert seen.outcome.answers.get("accepted", 0) <= TURNS // 2
 
 
 async def test_what_waits_for_a_reader_is_counted_as_it_is_sent(targets: Targets) -> None:
@@ -88,15 +88,17 @@ async def test_what_is_too_long_to_tell_is_not_read(targets: Targets) -> None:
 
 async def test_a_handshake_of_too_many_headers_is_answered(targets: Targets) -> None:
     """By words, and by its end."""
-    await run_attack("long-heads", targets, at_least_s=MOMENT_S, enough=lambda seen: "HTTP 431" in seen.told)
+    await run_attack(
+        "long-heads", targets, at_least_s=MOMENT_S, enough=lambda seen: "HTTP 431" in seen.answers
+    )
 
 
-@pytest.mark.parametrize(("name", "told"), [("read-chains", "HTTP 200"), ("long-chains", "HTTP 400")])
+@pytest.mark.parametrize(("name", "answer"), [("read-chains", "HTTP 200"), ("long-chains", "HTTP 400")])
 async def test_of_a_long_chain_of_responses_no_more_is_read_than_is_asked_for(
-    name: str, told: str, targets: Targets
+    name: str, answer: str, targets: Targets
 ) -> None:
     """Who reads a response reads nothing before it; who goes on from it what a request could bring."""
-    seen = await run_attack(name, targets, enough=lambda seen: seen.told.get(told, 0) >= 10)
+    seen = await run_attack(name, targets, enough=lambda seen: seen.answers.get(answer, 0) >= 10)
     assert seen.peak_bytes <= OWN_BYTES // 2 + (READS * MB if name == "long-chains" else 0)
 
 

@@ -34,7 +34,7 @@ GUARDED = (
     "unended-messages",
 )
 """Attacks with tests of their own, in `test_guards.py`, on the model and where they take long."""
-TOLD = {
+EXPECTED = {
     "bad-frames": "error",
     "binary-frames": "closed 1008",
     "deep-frames": "closed 1008",
@@ -102,11 +102,11 @@ async def leave_others_their_replies(attack: Attack, targets: Targets) -> None:
     target = targets.on(attack.ground)
 
     def enough(seen: Outcome) -> bool:
-        return TOLD.get(attack.name, "") in " ".join(seen.told)
+        return EXPECTED.get(attack.name, "") in " ".join(seen.answers)
 
     seen = await run_beside_reader(attack, target, enough=enough)
     assert seen.is_whole, seen.reply
     assert seen.grown_bytes <= most_bytes(attack, seen.outcome)
-    assert "HTTP 500" not in seen.outcome.told
-    assert enough(seen.outcome), seen.outcome.told
+    assert "HTTP 500" not in seen.outcome.answers
+    assert enough(seen.outcome), seen.outcome.answers
     assert unhandled(target.server.log) == []

@@ -29,7 +29,7 @@ from tests.bench.servers import CONTENDERS, Contender
 from tests.bench.table import table
 from tests.bench.workload import FULL, QUICK
 
-DOORS = "doors"
+ENDPOINTS = "doors"
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "bench"
 SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    names = [*(one.name for one in CONTENDERS), DOORS]
+    names = [*(one.name for one in CONTENDERS), ENDPOINTS]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _engine_share(options: argparse.Namespace) -> int:
         QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
     )
     with assembled() as crew:
-        report = run_measurements(plan, {Figure.SOCKETS}, crew, say=partial(print, flush=True))
+        report = run_measurements(plan, {Figure.SOCKETS}, crew, progress=partial(print, flush=True))
     print(f"\n{engine_table(report)}")
     return 1 if report.failures else 0
 
@@ -112,11 +112,11 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
             device=str(device),
             dtype=str(choose_dtype(options.dtype, device)).removeprefix("torch."),
         )
-        say = partial(print, flush=True)
-        turns = rounds(contenders, workload, setup, say=say)
-        of_doors = (
-            measure_endpoints(CONTENDERS[0], workload, msgspec.structs.asdict(setup), say=say)
-            if DOORS in options.only
+        progress = partial(print, flush=True)
+        turns = rounds(contenders, workload, setup, progress=progress)
+        endpoint_results = (
+            measure_endpoints(CONTENDERS[0], workload, msgspec.structs.asdict(setup), progress=progress)
+            if ENDPOINTS in options.only
             else None
         )
     return Report(
@@ -128,7 +128,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
         titles={one.name: one.title for one in contenders},
         turns=turns,
         medians=medians_of(turns),
-        doors=of_doors,
+        doors=endpoint_results,
         model=DEMO_TITLE if options.model == str(DEMO_MODEL) else Path(options.model).name,
     )
 

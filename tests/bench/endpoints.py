@@ -18,7 +18,7 @@ from tests.bench.workload import Level, Workload
 from tests.server_process import free_port
 
 NATIVE = ServerApi.WEBSOCKET
-DOORS = (
+APIS = (
     NATIVE,
     ServerApi.CHAT,
     ServerApi.REALTIME,
@@ -50,23 +50,23 @@ Samples = dict[int, dict[ServerApi, list[_Sample]]]
 
 
 def measure_endpoints(
-    server: Contender, workload: Workload, setup: dict[str, str], *, say: Callable[[str], None]
+    server: Contender, workload: Workload, setup: dict[str, str], *, progress: Callable[[str], None]
 ) -> EndpointResults:
     """Measure all doors of a server; a failure ends the measurement and is reported."""
-    samples: Samples = {level.clients: {door: [] for door in DOORS} for level in workload.levels}
+    samples: Samples = {level.clients: {api: [] for api in APIS} for level in workload.levels}
     failure = None
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
         place = ServerLocation(port=free_port(), folder=folder, **setup)
         try:
             with running(server, place) as pid:
                 for number in range(-1, workload.door_rounds):  # the first round warms up
-                    say(f"Doors, round {number + 1} of {workload.door_rounds}")
-                    for level, door, sample in _round(workload, place, pid, number):
+                    progress(f"Doors, round {number + 1} of {workload.door_rounds}")
+                    for level, api, sample in _round(workload, place, pid, number):
                         if number >= 0:
-                            samples[level.clients][door].append(sample)
+                            samples[level.clients][api].append(sample)
         except MeasurementFailed as failed:
             failure = str(failed)
-            say(f"  failed: {failure}")
+            progress(f"  failed: {failure}")
     return EndpointResults(levels=dict(_figures(samples)), failure=failure)
 
 
@@ -74,12 +74,12 @@ def _round(
     workload: Workload, place: ServerLocation, pid: int, number: int
 ) -> Iterator[tuple[Level, ServerApi, _Sample]]:
     model = model_of(place.url)
-    turn = number % len(DOORS)
+    turn = number % len(APIS)
     for level in workload.levels:
-        for door in (*DOORS[turn:], *DOORS[:turn]):
+        for api in (*APIS[turn:], *APIS[:turn]):
             job = Job(
                 measure=Measure.LOAD,
-                door=door,
+                api=api,
                 url=place.url,
                 model=model,
                 pid=pid,
@@ -90,7 +90,7 @@ def _round(
                 limit_s=JOB_S,
                 greets=True,
             )
-            yield level, door, _sample([observe(job) for _ in range(_times(level, workload))])
+            yield level, api, _sample([observe(job) for _ in range(_times(level, workload))])
 
 
 def _times(level: Level, workload: Workload) -> int:
@@ -107,11 +107,11 @@ def _sample(observed: Sequence[Observed]) -> _Sample:
 
 
 def _figures(samples: Samples) -> Iterator[tuple[int, dict[str, EndpointFigures]]]:
-    for clients, by_door in samples.items():
-        rounds = min(len(some) for some in by_door.values())
+    for clients, by_api in samples.items():
+        rounds = min(len(some) for some in by_api.values())
         if rounds:
-            native = by_door[NATIVE][:rounds]
-            yield clients, {str(door): _compare(native, some[:rounds]) for door, some in by_door.items()}
+            native = by_api[NATIVE][:rounds]
+            yield clients, {str(api): _compare(native, some[:rounds]) for api, some in by_api.items()}
 
 
 def _compare(native: Sequence[_Sample], here: Sequence[_Sample]) -> EndpointFigures:

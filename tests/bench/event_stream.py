@@ -47,7 +47,7 @@ class EventStream:
 
     def __init__(self, receive: Callable[[bytes], ClientEvent | None] | None = None) -> None:
         """`receive`: parses the events of another door than chat completions."""
-        self._hear = receive
+        self._parse = receive
         self._rest = b""
         self._ended = False
 
@@ -61,9 +61,9 @@ class EventStream:
         if not line:
             return None
         if line == b"[DONE]":
-            return None if self._ended or self._hear is not None else ClientEvent(Kind.END)
-        if self._hear is not None:
-            return self._hear(line)
+            return None if self._ended or self._parse is not None else ClientEvent(Kind.END)
+        if self._parse is not None:
+            return self._parse(line)
         chunk = _decode(line)
         if chunk.error is not None:
             raise ServerMisbehaved(str(chunk.error))

@@ -76,8 +76,8 @@ class Speech(NamedTuple):
 _decode = msgspec.json.Decoder(Event).decode
 
 
-def speech_of(door: ServerApi, model: str) -> Speech:
-    """Return the speech of a door. Raises KeyError if it is none of these."""
+def speech_of(api: ServerApi, model: str) -> Speech:
+    """Return the speech of an API. Raises KeyError if it is none of these."""
     greedy: dict[str, object] = {"model": model, "stream": True, "temperature": 0}
 
     def response(content: str, tokens: int) -> dict[str, object]:
@@ -101,4 +101,4 @@ def speech_of(door: ServerApi, model: str) -> Speech:
             ("response.completed", "response.incomplete"),
         ),
         ServerApi.MESSAGES: Speech("/v1/messages", message, ("content_block_delta",), ("message_delta",)),
-    }[door]
+    }[api]

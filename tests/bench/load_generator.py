@@ -58,7 +58,7 @@ async def _open(job: Job) -> ServerClient:
 
 
 async def _connect(job: Job) -> ServerClient:
-    match job.door:
+    match job.api:
         case ServerApi.WEBSOCKET:
             return await WebSocketClient.open(job.url, temperature=job.temperature, top_p=job.top_p)
         case ServerApi.SSE:
@@ -68,7 +68,7 @@ async def _connect(job: Job) -> ServerClient:
         case ServerApi.REALTIME:
             return await RealtimeClient.open(job.url, model=job.model)
         case ServerApi.RESPONSES | ServerApi.MESSAGES | ServerApi.AI_SDK:
-            speech = speech_of(job.door, job.model)
+            speech = speech_of(job.api, job.model)
             return await SseClient.open(job.url, of_openai(job.model), speech=speech)
 
 
@@ -124,7 +124,7 @@ async def _stop_all(peers: list[ServerClient], job: Job) -> Observed:
     await _first(enough, readers)
     tree = ProcessTree(job.pid) if can_watch() else None
     started = tree.sample() if tree else None
-    if job.door is ServerApi.SSE:  # a closed connection can't be read
+    if job.api is ServerApi.SSE:  # a closed connection can't be read
         for reader in readers:
             reader.cancel()
     await asyncio.gather(*(peer.cancel() for peer in peers))

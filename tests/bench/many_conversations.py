@@ -250,9 +250,9 @@ async def _times(port: int, scale: Scale, lister: str) -> dict[str, list[float]]
     probe = await _greeted(port, PROBE)
     took: dict[str, list[float]] = {}
 
-    async def timed(name: str, asked: Awaitable[T]) -> T:
+    async def timed(name: str, request: Awaitable[T]) -> T:
         started = asyncio.get_running_loop().time()
-        answer = await asked
+        answer = await request
         took.setdefault(name, []).append(asyncio.get_running_loop().time() - started)
         return answer
 

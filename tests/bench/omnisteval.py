@@ -44,10 +44,12 @@ def install() -> None:
     subprocess.run([CACHE / "bin" / "python", "-m", "pip", "install", "-q", OMNISTEVAL], check=True)
 
 
-def score(folder: Path, told: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]) -> Scores:
+def score(
+    folder: Path, emissions: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]
+) -> Scores:
     """Score documents against their sentences, by characters; the files stay. Raises CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, told, sentences)
+    _write(folder, emissions, sentences)
     files = {
         "--speech_segmentation": "segments.json",
         "--ref_sentences_file": "references.txt",
@@ -73,10 +75,10 @@ def read(report: str) -> Scores:
     return Scores(found["LongYAAL (CU)"], found["LongYAAL (CA)"], found["chrF"])
 
 
-def _write(folder: Path, told: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]) -> None:
+def _write(folder: Path, emissions: Sequence[EmissionTimes], sentences: Sequence[Sequence[Sentence]]) -> None:
     """Return a time for each character that is not a blank."""
     lines, segments, references = [], [], []
-    for number, (one, of) in enumerate(zip(told, sentences, strict=True)):
+    for number, (one, of) in enumerate(zip(emissions, sentences, strict=True)):
         places = [place for place, character in enumerate(one.text) if not character.isspace()]
         lines.append(
             {

@@ -46,7 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     measure: Measure
-    door: ServerApi
+    api: ServerApi
     url: str
     model: str
     pid: int

@@ -20,7 +20,7 @@ JOB_S = 90.0
 STOPPED_TOKENS = 512
 """Requested tokens of a reply that is cancelled: more than are made until then."""
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rounds(
-    contenders: Sequence[Contender], workload: Workload, setup: Setup, *, say: Say
+    contenders: Sequence[Contender], workload: Workload, setup: Setup, *, progress: Progress
 ) -> tuple[Turn, ...]:
     """Give every contender a turn, then again, as often as the workload says and its budget allows."""
     turns: list[Turn] = []
@@ -40,15 +40,15 @@ def rounds(
     for number in range(workload.rounds):
         elapsed = time.monotonic() - started
         if number and elapsed * (number + 1) / number > workload.budget_s:
-            say(f"No time for another round: {number} of {workload.rounds} are done.")
+            progress(f"No time for another round: {number} of {workload.rounds} are done.")
             break
         for contender in contenders:
-            say(f"Round {number + 1} of {workload.rounds}: {contender.title}")
-            turns.append(_turn(contender, workload, setup, number, say))
+            progress(f"Round {number + 1} of {workload.rounds}: {contender.title}")
+            turns.append(_turn(contender, workload, setup, number, progress))
     return tuple(turns)
 
 
-def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, say: Say) -> Turn:
+def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, progress: Progress) -> Turn:
     levels: dict[int, Figures] = {}
     failures: list[str] = []
     start_s = None
@@ -58,13 +58,13 @@ def _turn(contender: Contender, workload: Workload, setup: Setup, number: int, s
         try:
             with running(contender, place) as pid:
                 start_s = round(time.monotonic() - started, 1)
-                asked = _RunningServer(contender, workload, place, pid)
-                asked.warm_up()
+                server = _RunningServer(contender, workload, place, pid)
+                server.warm_up()
                 for level in workload.levels:
-                    say(f"  {asked.measure(level, levels)}")
+                    progress(f"  {server.measure(level, levels)}")
         except MeasurementFailed as failure:
             failures.append(str(failure))
-            say(f"  failed: {failure}")
+            progress(f"  failed: {failure}")
     return Turn(
         contender=contender.name, round=number, start_s=start_s, levels=levels, failures=tuple(failures)
     )
@@ -91,7 +91,7 @@ class _RunningServer:
         levels[level.clients] = figures(load, stopped, silenced)
         silenced = self._do(Measure.STOP_ALL, level, STOPPED_TOKENS)
         levels[level.clients] = figures(load, stopped, silenced)
-        if self._contender.door is ServerApi.WEBSOCKET:  # nothing answers a closed HTTP connection
+        if self._contender.api is ServerApi.WEBSOCKET:  # nothing answers a closed HTTP connection
             stopped = self._do(Measure.STOP_ONE, level, STOPPED_TOKENS)
             levels[level.clients] = figures(load, stopped, silenced)
         return _summary(level, levels[level.clients])
@@ -100,7 +100,7 @@ class _RunningServer:
         return observe(
             Job(
                 measure=measure,
-                door=self._contender.door,
+                api=self._contender.api,
                 url=self._place.url,
                 model=self._place.model,
                 pid=self._pid,

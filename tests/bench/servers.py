@@ -42,7 +42,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    door: ServerApi
+    api: ServerApi
     ready: str
     arguments: Callable[[ServerLocation], list[str]]
     variables: Callable[[ServerLocation], Mapping[str, str]] = lambda _place: {}
@@ -95,7 +95,7 @@ CONTENDERS = (
     Contender(
         name="midstream",
         title="Midstream",
-        door=ServerApi.WEBSOCKET,
+        api=ServerApi.WEBSOCKET,
         ready="/readyz",
         arguments=lambda _place: ["app", "serve"],
         variables=_midstream_variables,
@@ -103,7 +103,7 @@ CONTENDERS = (
     Contender(
         name="serve",
         title="transformers serve",
-        door=ServerApi.SSE,
+        api=ServerApi.SSE,
         ready="/health",
         arguments=_serve,
         needs=NEEDED_BY_SERVE,
@@ -111,7 +111,7 @@ CONTENDERS = (
     Contender(
         name="serve-cb",
         title="serve, continuous batching",
-        door=ServerApi.SSE,
+        api=ServerApi.SSE,
         ready="/health",
         arguments=_serve_batched,
         needs=NEEDED_BY_SERVE,
@@ -119,7 +119,7 @@ CONTENDERS = (
     Contender(
         name="threads",
         title="a thread per request",
-        door=ServerApi.WEBSOCKET,
+        api=ServerApi.WEBSOCKET,
         ready="/readyz",
         arguments=_threads,
     ),

@@ -28,9 +28,9 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 GAP = "  "
 
 
-DOOR_TARGET = 0.9
+ENDPOINT_TARGET = 0.9
 """Share of the native door's figure that another door must reach."""
-DOOR_ROWS = {
+ENDPOINT_ROWS = {
     "tokens_per_s": "tokens/s, all clients",
     "tokens_share": "  of the native door's",
     "first_token_ms": "first token p50, ms",
@@ -46,17 +46,17 @@ def table(report: Report) -> str:
     return "\n\n".join(tables)
 
 
-def _endpoint_rows(doors: EndpointResults) -> Iterator[list[str]]:
-    for clients, by_door in doors.levels.items():
-        yield [_clients(clients), *by_door]
-        for name, title in DOOR_ROWS.items():
-            values = [getattr(one, name) for one in by_door.values()]
+def _endpoint_rows(results: EndpointResults) -> Iterator[list[str]]:
+    for clients, by_api in results.levels.items():
+        yield [_clients(clients), *by_api]
+        for name, title in ENDPOINT_ROWS.items():
+            values = [getattr(one, name) for one in by_api.values()]
             yield [GAP + title, *(_endpoint_cell(name, value) for value in values)]
 
 
 def _endpoint_cell(name: str, value: float) -> str:
-    short = name.endswith("_share") and value < DOOR_TARGET
-    return f"{number(value)} (short of {DOOR_TARGET})" if short else number(value)
+    short = name.endswith("_share") and value < ENDPOINT_TARGET
+    return f"{number(value)} (short of {ENDPOINT_TARGET})" if short else number(value)
 
 
 def _aligned(rows: list[list[str]]) -> str:

@@ -79,8 +79,8 @@ def test_an_error_in_an_event_stream_is_raised(error: str) -> None:
 def test_a_door_that_falls_short_of_the_native_one_says_so(report: Report) -> None:
     native = EndpointFigures(tokens_per_s=100, first_token_ms=10, tokens_share=1, first_token_share=1)
     other = EndpointFigures(tokens_per_s=80, first_token_ms=10, tokens_share=0.8, first_token_share=1)
-    doors = EndpointResults(levels={8: {"websocket": native, "chat": other}})
-    shown = table(msgspec.structs.replace(report, doors=doors))
+    endpoints = EndpointResults(levels={8: {"websocket": native, "chat": other}})
+    shown = table(msgspec.structs.replace(report, doors=endpoints))
     assert shown.count("short of") == 1
     assert not msgspec.structs.replace(
         report, turns=(), doors=EndpointResults(levels={}, failure="it ended")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.dialogues.dictation import Dialogue, PageResult, rows
 
-SAID = Dialogue("anna", "twenty two", "thirty one")
+DIALOGUE = Dialogue("anna", "twenty two", "thirty one")
 WHOLE = (
     ("my name is anna", "Nice to meet you, Anna."),
     ("what is my name", "Your name is Anna."),
@@ -30,13 +30,15 @@ WHOLE = (
 def test_an_answer_is_right_for_what_was_said_or_for_what_was_understood(
     pairs: tuple[tuple[str, str], ...], counts: tuple[int, int, int]
 ) -> None:
-    seen = PageResult(SAID, pairs)
+    seen = PageResult(DIALOGUE, pairs)
     assert (seen.right, seen.understood, seen.fitting) == counts
     assert seen.is_whole == (len(pairs) == 3)
 
 
 def test_the_table_counts_dialogues_and_replies() -> None:
-    reported = dict(rows([PageResult(SAID, WHOLE), PageResult(SAID, WHOLE[:1], ("a warning",), "no end")]))
+    reported = dict(
+        rows([PageResult(DIALOGUE, WHOLE), PageResult(DIALOGUE, WHOLE[:1], ("a warning",), "no end")])
+    )
     assert reported["dialogues that came to their end"] == "1 of 2"
     assert reported["replies right for what was said"] == "4 of 6"
     assert reported["complaints of the browser"] == "1"

@@ -16,12 +16,12 @@ MODEL = "midstream-demo"
 
 
 def job(
-    server: ServerProcess, measure: Measure, max_new_tokens: int, *, door: ServerApi = ServerApi.WEBSOCKET
+    server: ServerProcess, measure: Measure, max_new_tokens: int, *, api: ServerApi = ServerApi.WEBSOCKET
 ) -> Job:
     assert server.process is not None
     return Job(
         measure=measure,
-        door=door,
+        api=api,
         url=server.url,
         model=MODEL,
         pid=server.process.pid,
@@ -40,10 +40,10 @@ async def test_every_client_reads_all_its_replies_to_the_end(server: ServerProce
 
 
 @pytest.mark.parametrize(
-    "door", [ServerApi.CHAT, ServerApi.REALTIME, ServerApi.RESPONSES, ServerApi.MESSAGES, ServerApi.AI_SDK]
+    "api", [ServerApi.CHAT, ServerApi.REALTIME, ServerApi.RESPONSES, ServerApi.MESSAGES, ServerApi.AI_SDK]
 )
-async def test_a_reply_is_read_through_every_door(server: ServerProcess, door: ServerApi) -> None:
-    requested = msgspec.structs.replace(job(server, Measure.LOAD, 100, door=door), replies=1)
+async def test_a_reply_is_read_through_every_door(server: ServerProcess, api: ServerApi) -> None:
+    requested = msgspec.structs.replace(job(server, Measure.LOAD, 100, api=api), replies=1)
     replies = (await do(requested)).replies
     assert [reply.tokens for reply in replies] == [100] * CLIENTS
     assert all(len(reply.arrivals) > 1 for reply in replies)  # a busy server sends some of its words together

@@ -13,24 +13,24 @@ from tests.bench.workload import QUICK
 BROKEN = Contender(
     name="broken",
     title="a server that ends at once",
-    door=ServerApi.SSE,
+    api=ServerApi.SSE,
     ready="/health",
     arguments=lambda _place: ["no_module_of_this_name"],
 )
 
 
 def test_a_server_that_does_not_start_is_a_failure_of_its_own_turn() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     setup = Setup(model=str(DEMO_MODEL), device="cpu", dtype="float32")
-    turns = rounds([BROKEN, BROKEN], QUICK, setup, say=said.append)
+    turns = rounds([BROKEN, BROKEN], QUICK, setup, progress=lines.append)
     assert [turn.levels for turn in turns] == [{}, {}]
     assert all("no_module_of_this_name" in turn.failures[0] for turn in turns)
-    assert sum("failed" in line for line in said) == 2
+    assert sum("failed" in line for line in lines) == 2
     assert medians_of(turns) == {"broken": {}}
 
 
 def test_a_server_that_does_not_start_has_no_doors() -> None:
     setup = {"model": str(DEMO_MODEL), "device": "cpu", "dtype": "float32"}
-    found = measure_endpoints(BROKEN, QUICK, setup, say=lambda _line: None)
+    found = measure_endpoints(BROKEN, QUICK, setup, progress=lambda _line: None)
     assert found.levels == {}
     assert "no_module_of_this_name" in (found.failure or "")

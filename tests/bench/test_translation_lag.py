@@ -23,7 +23,7 @@ def test_a_screen_counts_what_is_taken_back() -> None:
     screen = Screen()
     screen.show("Guten Tag", delay=1, elapsed=2)
     screen.show("Guten Morgen", delay=3, elapsed=4)
-    told = screen.told(source_ms=10, work=Work(5))
-    assert (told.text, told.erased) == ("Guten Morgen", 3)
-    assert told.delays == (1,) * 6 + (3,) * 6
-    assert flicker([told]) == 0.25
+    seen = screen.emission_times(source_ms=10, work=Work(5))
+    assert (seen.text, seen.erased) == ("Guten Morgen", 3)
+    assert seen.delays == (1,) * 6 + (3,) * 6
+    assert flicker([seen]) == 0.25

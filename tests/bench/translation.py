@@ -93,14 +93,14 @@ class Offline(msgspec.Struct, frozen=True):
     texts: list[str]
     work: Work
 
-    def told(self, document: Document) -> EmissionTimes:
+    def emission_times(self, document: Document) -> EmissionTimes:
         """Return the view of a reader who got each translation when its source was complete."""
         screen, shown = Screen(), ""
         for text, timed in zip(self.texts, document.timed(self.texts), strict=True):
             shown += text
             whole = (timed.begun_s + timed.took_s) * 1000
             screen.show(shown, delay=whole, elapsed=whole)
-        return screen.told(source_ms=document.source_ms, work=self.work)
+        return screen.emission_times(source_ms=document.source_ms, work=self.work)
 
 
 def documents(count: int, *, seed: int = 19) -> list[Document]:
@@ -140,7 +140,7 @@ async def interpreted(
     reading = asyncio.create_task(read())
     await send_words(document, interpretation.say)
     await interpretation.say("", final=True)
-    return screen.told(source_ms=document.source_ms, work=await reading)
+    return screen.emission_times(source_ms=document.source_ms, work=await reading)
 
 
 async def translate_whole(client: midstream.Client, text: str, name: str) -> tuple[str, Work]:
@@ -171,7 +171,7 @@ async def retranslated(client: midstream.Client, document: Document, name: str) 
         screen.show(shown, delay=place / WORDS_PER_S * 1000, elapsed=(monotonic() - started) * 1000)
         if segment.is_closed:
             settled, before = segment.end, shown
-    return screen.told(source_ms=document.source_ms, work=work)
+    return screen.emission_times(source_ms=document.source_ms, work=work)
 
 
 async def offline(client: midstream.Client, document: Document, name: str) -> Offline:
@@ -189,7 +189,7 @@ async def measured(
 
     Each live document has a connection of its own, as it has where people speak.
     """
-    places, told = asyncio.Semaphore(at_once), {}
+    places, emissions = asyncio.Semaphore(at_once), {}
     async with midstream.connect(url) as client:
         references = [await offline(client, one, f"offline:{n}") for n, one in enumerate(many)]
     before = bounds(url)
@@ -197,16 +197,16 @@ async def measured(
 
         async def one(n: int, way: str = way) -> EmissionTimes:
             async with places, midstream.connect(url, features=["interpret"]) as client:
-                told_as, name = WAYS[way], f"{way}:{n}"
+                options, name = WAYS[way], f"{way}:{n}"
                 run = (
-                    interpreted(client, many[n], name, **told_as)
-                    if told_as
+                    interpreted(client, many[n], name, **options)
+                    if options
                     else retranslated(client, many[n], name)
                 )
                 return await run
 
-        told[way] = list(await asyncio.gather(*(one(n) for n in range(len(many)))))
-    return references, told, bounds(url) - before
+        emissions[way] = list(await asyncio.gather(*(one(n) for n in range(len(many)))))
+    return references, emissions, bounds(url) - before
 
 
 def bounds(url: str) -> Counter[str]:
@@ -261,19 +261,19 @@ def all_of(many: Sequence[EmissionTimes | Offline]) -> Work:
 def figures(
     folder: Path,
     many: Sequence[Document],
-    told: Sequence[EmissionTimes],
+    emissions: Sequence[EmissionTimes],
     references: Sequence[Offline],
     best: float,
 ) -> Figures:
     """Return the figures of one way. `best`: the chrF of the offline translation. Raises CalledProcessError."""
     known = [document.timed([pair.chinese for pair in document.pairs]) for document in many]
     made = [document.timed(one.texts) for document, one in zip(many, references, strict=True)]
-    scores = omnisteval.score(folder, told, known)
+    scores = omnisteval.score(folder, emissions, known)
     lags = []
     for times in ("delays", "elapsed"):
         each = [
             laal(getattr(one, times), source_ms=one.source_ms, reference=len("".join(reference.texts)))
-            for one, reference in zip(told, references, strict=True)
+            for one, reference in zip(emissions, references, strict=True)
             if one.text
         ]
         lags.append(sum(each) / max(1, len(each)))
@@ -281,12 +281,13 @@ def figures(
         scores,
         *lags,
         quality=scores.chrf / best,
-        near=omnisteval.score(folder / "offline", told, made).chrf,
-        flicker=flicker(told),
-        work=all_of(told).passes / max(1, all_of(references).passes),
-        read=all_of(told).read / max(1, all_of(references).read),
+        near=omnisteval.score(folder / "offline", emissions, made).chrf,
+        flicker=flicker(emissions),
+        work=all_of(emissions).passes / max(1, all_of(references).passes),
+        read=all_of(emissions).read / max(1, all_of(references).read),
         same=sum(
-            "".join(one.text.split()) == "".join(of.texts) for one, of in zip(told, references, strict=True)
+            "".join(one.text.split()) == "".join(of.texts)
+            for one, of in zip(emissions, references, strict=True)
         ),
     )
 
@@ -307,11 +308,14 @@ def main() -> int:
     many = documents(given.documents)
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), WITHOUT_LIMITS) as server:
         measuring = measured(server.url, many, given.ways, at_once=given.at_once)
-        references, told, met = asyncio.run(measuring)
-    told = {"offline": [one.told(document) for one, document in zip(references, many, strict=True)], **told}
+        references, emissions, met = asyncio.run(measuring)
+    emissions = {
+        "offline": [one.emission_times(document) for one, document in zip(references, many, strict=True)],
+        **emissions,
+    }
     known = [document.timed([pair.chinese for pair in document.pairs]) for document in many]
-    best = omnisteval.score(given.into / "offline", told["offline"], known).chrf
-    found = {way: figures(given.into / way, many, of, references, best) for way, of in told.items()}
+    best = omnisteval.score(given.into / "offline", emissions["offline"], known).chrf
+    found = {way: figures(given.into / way, many, of, references, best) for way, of in emissions.items()}
     for cells in (HEAD, *([way, *one.cells] for way, one in found.items())):
         print(
             " | ".join(

@@ -54,9 +54,9 @@ def laal(delays: Sequence[float], *, source_ms: float, reference: int) -> float:
     return sum(lags) / len(lags)
 
 
-def flicker(told: Sequence[EmissionTimes]) -> float:
+def flicker(emissions: Sequence[EmissionTimes]) -> float:
     """Return how many characters were taken back for each one that stayed."""
-    return sum(one.erased for one in told) / max(1, sum(len(one.text) for one in told))
+    return sum(one.erased for one in emissions) / max(1, sum(len(one.text) for one in emissions))
 
 
 class Screen:
@@ -81,7 +81,7 @@ class Screen:
         self._elapsed[same:] = [elapsed] * new
         self.text = text
 
-    def told(self, *, source_ms: float, work: Work) -> EmissionTimes:
+    def emission_times(self, *, source_ms: float, work: Work) -> EmissionTimes:
         """What was seen in the end."""
         return EmissionTimes(
             text=self.text,

@@ -186,10 +186,10 @@ class FakeServer:
                 if isinstance(message, bytes):
                     conn.store_audio(message)
                 else:
-                    await self._hear(conn, json.loads(message))
+                    await self._handle(conn, json.loads(message))
         conn.take(None)
 
-    async def _hear(self, conn: PageConnection, frame: dict[str, Any]) -> None:
+    async def _handle(self, conn: PageConnection, frame: dict[str, Any]) -> None:
         conn.take(frame)
         ref = {name: frame[name] for name in ("ref", "t") if name in frame}
         if frame["type"] == "ping" and not (self.mute or self.closed):
@@ -199,12 +199,12 @@ class FakeServer:
         if frame["type"] == "conversations" and self.listed is not None:
             await conn.send_frame("conversations", **ref, conversations=self.listed, has_more=False)
 
-    def _page(self, asked: dict[str, Any]) -> dict[str, Any]:
-        conversation = asked["conversation_id"]
+    def _page(self, request: dict[str, Any]) -> dict[str, Any]:
+        conversation = request["conversation_id"]
         messages = self.histories[conversation]
         names = [message["message_id"] for message in messages]
-        end = names.index(asked["before"]) if asked.get("before") else len(messages)
-        start = max(0, end - asked.get("limit", 50))
+        end = names.index(request["before"]) if request.get("before") else len(messages)
+        start = max(0, end - request.get("limit", 50))
         page = {"messages": messages[start:end], "has_more": start > 0, "seq": len(messages)}
         return {"conversation_id": conversation, "epoch": "e", **page}
 

@@ -53,14 +53,14 @@ async def test_a_reply_from_right_to_left_has_its_line_quotes_and_foot_at_the_ri
     chat: ChatPage, peer: FakeServer
 ) -> None:
     await converse(chat, peer, ARABIC)
-    said = chat.replies.last.locator(".said")
-    conn = await pseudo(said, "::before")
+    text = chat.replies.last.locator(".said")
+    conn = await pseudo(text, "::before")
     assert conn["x"] > conn["right"]
-    quote = await said.locator("blockquote").evaluate("(quote) => getComputedStyle(quote).borderRightWidth")
+    quote = await text.locator("blockquote").evaluate("(quote) => getComputedStyle(quote).borderRightWidth")
     assert quote == "3px"
     foot = await box(chat.replies.last.locator(".foot .copy"))
     assert foot["x"] > conn["left"] + (conn["right"] - conn["left"]) / 2
-    assert await said.locator(".code").evaluate("(code) => getComputedStyle(code).direction") == "ltr"
+    assert await text.locator(".code").evaluate("(code) => getComputedStyle(code).direction") == "ltr"
 
 
 async def test_each_block_has_the_direction_of_its_own_words(chat: ChatPage, peer: FakeServer) -> None:
@@ -77,10 +77,10 @@ async def test_the_tick_of_a_stop_stands_at_the_end_of_the_text(chat: ChatPage, 
     """Whatever stands under it takes as many rows as it needs."""
     await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     await converse(chat, peer, "Some words.", reason="cancelled")
-    said = await box(chat.replies.last.locator(".said"))
+    text = await box(chat.replies.last.locator(".said"))
     prose = await box(chat.replies.last.locator(".prose"))
     tick = await pseudo(chat.replies.last.locator(".said"), "::after")
-    assert abs(said["y"] + said["height"] - prose["y"] - prose["height"]) < 2
+    assert abs(text["y"] + text["height"] - prose["y"] - prose["height"]) < 2
     assert abs(tick["fromEnd"]) < 6
 
 

@@ -67,7 +67,7 @@ class ChatFrontend:
     async def begin(self, script: str) -> None:
         await self._page.client(script)
 
-    async def told(self) -> Any:
+    async def outcome(self) -> Any:
         """What came of the last request, once that has ended."""
         return await self._page.client("window.told")
 
@@ -120,11 +120,11 @@ async def settle(conn: PageConnection, name: str, *, seq: int, late: bool) -> No
     answer = await conn.receive("tool_result")
     assert answer["call_id"] == name
     call = {"conversation_id": "c", "call_id": name, "state": "done"}
-    told = [
+    frames = [
         ("tool_state", {"turn_id": "t", "seq": seq, "content": "grey"}),
         ("tool_ack", {"ref": answer["ref"]}),
     ]
-    for kind, fields in reversed(told) if late else told:
+    for kind, fields in reversed(frames) if late else frames:
         await conn.send_frame(kind, **call, **fields)
 
 
@@ -143,15 +143,15 @@ async def test_several_calls_are_answered_at_once_and_the_message_goes_on(
     """The change of one call ends no message whose other answers are on their way."""
     await front.send(user("Weather?"))
     parts = await calling(front.conn, "c1", "c2")
-    requested = await front.told()
+    requested = await front.outcome()
     assert requested[-1] == {"type": "finish", "finishReason": "tool-calls"}
     await front.send(user("Weather?"), {"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
     await settle(front.conn, "c1", seq=5, late=late)
     await settle(front.conn, "c2", seq=6, late=late)
     await follow(front.conn, seq=7)
-    told = await front.told()
-    assert [chunk["type"] for chunk in told].count("tool-output-available") == 2
-    assert (text_of(told), told[-1]) == ("Rain.", {"type": "finish", "finishReason": "stop"})
+    chunks = await front.outcome()
+    assert [chunk["type"] for chunk in chunks].count("tool-output-available") == 2
+    assert (text_of(chunks), chunks[-1]) == ("Rain.", {"type": "finish", "finishReason": "stop"})
 
 
 async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_behind(
@@ -159,11 +159,11 @@ async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_beh
 ) -> None:
     await front.send(user("Weather?"))
     parts = await calling(front.conn, "c1")
-    requested = await front.told()
+    requested = await front.outcome()
     await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
     ref = (await front.conn.receive("tool_result"))["ref"]
     await front.conn.send_frame("error", ref=ref, code="conflict", message="Too late.", retryable=False)
-    assert await front.told() == [{"type": "thrown", "message": "Too late."}]
+    assert await front.outcome() == [{"type": "thrown", "message": "Too late."}]
     await chat.client("() => (window.stopping.abort(), void window.client.ping())")
     await front.conn.receive("ping")
     assert front.conn.kept("cancel") == []
@@ -176,9 +176,9 @@ async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: Cha
     await text(front.conn, "Good", turn="t", off=0, seq=2)
     await text(front.conn, "evening.", turn="t", off=9, seq=3)
     await front.conn.finish(send, turn="t", seq=4, reason="stop", chars=17)
-    told = await front.told()
-    assert (text_of(told), told[-1]["type"]) == ("Good", "error")
-    assert "load the chat again" in told[-1]["errorText"]
+    chunks = await front.outcome()
+    assert (text_of(chunks), chunks[-1]["type"]) == ("Good", "error")
+    assert "load the chat again" in chunks[-1]["errorText"]
 
 
 async def test_a_history_that_is_refused_is_no_endless_wait(front: ChatFrontend) -> None:
@@ -187,7 +187,7 @@ async def test_a_history_that_is_refused_is_no_endless_wait(front: ChatFrontend)
     await front.conn.send_frame(
         "error", ref=ref, code="forbidden", message="This key may not read.", retryable=False
     )
-    assert await front.told() == "forbidden"
+    assert await front.outcome() == "forbidden"
 
 
 async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the_next_one(
@@ -207,8 +207,8 @@ async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the
     await send_history(conn, "Hello?", "Good", seq=2, status="running")
     await text(conn, " day.", turn="t", off=4, seq=3)
     await conn.finish(send, turn="t", seq=4, reason="stop", chars=9)
-    told = await front.told()
-    assert (text_of(told), told[-1]["type"]) == ("Good day.", "finish")
+    chunks = await front.outcome()
+    assert (text_of(chunks), chunks[-1]["type"]) == ("Good day.", "finish")
 
 
 async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFrontend, peer: FakeServer) -> None:
@@ -249,14 +249,14 @@ async def test_a_reply_that_ends_between_a_page_and_its_resumption_is_told(
     )
     peer.histories["c"] = [requested, reply]
     await front.begin(READ)
-    assert [message["id"] for message in await front.told()] == ["q"]
+    assert [message["id"] for message in await front.outcome()] == ["q"]
     peer.histories["c"] = [requested, reply | {"content": "Good day.", "status": "complete"}]
     await front.begin(RESUMED)
-    told = await front.told()
-    assert told[0] == {"type": "start", "messageId": "turn of r"}
-    assert (text_of(told), told[-1]) == ("Good day.", {"type": "finish", "finishReason": "stop"})
+    chunks = await front.outcome()
+    assert chunks[0] == {"type": "start", "messageId": "turn of r"}
+    assert (text_of(chunks), chunks[-1]) == ("Good day.", {"type": "finish", "finishReason": "stop"})
     await front.begin(RESUMED)
-    assert await front.told() is None
+    assert await front.outcome() is None
 
 
 async def another(conn: PageConnection, chat: ChatPage) -> dict[str, Any]:
@@ -295,7 +295,7 @@ async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
     await front.conn.finish(send, turn="t", seq=4, reason="cancelled", chars=0)
     await continue_on_other_device(front.conn, chat, seq=5)
     assert await chat.client("() => window.client.repliesOf('c').map((reply) => reply.stopping)") == [False]
-    assert await front.told() == []
+    assert await front.outcome() == []
 
 
 async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend, chat: ChatPage) -> None:
@@ -307,7 +307,7 @@ async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
-    assert text_of(await front.told()) == "Good"
+    assert text_of(await front.outcome()) == "Good"
 
 
 async def back(front: ChatFrontend, chat: ChatPage, peer: FakeServer) -> PageConnection:
@@ -387,14 +387,14 @@ async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
     """The reply that called is named, with all of its text: of the turn behind its calls nothing was seen."""
     await front.send(user("Weather?"))
     parts = await calling(front.conn, "c1", "c2")
-    requested = await front.told()
+    requested = await front.outcome()
     await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
     ref = (await front.conn.receive("tool_result"))["ref"]
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["seen_off"]) == ("t", 0)
     await front.conn.send_frame("tool_ack", ref=ref, conversation_id="c", call_id="c1", state="done")
-    assert [chunk["type"] for chunk in await front.told()] == ["thrown"]
+    assert [chunk["type"] for chunk in await front.outcome()] == ["thrown"]
     await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t2", already=False)
     await follow_cut(front.conn)
     await chat.page.wait_for_function("() => window.client.repliesOf('c').length === 0")
@@ -414,7 +414,7 @@ async def test_a_stop_while_calls_are_answered_counts_on_the_next_connection(
     """The history shows the turn that goes on from the answers: the reply that called is no longer live here then."""
     await front.send(user("Weather?"))
     parts = await calling(front.conn, "c1")
-    requested = await front.told()
+    requested = await front.outcome()
     await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
     await front.conn.receive("tool_result")
     await abort(chat, front.conn)

@@ -35,9 +35,9 @@ def test_a_stale_build_ends_with_status_1_and_says_what_to_do(
             check, name, one._replace(record=tmp_path / "record.json") if one is made else one
         )
     assert check.main([]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].endswith(f"{source} is not what {made.what} was made of")
-    assert said[1:] == [made.remedy]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(f"{source} is not what {made.what} was made of")
+    assert lines[1:] == [made.remedy]
 
 
 def test_a_module_that_can_t_be_joined_ends_with_status_1_and_is_named(

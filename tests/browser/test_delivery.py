@@ -118,8 +118,8 @@ async def test_joined_modules_do_what_they_do_one_by_one(
     monkeypatch.setattr(routes, "PAGE", page)
     async with serving(tmp_path) as running:
         await chat.page.goto(running.url)
-        said = "told; main, big 4 true; lazy heavy at /static/ui/deep.js true; true"
-        await expect(chat.page).to_have_title(said)
+        title = "told; main, big 4 true; lazy heavy at /static/ui/deep.js true; true"
+        await expect(chat.page).to_have_title(title)
         assert ("main.js" in await fetched(chat)) is not joined
 
 

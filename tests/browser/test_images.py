@@ -229,7 +229,7 @@ class Uploads:
     async def end(self) -> None:
         """Lets them go on, and waits until one has been answered."""
         event = "requestfailed" if self.fail else "requestfinished"
-        async with self._page.expect_event(event, lambda asked: UPLOAD.search(asked.url) is not None):
+        async with self._page.expect_event(event, lambda request: UPLOAD.search(request.url) is not None):
             self._may_go_on.set()
 
     async def _on(self, route: Route) -> None:

@@ -66,9 +66,9 @@ async def test_the_bundled_translator_translates_what_is_written_and_late_reader
         await expect(chat.page.locator(".pairs .source")).to_have_text(["Good morning.", "How are you?"])
         translated = chat.page.locator(".pairs .target")
         await expect(translated.first).to_have_text("早上好。", timeout=60_000)
-        asked = "你好吗\uff1f"
-        await expect(translated.last).to_have_text(asked, timeout=60_000)
-        rows = [("Good morning.", "早上好。"), ("How are you?", asked)]
+        question = "你好吗\uff1f"
+        await expect(translated.last).to_have_text(question, timeout=60_000)
+        rows = [("Good morning.", "早上好。"), ("How are you?", question)]
         late = ChatPage(await chat.page.context.new_page())
         await late.open(chat.page.url)
         await shows(late, *rows)
@@ -216,10 +216,10 @@ async def grown(conn: PageConnection, growth: dict[str, Any], *, turn: str, seq:
     await conn.send_frame("source_ack", ref=growth["ref"], conversation_id=growth["conversation_id"], **known)
 
 
-async def refuse(conn: PageConnection, asked: dict[str, Any], code: str, **more: Any) -> None:
-    """Refuses what was asked."""
+async def refuse(conn: PageConnection, request: dict[str, Any], code: str, **more: Any) -> None:
+    """Refuses a request."""
     await conn.send_frame(
-        "error", ref=asked["ref"], **{"code": code, "message": "No.", "retryable": False} | more
+        "error", ref=request["ref"], **{"code": code, "message": "No.", "retryable": False} | more
     )
 
 
@@ -314,16 +314,16 @@ async def test_a_translation_is_announced_sentence_by_sentence(
     where = {"conversation_id": start["conversation_id"], "turn_id": "t", "tokens": 1}
     received, shown = chat.page.locator("#announcer"), chat.page.locator(".pairs .target")
 
-    async def tell(text: str, *, off: int, seq: int, src_off: int) -> None:
+    async def send_delta(text: str, *, off: int, seq: int, src_off: int) -> None:
         await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=seq, src_off=src_off, **where)
 
-    await tell("Ei", off=0, seq=3, src_off=4)
+    await send_delta("Ei", off=0, seq=3, src_off=4)
     await expect(shown.first).to_have_text("Ei")
     await expect(received).to_be_empty()
-    await tell("ns.", off=2, seq=4, src_off=4)
+    await send_delta("ns.", off=2, seq=4, src_off=4)
     await expect(received).to_have_text("Eins.")
     await expect(received.locator("span")).to_have_attribute("lang", start["target"])
-    await tell(" Zwei", off=5, seq=5, src_off=8)
+    await send_delta(" Zwei", off=5, seq=5, src_off=8)
     await expect(shown.last).to_have_text("Zwei")
     await expect(received).to_have_text("Eins.")
     await conn.finish(start, turn="t", seq=6, reason="cancelled", chars=10)

@@ -15,7 +15,7 @@ from tests.browser.fake_server import PAGE, FakeServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-SAID = {"aria-label", "title", "placeholder"}
+TEXT_ATTRIBUTES = {"aria-label", "title", "placeholder"}
 CATALOGS = [PAGE / "ui" / "words" / f"{name}.js" for name in ("german", "chinese")]
 GERMAN = "Object.defineProperty(navigator, 'languages', { get: () => ['de-CH', 'en'] })"
 _SENTENCE = re.compile(r'\bt\(\s*"((?:[^"\\]|\\.)*)"')
@@ -30,7 +30,7 @@ class Sentences(HTMLParser):
         self.found: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found |= {value for name, value in attrs if name in SAID and value}
+        self.found |= {value for name, value in attrs if name in TEXT_ATTRIBUTES and value}
 
     def handle_data(self, data: str) -> None:
         if sentence := " ".join(data.split()):

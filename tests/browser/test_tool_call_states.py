@@ -64,7 +64,7 @@ async def test_the_page_names_its_features(chat: ChatPage, peer: FakeServer) -> 
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("recorded", "words"),
     [
         (history_call("running"), "Running"),
         (history_call("waiting", needs="none"), "About to run"),
@@ -78,12 +78,12 @@ async def test_the_page_names_its_features(chat: ChatPage, peer: FakeServer) -> 
     ],
 )
 async def test_each_state_has_its_words_after_a_reload(
-    chat: ChatPage, peer: FakeServer, told: dict[str, Any], words: str
+    chat: ChatPage, peer: FakeServer, recorded: dict[str, Any], words: str
 ) -> None:
-    await old(chat, peer, told)
+    await old(chat, peer, recorded)
     await expect(card(chat).locator(".call-state")).to_have_text(words)
     await expect(card(chat).get_by_role("button", name="Allow")).to_be_hidden()
-    is_open = told["state"] in ("waiting", "running")
+    is_open = recorded["state"] in ("waiting", "running")
     await expect(chat.stop).to_be_visible(visible=is_open)
 
 
@@ -93,13 +93,13 @@ async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_ma
     conn = await old(chat, peer, history_call("waiting"))
     allow = card(chat).get_by_role("button", name="Allow")
     await allow.click()
-    said = await conn.receive("tool_decision")
-    assert (said["call_id"], said["args_sha256"], said["decision"]) == ("c", SHA, "allow")
-    assert said["conversation_id"] == "old"
+    decision = await conn.receive("tool_decision")
+    assert (decision["call_id"], decision["args_sha256"], decision["decision"]) == ("c", SHA, "allow")
+    assert decision["conversation_id"] == "old"
     await expect(allow).to_have_attribute("aria-disabled", "true")
     await allow.click(force=True)
     refusal = {"code": "store_unavailable", "message": "Later.", "retryable": True}
-    await conn.send_frame("error", ref=said["ref"], **refusal)
+    await conn.send_frame("error", ref=decision["ref"], **refusal)
     await expect(chat.page.locator("#notices")).to_contain_text("can't keep messages")
     await expect(allow).to_have_attribute("aria-disabled", "false")
     await card(chat).get_by_role("button", name="Deny").click()
@@ -148,12 +148,12 @@ async def test_a_removed_exchange_of_several_turns_is_read_anew(chat: ChatPage, 
 async def test_arguments_of_any_length_are_shown_a_part_at_a_time(chat: ChatPage, peer: FakeServer) -> None:
     args = json.dumps({"note": "x" * 30_000})
     await old(chat, peer, history_call("waiting", args=args))
-    told = card(chat).get_by_label("Arguments")
-    assert len(await told.inner_text()) == 2_000
+    arguments = card(chat).get_by_label("Arguments")
+    assert len(await arguments.inner_text()) == 2_000
     await card(chat).get_by_role("button", name="Show more").click()
-    assert len(await told.inner_text()) == 22_000
+    assert len(await arguments.inner_text()) == 22_000
     await card(chat).get_by_role("button", name="Show more").click()
-    assert (await told.inner_text()).count("x") == 30_000
+    assert (await arguments.inner_text()).count("x") == 30_000
     await expect(card(chat).get_by_role("button", name="Show more")).to_be_hidden()
 
 

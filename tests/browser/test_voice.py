@@ -52,7 +52,7 @@ VOLUME = """
       return node;
     };
 """
-ASKS_ANEW = "navigator.permissions.query = async () => ({ state: 'prompt' })"
+PERMISSION_PROMPT = "navigator.permissions.query = async () => ({ state: 'prompt' })"
 """As browsers say that forget a permission with the page; else the sound may go on by itself."""
 MARKED = """() => [...(CSS.highlights.get("spoken-word") ?? [])].map((word) => {
       const before = document.createRange();
@@ -74,9 +74,9 @@ async def listening(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[I
 
 def recording(text: str, folder: Path) -> Path:
     """A microphone's sound in which somebody says this, once, and is silent then."""
-    said, file = folder / "said.wav", folder / "microphone.wav"
-    subprocess.run(["espeak-ng", "-v", "en-gb", "-w", str(said), text], check=True)
-    with wave.open(str(said)) as source, wave.open(str(file), "wb") as target:
+    spoken, file = folder / "said.wav", folder / "microphone.wav"
+    subprocess.run(["espeak-ng", "-v", "en-gb", "-w", str(spoken), text], check=True)
+    with wave.open(str(spoken)) as source, wave.open(str(file), "wb") as target:
         target.setparams(source.getparams())
         silence = bytes(2 * source.getframerate())
         target.writeframes(silence * LEAD_S)
@@ -88,8 +88,8 @@ def recording(text: str, folder: Path) -> Path:
 @asynccontextmanager
 async def visitor(text: str, folder: Path) -> AsyncIterator[ChatPage]:
     """A visitor whose microphone hears a text being said."""
-    hears = f"--use-file-for-fake-audio-capture={recording(text, folder)}%noloop"
-    async with launched("chromium", options=[MICROPHONE, hears]) as browser:
+    audio_input = f"--use-file-for-fake-audio-capture={recording(text, folder)}%noloop"
+    async with launched("chromium", options=[MICROPHONE, audio_input]) as browser:
         context = await browser.new_context(permissions=["microphone"])
         await context.add_init_script(LISTEN_IN)
         yield ChatPage(await context.new_page())
@@ -168,7 +168,7 @@ async def test_after_a_reload_the_reply_is_written_on_and_a_press_has_it_spoken_
     async with visitor("Count from one to ten.", tmp_path) as chat:
         await start_talking(chat, listening.url)
         await chat.page.wait_for_function(BEYOND, arg=len("One, two"), timeout=PATIENCE_MS)
-        await chat.page.add_init_script(ASKS_ANEW)
+        await chat.page.add_init_script(PERMISSION_PROMPT)
         await chat.page.reload()
         await expect(chat.page.get_by_text("Replies come as text until you go on.")).to_be_visible()
         await expect(chat.text).to_have_text(REPLY)
@@ -233,7 +233,7 @@ async def test_while_the_button_is_held_it_is_listened_and_what_was_said_is_sent
     assert (await conn.receive("audio.commit"))["conversation_id"] == place
     assert {sound[3] for sound in conn.sounds} == {7}
     complaints.expected = ["AudioContext"]  # which may not be heard before a press
-    await chat.page.add_init_script(ASKS_ANEW)
+    await chat.page.add_init_script(PERMISSION_PROMPT)
     await chat.page.reload()
     conn = await peer.conn(features=["audio"])
     await chat.page.get_by_role("button", name="Go on talking").click()
@@ -272,8 +272,8 @@ async def test_what_is_taken_back_is_never_shown(
     await chat.client("() => new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))")
     await expect(chat.replies).to_have_count(0, timeout=1)
     await conn.finish(guess, turn="g", seq=3, reason="cancelled", chars=0, removed=True)
-    said = {"client_msg_id": "item_a.2", **where}
-    await conn.accept(said, turn="t", seq=4)
+    message = {"client_msg_id": "item_a.2", **where}
+    await conn.accept(message, turn="t", seq=4)
     await conn.send_frame("delta", turn_id="t", seq=5, first_seq=5, off=0, text="In time", tokens=1, **where)
     await conn.send_frame("heard", text="all of it", final=True, item="item_a", **where)
     await chat.until_shown("In time")
@@ -291,10 +291,10 @@ async def test_a_reply_is_soft_while_somebody_speaks_over_it_and_a_noise_that_go
     await conn.send_frame(
         "audio.reply", turn_id="t", stream=1, format="pcm16", rate=24_000, from_ms=0, **where
     )
-    for is_told in (True, False):
+    for is_reported in (True, False):
         await conn.send_frame("speech", state="started", at_ms=0, **where)
         await chat.page.wait_for_function("() => window.volume.value < 0.3")
-        if is_told:
+        if is_reported:
             await conn.send_frame("speech", state="stopped", at_ms=400, **where)
             await conn.send_frame("heard", text="", final=True, item="item_a", **where)
         await chat.page.wait_for_function("() => window.volume.value > 0.9")

@@ -22,7 +22,7 @@ def main() -> int:
     options = _options()
     scale = QUICK if options.quick else FULL
     report = run_scenarios(
-        scale, options.only, seed=options.seed, say=lambda line: print(line, file=sys.stderr, flush=True)
+        scale, options.only, seed=options.seed, log=lambda line: print(line, file=sys.stderr, flush=True)
     )
     print(f"\n{table(report)}")
     print(f"Seed {report.seed}, {sum(report.took_s.values()):.0f} s")

@@ -85,7 +85,7 @@ async def _fires(
     await disaster(scene)
     await asyncio.to_thread(scene.prometheus.until_fires, alert)
     took = time.monotonic() - started
-    scenario.say(f"{alert} fired after {took:.1f} s")
+    scenario.log(f"{alert} fired after {took:.1f} s")
     return Finding(part=Part.ALERTS, label=f"{alert}: fired after", value=took, unit="s", target=FIRES_S)
 
 

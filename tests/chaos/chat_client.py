@@ -37,7 +37,7 @@ class ChatClient:
 
     def __init__(self, name: str, url: Callable[[], str], *, rest_s: float = 0.0) -> None:
         self.device = Device(name, features=self.FEATURES)
-        self.said: list[SentMessage] = []
+        self.sent: list[SentMessage] = []
         self.refusals: Counter[str] = Counter()
         self.faults: list[str] = []
         self.ended = 0
@@ -56,25 +56,25 @@ class ChatClient:
     async def talk(self) -> None:
         """Talk until stopped."""
         while not self._stop.is_set():
-            number = len(self.said)
+            number = len(self.sent)
             content = f"{self.device.client_id}, message {number}: What is {number} plus 8?"
-            said = await self._say(f"m{number}", content)
-            await self._wait_end(said)
+            sent = await self._send(f"m{number}", content)
+            await self._wait_end(sent)
             self.ended += 1
             await asyncio.sleep(self._rest_s)
 
-    async def _say(self, client_msg_id: str, content: str) -> SentMessage:
+    async def _send(self, client_msg_id: str, content: str) -> SentMessage:
         """Send a message until it is acknowledged, under one id."""
         began = monotonic()
         while True:
             answer = await self._try(client_msg_id, content)
             if answer is not None and answer["type"] == "accepted":
-                said = SentMessage(
+                sent = SentMessage(
                     client_msg_id, content, answer["message_id"], answer["turn_id"], answer["epoch"]
                 )
-                self.said.append(said)
+                self.sent.append(sent)
                 self.longest_wait_s = max(self.longest_wait_s, monotonic() - began)
-                return said
+                return sent
             await asyncio.sleep(PAUSE_S)
 
     async def _try(self, client_msg_id: str, content: str) -> Frame | None:
@@ -96,44 +96,44 @@ class ChatClient:
                 self.faults.append(f"{self.device.client_id}: {client_msg_id} was refused: {answer}")
         return answer
 
-    async def _wait_end(self, said: SentMessage) -> None:
+    async def _wait_end(self, sent: SentMessage) -> None:
         """Wait until the reply has ended. The limit is for silence while there is a connection."""
-        while not self._has_end(said):
+        while not self._has_end(sent):
             try:
-                if not await self._follow(said):
+                if not await self._follow(sent):
                     self.faults.append(
-                        f"{self.device.client_id}: {said.turn_id} has no end, and nothing is told for {END_S:g} s"
+                        f"{self.device.client_id}: {sent.turn_id} has no end, and nothing is told for {END_S:g} s"
                     )
                     return
             except Lost as lost:
                 self._note(str(lost))
                 await asyncio.sleep(PAUSE_S)
 
-    async def _follow(self, said: SentMessage) -> bool:
+    async def _follow(self, sent: SentMessage) -> bool:
         """Return whether something came in time: an event, or a gap that may have covered the end. Raises Lost."""
         if not self.device.is_there:
             await self._be_there()
-            await self._say_again(said)
+            await self._resend(sent)
         event_checker = self.device.event_checker
         gaps, seq = event_checker.gaps, event_checker.seq
-        is_told = await self.device.until(
-            lambda: self._has_end(said) or (event_checker.gaps, event_checker.seq) != (gaps, seq),
+        has_news = await self.device.until(
+            lambda: self._has_end(sent) or (event_checker.gaps, event_checker.seq) != (gaps, seq),
             within_s=END_S,
         )
         if event_checker.gaps != gaps:
-            await self._say_again(said)
-        return is_told
+            await self._resend(sent)
+        return has_news
 
-    async def _say_again(self, said: SentMessage) -> None:
+    async def _resend(self, sent: SentMessage) -> None:
         """Send it under the same id, unless its end is known: missing parts of its turn come then. Raises Lost."""
-        if self._has_end(said):
+        if self._has_end(sent):
             return
-        again = await self._try(said.client_msg_id, said.content)
-        if again is not None and again.get("turn_id", said.turn_id) != said.turn_id:
-            self.faults.append(f"{self.device.client_id}: {said.client_msg_id} made a second turn")
+        again = await self._try(sent.client_msg_id, sent.content)
+        if again is not None and again.get("turn_id", sent.turn_id) != sent.turn_id:
+            self.faults.append(f"{self.device.client_id}: {sent.client_msg_id} made a second turn")
 
-    def _has_end(self, said: SentMessage) -> bool:
-        turn = self.device.event_checker.turns.get(said.turn_id)
+    def _has_end(self, sent: SentMessage) -> bool:
+        turn = self.device.event_checker.turns.get(sent.turn_id)
         return turn is not None and (turn.done is not None or turn.gone)
 
     async def _be_there(self) -> None:
@@ -144,9 +144,9 @@ class ChatClient:
         self.unanswered += "not answered" in why
 
     @property
-    def told_gone(self) -> set[str]:
+    def reported_gone(self) -> set[str]:
         """Acknowledged messages of conversations that this client was told are gone."""
-        return {one.client_msg_id for one in self.said if one.epoch in self.device.event_checker.gone}
+        return {one.client_msg_id for one in self.sent if one.epoch in self.device.event_checker.gone}
 
     async def leave(self) -> None:
         """Close all its connections."""
@@ -159,7 +159,7 @@ class ChatClient:
         users = Counter(message["message_id"] for message in history if message["role"] == "user")
         contents = Counter(message["content"] for message in history if message["role"] == "user")
         return Account(
-            lost=[one.client_msg_id for one in self.said if not users[one.message_id]],
+            lost=[one.client_msg_id for one in self.sent if not users[one.message_id]],
             doubled=[content for content, times in contents.items() if times > 1],
             endless=[one["turn_id"] for one in history if one["status"] == "running"],
             different=differences(self.device.event_checker, history),

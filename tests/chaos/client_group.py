@@ -71,7 +71,7 @@ class ClientGroup:
 
         Clients may have seen such turns before the store lost them with its master; they got a gap for it.
         """
-        promised = {said.turn_id for chat_client in self.chat_clients for said in chat_client.said}
+        promised = {sent.turn_id for chat_client in self.chat_clients for sent in chat_client.sent}
         refused = self._seen - promised
         different = [
             one for one in account.different if not any(turn_id in one for turn_id in self.unsaved | refused)
@@ -112,7 +112,7 @@ class ClientGroup:
             value=float(self.ended),
             readings={
                 "times": float(times),
-                "acknowledged": float(sum(len(chat_client.said) for chat_client in self.chat_clients)),
+                "acknowledged": float(sum(len(chat_client.sent) for chat_client in self.chat_clients)),
                 "connections lost": float(
                     sum(chat_client.device.losses for chat_client in self.chat_clients)
                 ),
@@ -187,7 +187,7 @@ async def run_clients(
 def _state(chat_client: ChatClient) -> str:
     """Return where a talker is stuck."""
     there = "connected" if chat_client.device.is_there else "not connected"
-    waits = "for an end" if len(chat_client.said) > chat_client.ended else "for accepted"
+    waits = "for an end" if len(chat_client.sent) > chat_client.ended else "for accepted"
     refusals = dict(chat_client.refusals)
     return f"{chat_client.device.client_id} is {there}, waits {waits}, was refused {refusals}, {chat_client.faults}"
 

@@ -56,7 +56,7 @@ async def _eviction(scenario: Scenario, store: StoreServer) -> Sequence[Finding]
                 await client_group.go_on()
                 taken["keys by the store"] += await _under_pressure(client, scenario)
                 await client_group.go_on()
-                scenario.say(f"  {taken.total()} keys taken, {client_group.ended} replies")
+                scenario.log(f"  {taken.total()} keys taken, {client_group.ended} replies")
 
     environ = {"MIDSTREAM_REDIS_URL": store.url}
     async with gateways(scenario, environ, environ) as servers:
@@ -96,7 +96,7 @@ def _of_eviction(
     taken: Counter[str],
     servers: list[ServerProcess],
 ) -> Iterator[Finding]:
-    reported = [chat_client.told_gone for chat_client in client_group.chat_clients]
+    reported = [chat_client.reported_gone for chat_client in client_group.chat_clients]
     silent = [
         msgspec.structs.replace(account, lost=[one for one in account.lost if one not in gone])
         for account, gone in zip(accounts, reported, strict=True)
@@ -135,7 +135,7 @@ async def _poison(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
                     )
                     hit.update(_running(chat_client))
                 await client_group.go_on()
-                scenario.say(f"  {number + 1}: journals spoiled, {client_group.ended} replies")
+                scenario.log(f"  {number + 1}: journals spoiled, {client_group.ended} replies")
 
     environ = {"MIDSTREAM_REDIS_URL": store.url}
     async with gateways(scenario, environ, environ) as servers:

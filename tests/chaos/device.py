@@ -127,7 +127,7 @@ class Device:
         except WebSocketException:
             self._gone()
 
-    def told(self) -> list[str]:
+    def received_lines(self) -> list[str]:
         """Return the newest received frames, one a line, to find out what went wrong."""
         return [f"{self.client_id}:", *(json.dumps(frame) for frame in self._heard)]
 

@@ -17,7 +17,7 @@ class Reply:
 
     def __init__(self) -> None:
         self.text = ""
-        self.told = True
+        self.is_complete = True
         """True if this device received all of its text, from the beginning on."""
         self.content: str | None = None
         self.message_id: str | None = None
@@ -94,7 +94,7 @@ class EventChecker:
 
     def _journalled(self, frame: Frame) -> None:
         if frame["turn_id"] in self.repeats and (frame["seq"] <= self.seq or not self._follows):
-            self._told_again(self.turns[frame["turn_id"]], frame)
+            self._enter_repeat(self.turns[frame["turn_id"]], frame)
             return
         first = frame.get("first_seq", frame["seq"])
         if first != self.seq + 1 and self._follows:
@@ -103,7 +103,7 @@ class EventChecker:
         self._journalled_here.add(frame["turn_id"])
         if (turn := self.turns.get(frame["turn_id"])) is None:
             turn = self.turns[frame["turn_id"]] = Reply()
-            turn.told = frame["type"] == "accepted" or frame.get("off") == 0
+            turn.is_complete = frame["type"] == "accepted" or frame.get("off") == 0
         match frame["type"]:
             case "accepted":
                 self.epoch = frame["epoch"]
@@ -136,7 +136,7 @@ class EventChecker:
             self._fault(f"text behind the end of {frame['turn_id']}")
         if not frame["text"]:
             self._fault(f"an empty delta of {frame['turn_id']}")
-        if turn.told and frame["off"] != len(turn.text):
+        if turn.is_complete and frame["off"] != len(turn.text):
             self._fault(f"text at {frame['off']} behind {len(turn.text)} of {frame['turn_id']}")
         turn.text += frame["text"]
 
@@ -146,7 +146,7 @@ class EventChecker:
         turn.done = frame
         turn.removed = frame.get("removed", False)
         self._cancel_calls(frame)
-        if not turn.told:
+        if not turn.is_complete:
             return
         kept = turn.text[: frame["chars"]]
         if hashlib.sha256(kept.encode()).hexdigest() != frame["text_sha256"]:
@@ -165,39 +165,39 @@ class EventChecker:
         self.repeats.add(frame["turn_id"])
         if (turn := self.turns.get(frame["turn_id"])) is None:
             turn = self.turns[frame["turn_id"]] = Reply()
-            turn.told = False
+            turn.is_complete = False
         turn.message_id = frame["message_id"]
 
-    def _told_again(self, turn: Reply, frame: Frame) -> None:
+    def _enter_repeat(self, turn: Reply, frame: Frame) -> None:
         """Enter text so far, or an end, of a turn that this device may have seen already."""
         turn.removed = turn.removed or frame.get("removed", False)
         match frame["type"]:
-            case "delta" if not turn.told and frame["off"] == 0:
-                turn.text, turn.told = frame["text"], True
+            case "delta" if not turn.is_complete and frame["off"] == 0:
+                turn.text, turn.is_complete = frame["text"], True
             case "delta" if not self._follows:
                 self._delta(turn, frame)
             case "done" if turn.done is None:
                 self._done(turn, frame)
             case "done" if turn.done is not None and turn.done["text_sha256"] != frame["text_sha256"]:
-                self._told_otherwise(turn, frame)
+                self._enter_other_done(turn, frame)
 
-    def _told_otherwise(self, turn: Reply, done: Frame) -> None:
+    def _enter_other_done(self, turn: Reply, done: Frame) -> None:
         """Enter another end of a turn. It is legitimate if the first one was unsaved and died with its replica."""
         if turn.done is not None and turn.done.get("saved", True):
             self._fault(f"the end of {done['turn_id']} was told otherwise before")
         else:
             self.lost_ends += 1
-            turn.done, turn.told = done, False
+            turn.done, turn.is_complete = done, False
 
     def _snapshot(self, frame: Frame) -> None:
         self.epoch, self.seq, self._follows = frame["epoch"], frame["seq"], True
         self._called(frame.get("calls", []))
         for turn in self.turns.values():
-            turn.told = turn.told and turn.done is not None
+            turn.is_complete = turn.is_complete and turn.done is not None
         if frame["turn_id"] is not None:
             running = self.turns.setdefault(frame["turn_id"], Reply())
             self._journalled_here.add(frame["turn_id"])
-            running.text, running.told = frame["text"], True
+            running.text, running.is_complete = frame["text"], True
             if running.done is not None:
                 self._runs_again(running)
 
@@ -226,12 +226,12 @@ def differences(event_checker: EventChecker, history: list[Frame]) -> list[str]:
             found.append(f"{turn_id} was never told to end")
         elif kept is None:
             found.append(f"{turn_id} is not in the history")
-        elif turn.told and turn.text != kept["content"]:
+        elif turn.is_complete and turn.text != kept["content"]:
             found.append(f"{turn_id}: {turn.text!r} is {kept['content']!r} in the history")
     for call in (call for one in history for call in one.get("calls", ())):
         if call["state"] not in SETTLED:
             found.append(f"{call['call_id']} is {call['state']} for ever")
-        told = event_checker.calls.get(call["call_id"], call)["state"]
-        if told in SETTLED and told != call["state"]:
-            found.append(f"{call['call_id']} was told as {told}, and is {call['state']} in the history")
+        received = event_checker.calls.get(call["call_id"], call)["state"]
+        if received in SETTLED and received != call["state"]:
+            found.append(f"{call['call_id']} was told as {received}, and is {call['state']} in the history")
     return [f"{event_checker.conversation_id}: {what}" for what in found]

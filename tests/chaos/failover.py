@@ -71,7 +71,7 @@ async def _cluster(scenario: Scenario, part: Part, fail_over: Failover, durabili
                 await fail_over(*shards[place])
                 shards[place] = shards[place][::-1]
                 await client_group.go_on()
-                scenario.say(f"  {number + 1}: a master was replaced, {client_group.ended} replies")
+                scenario.log(f"  {number + 1}: a master was replaced, {client_group.ended} replies")
 
         url = f"redis+cluster://127.0.0.1:{masters[0].port},127.0.0.1:{replicas[1].port}"
         return await _through(scenario, part, url, durability, failovers)
@@ -90,7 +90,7 @@ async def _sentinel(scenario: Scenario, part: Part, durability: str) -> Sequence
                     await take_over(group.master, group.replica)
                     group.master, group.replica = group.replica, group.master
                 await client_group.go_on()
-                scenario.say(f"  {number + 1}: the master was replaced, {client_group.ended} replies")
+                scenario.log(f"  {number + 1}: the master was replaced, {client_group.ended} replies")
 
         return await _through(scenario, part, group.url, durability, failovers)
 

@@ -66,8 +66,8 @@ def ai_sdk(scenario: Scenario) -> Sequence[Finding]:
     return _at(sample_frames.AI_SDK, scenario)
 
 
-def _at(door: WebSocketEndpoint, scenario: Scenario) -> Sequence[Finding]:
-    return _fuzz(scenario, door.part, scenario.scale.frames, A_MESSAGE, partial(_send_at, door))
+def _at(endpoint: WebSocketEndpoint, scenario: Scenario) -> Sequence[Finding]:
+    return _fuzz(scenario, endpoint.part, scenario.scale.frames, A_MESSAGE, partial(_send_at, endpoint))
 
 
 def _fuzz(scenario: Scenario, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
@@ -130,13 +130,13 @@ async def _send_frames(port: int, draw: Random) -> str:
         one.close()
 
 
-async def _send_at(door: WebSocketEndpoint, port: int, draw: Random) -> str:
-    """Do the same at a door without a hello: a ping after all of them is answered once they were read."""
+async def _send_at(endpoint: WebSocketEndpoint, port: int, draw: Random) -> str:
+    """Do the same at an endpoint without a hello: a ping after all of them is answered once they were read."""
     one = await MinimalWebSocket.connect(("127.0.0.1", port))
     try:
         async with asyncio.timeout(HUNG_S):
-            await one.handshake(path=door.path)
-            await one.write(b"".join(odd_frame(draw, door.honest) for _ in range(A_MESSAGE)))
+            await one.handshake(path=endpoint.path)
+            await one.write(b"".join(odd_frame(draw, endpoint.honest) for _ in range(A_MESSAGE)))
             await one.write(framed(LAST.encode(), opcode=PING))
             while True:
                 opcode, payload = await one.read()

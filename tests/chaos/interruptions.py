@@ -118,7 +118,7 @@ async def _dialogues(url: str, scenario: Scenario) -> list[Cut | str]:
             except (TimeoutError, OSError, ConnectionClosed) as why:
                 seen.append(f"{number}: {type(why).__name__} {why}")
             if len(seen) % 50 == 0:
-                scenario.say(f"  {len(seen)} cuts")
+                scenario.log(f"  {len(seen)} cuts")
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(AT_ONCE):
@@ -155,7 +155,7 @@ async def _cut(voice_client: VoiceClient, how: CutOptions, chance: Random, sound
         CutOptions.STOP,
     ):  # else it is cut a little later, and what is played until then counts
         await voice_client.send(type="played", turn_id=reply.turn_id, audio_ms=999_999)
-    done = await voice_client.told("done", turn_id=reply.turn_id)
+    done = await voice_client.received("done", turn_id=reply.turn_id)
     kept = await _kept(voice_client, done)
     return Cut(
         how=how,
@@ -171,10 +171,10 @@ async def _begun(voice_client: VoiceClient, how: CutOptions, sounds: Sounds) -> 
     """The reply to what is said, of which sound has come. Raises TimeoutError."""
     if how is CutOptions.SPEECH:
         await voice_client.start(turn_detection={"silence_ms": 300, "unfinished_ms": 300})
-        await voice_client.say(SILENCE[:16_000] + sounds.question + SILENCE)
+        await voice_client.send_audio(SILENCE[:16_000] + sounds.question + SILENCE)
     else:
         await voice_client.start(turn_detection={"type": "none"})
-        await voice_client.say(sounds.question)
+        await voice_client.send_audio(sounds.question)
         await voice_client.send(type="audio.commit")
     await voice_client.until(lambda: bool(voice_client.replies) and voice_client.replies[-1].got_ms > 0)
     return voice_client.replies[-1]
@@ -186,12 +186,12 @@ async def _ended(
     """End a reply; gives when, and how much of it was played by then. Raises TimeoutError."""
     if how is CutOptions.SPEECH:
         since = monotonic()
-        speaking = asyncio.create_task(voice_client.say(sounds.over + SILENCE, in_time=True))
+        speaking = asyncio.create_task(voice_client.send_audio(sounds.over + SILENCE, in_time=True))
         at, _ = await voice_client.arrived("speech", since=since, state="started")
-        heard_ms = await voice_client.tell(reply)
+        heard_ms = await voice_client.stop_playing(reply)
         await speaking
         return at, heard_ms
-    at, heard_ms = monotonic(), await voice_client.tell(reply)
+    at, heard_ms = monotonic(), await voice_client.stop_playing(reply)
     match how:
         case CutOptions.CANCEL:
             await voice_client.send(type="cancel", turn_id=reply.turn_id)

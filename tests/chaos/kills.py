@@ -119,7 +119,7 @@ async def _rounds(parts: Parts, scenario: Scenario) -> tuple[list[ChatClient], C
         await asyncio.sleep(draw.uniform(*CALM_S))
         if (victim := await asyncio.to_thread(parts.kill, draw)) is not None:
             killed[victim] += 1
-            scenario.say(f"  {killed.total()}: {victim} killed, {_ended(chat_clients)} replies")
+            scenario.log(f"  {killed.total()}: {victim} killed, {_ended(chat_clients)} replies")
             await until_serving_again(chat_clients)
     for chat_client in chat_clients:
         chat_client.stop()
@@ -176,7 +176,7 @@ def _findings(
         label=f"{len(chat_clients)} talking clients: replies to the end",
         value=float(_ended(chat_clients)),
         readings={
-            "acknowledged": float(sum(len(chat_client.said) for chat_client in chat_clients)),
+            "acknowledged": float(sum(len(chat_client.sent) for chat_client in chat_clients)),
             "connections lost": float(sum(chat_client.device.losses for chat_client in chat_clients)),
             "unanswered for 20 s": float(sum(chat_client.unanswered for chat_client in chat_clients)),
             "gaps told": float(sum(chat_client.device.event_checker.gaps for chat_client in chat_clients)),

@@ -61,7 +61,7 @@ async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
             await asyncio.sleep(calm_s)
         dropped = scene.losses - before
         for name, weather in _weathers(scenario.draw()):
-            scenario.say(f"  {name}")
+            scenario.log(f"  {name}")
             weather(scene)
             await asyncio.sleep(scenario.scale.weather_s)
             _clear(scene)

@@ -29,7 +29,7 @@ async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
                 async with without_memory(client):
                     await asyncio.sleep(scenario.scale.weather_s)
                 await client_group.go_on()
-                scenario.say(f"  {number + 1}: the store had no memory, {client_group.ended} replies")
+                scenario.log(f"  {number + 1}: the store had no memory, {client_group.ended} replies")
 
     async with gateways(scenario, environ, environ) as servers:
         client_group, accounts = await run_clients(scenario, [server.ws_url for server in servers], shortages)

@@ -40,7 +40,7 @@ async def _measure(scenario: Scenario, store: StoreServer) -> Sequence[Finding]:
         async def troubles(client_group: ClientGroup) -> None:
             for number in range(scenario.scale.partitions):
                 kind, way = KINDS[number % len(KINDS)], draw.choice(ways)
-                scenario.say(
+                scenario.log(
                     f"  {number + 1}: one replica's way to the store {kind}, {client_group.ended} replies"
                 )
                 await _trouble(way, kind, scenario)

@@ -81,7 +81,7 @@ async def _rounds(
             victim = "store and service" if number % 2 else "store"
             await asyncio.to_thread(_kill, service, with_service=bool(number % 2))
             killed[victim] += 1
-            scenario.say(f"  {killed.total()}: {victim} killed, {client_group.ended} replies")
+            scenario.log(f"  {killed.total()}: {victim} killed, {client_group.ended} replies")
             await until_serving_again(chat_clients)
         for chat_client in chat_clients:
             chat_client.stop()
@@ -122,7 +122,7 @@ def _findings(scenario: Scenario, durable: Observations, in_memory: Observations
         label=f"{len(durable.chat_clients)} talking clients: replies to the end",
         value=float(sum(chat_client.ended for chat_client in durable.chat_clients)),
         readings={
-            "acknowledged": float(sum(len(chat_client.said) for chat_client in durable.chat_clients)),
+            "acknowledged": float(sum(len(chat_client.sent) for chat_client in durable.chat_clients)),
             "connections lost": float(sum(chat_client.device.losses for chat_client in durable.chat_clients)),
             "gaps": float(sum(chat_client.device.event_checker.gaps for chat_client in durable.chat_clients)),
             "ends sent as not saved": float(len(ClientGroup(durable.chat_clients).unsaved)),
@@ -135,7 +135,7 @@ def _findings(scenario: Scenario, durable: Observations, in_memory: Observations
         label=f"acknowledged messages lost in {KILLS_IN_MEMORY} kills with store_durability=memory",
         value=float(lost),
         readings={
-            "acknowledged": float(sum(len(chat_client.said) for chat_client in in_memory.chat_clients))
+            "acknowledged": float(sum(len(chat_client.sent) for chat_client in in_memory.chat_clients))
         },
         target=Target(1.0),
     )

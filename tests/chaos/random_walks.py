@@ -153,7 +153,7 @@ class Walk(RuleBasedStateMachine):
             for one in (here, there)
             for fault in (*one.event_checker.faults, *differences(one.event_checker, history))
         ]
-        assert not wrong, "\n".join([*wrong, *here.told(), *there.told()])
+        assert not wrong, "\n".join([*wrong, *here.received_lines(), *there.received_lines()])
         contents = [message["content"] for message in history if message["role"] == "user"]
         assert len(contents) == len(set(contents)), contents
 
@@ -165,7 +165,9 @@ class Walk(RuleBasedStateMachine):
             if here.event_checker.seq == there.event_checker.seq == here.history_seq:
                 return history
             if self._loop.time() > end:
-                raise AssertionError("\n".join(["the devices differ", *here.told(), *there.told()]))
+                raise AssertionError(
+                    "\n".join(["the devices differ", *here.received_lines(), *there.received_lines()])
+                )
             await asyncio.sleep(LOOK_S)
 
     async def _all_messages(self, device: Device) -> list[Frame]:
@@ -181,7 +183,9 @@ class Walk(RuleBasedStateMachine):
 
     async def _all_ended(self, device: Device) -> None:
         if not await device.until(lambda: self._is_over(device), within_s=LIMIT_S):
-            raise AssertionError("\n".join(["turns without an end", *self._open(device), *device.told()]))
+            raise AssertionError(
+                "\n".join(["turns without an end", *self._open(device), *device.received_lines()])
+            )
 
     def _is_over(self, device: Device) -> bool:
         """Return whether a device knows the end of all turns that it can know of."""

@@ -103,10 +103,10 @@ async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
     loop, took = asyncio.get_running_loop(), list[float]()
     here, there = await _two_devices("cancels", servers)
     for number in range(times):
-        asks, other = (here, there) if number % 2 else (there, here)
-        turn_id = await _begin(other, asks, f"m{number}")
+        requester, other = (here, there) if number % 2 else (there, here)
+        turn_id = await _begin(other, requester, f"m{number}")
         started = loop.time()
-        answer = await asks.ask(type="cancel", conversation_id=asks.event_checker.conversation_id)
+        answer = await requester.ask(type="cancel", conversation_id=requester.event_checker.conversation_id)
         took.append(loop.time() - started)
         if answer.get("turn_id") != turn_id:
             raise NotInTime(f"the cancel met {answer}, not {turn_id}")

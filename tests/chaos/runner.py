@@ -123,22 +123,22 @@ class OutOfTime(Exception):
 
 
 def run_scenarios(
-    scale: Scale, parts: Collection[Part], *, seed: int, say: Callable[[str], None]
+    scale: Scale, parts: Collection[Part], *, seed: int, log: Callable[[str], None]
 ) -> ChaosReport:
-    """Run the parts. `say` gets progress lines."""
+    """Run the parts. `log` gets progress lines."""
     machine = this_machine(PACKAGES)
     if machine.warning:
-        say(machine.warning)
+        log(machine.warning)
     took_s: dict[str, float] = {}
     findings: list[Finding] = []
     failures: list[Failure] = []
     for part in (one for one in MEASURES if one in parts):
-        say(f"{part}: {LIMITS_S[part]:.0f} s at most")
+        log(f"{part}: {LIMITS_S[part]:.0f} s at most")
         started = time.monotonic()
         try:
-            findings += _measured(part, scale, seed, say)
+            findings += _measured(part, scale, seed, log)
         except Exception as error:  # noqa: BLE001 - a part's boundary: the other parts still run
-            say(traceback.format_exc())
+            log(traceback.format_exc())
             failures.append(Failure(part, f"{type(error).__name__}: {error}"))
         took_s[part] = round(time.monotonic() - started, 1)
     return ChaosReport(
@@ -151,9 +151,9 @@ def run_scenarios(
     )
 
 
-def _measured(part: Part, scale: Scale, seed: int, say: Callable[[str], None]) -> Sequence[Finding]:
+def _measured(part: Part, scale: Scale, seed: int, log: Callable[[str], None]) -> Sequence[Finding]:
     with tempfile.TemporaryDirectory(prefix="midstream-chaos-") as folder, _no_longer_than(LIMITS_S[part]):
-        return MEASURES[part](Scenario(scale=scale, folder=Path(folder), seed=seed, say=say))
+        return MEASURES[part](Scenario(scale=scale, folder=Path(folder), seed=seed, log=log))
 
 
 @contextmanager

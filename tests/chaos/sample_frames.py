@@ -9,7 +9,7 @@ import msgspec
 from tests.chaos.report import Part
 
 MODEL = "midstream-demo"
-_SAID = [{"role": "user", "content": "Say something."}]
+_INPUT = [{"role": "user", "content": "Say something."}]
 _PART = {"type": "input_text", "text": "Say something."}
 _TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 _ITEM = {"type": "message", "role": "user", "content": [_PART]}
@@ -74,12 +74,17 @@ RESPONSES = WebSocketEndpoint(
     "/v1/responses",
     (
         {"type": "response.create", "model": MODEL, "input": "Say something.", "stream_id": "s1"},
-        {"type": "response.create", "model": MODEL, "input": _SAID, "store": False, "tools": [_TOOL]},
-        {"type": "response.create", "input": _SAID, "previous_response_id": "resp_0", "metadata": {"a": "b"}},
-        {"type": "response.create", "input": _SAID, "conversation": {"id": "c0"}, "truncation": "auto"},
+        {"type": "response.create", "model": MODEL, "input": _INPUT, "store": False, "tools": [_TOOL]},
         {
             "type": "response.create",
-            "input": _SAID,
+            "input": _INPUT,
+            "previous_response_id": "resp_0",
+            "metadata": {"a": "b"},
+        },
+        {"type": "response.create", "input": _INPUT, "conversation": {"id": "c0"}, "truncation": "auto"},
+        {
+            "type": "response.create",
+            "input": _INPUT,
             "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}},
             "reasoning": {"effort": "low"},
         },

@@ -132,7 +132,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     scale: Scale
     folder: Path
     seed: int
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
     def draw(self) -> Random:
         """Return the part's random numbers, the same for the same seed."""

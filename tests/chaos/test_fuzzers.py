@@ -54,7 +54,7 @@ def test_what_is_odd_repeats_with_its_seed(make: object) -> None:
 def test_nonsense_leaves_no_error_and_no_connection_without_an_answer(
     fuzz_with: Callable[[Scenario], Sequence[Finding]], tmp_path: Path
 ) -> None:
-    found = fuzz_with(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    found = fuzz_with(Scenario(scale=QUICK, folder=tmp_path, seed=1, log=print))
     assert [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met] == []
 
 

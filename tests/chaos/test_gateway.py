@@ -28,7 +28,7 @@ def test_nothing_is_lost_and_nobody_is_left_hanging(
     measure: Callable[[Scenario], Sequence[Finding]], tmp_path: Path
 ) -> None:
     """Speed and size are left to the command: a busy machine makes no service wrong."""
-    found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, log=print))
     assert [one.label for one in found if one.value is None] == []
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]
     assert wrong == []

@@ -16,7 +16,7 @@ from tests.chaos.scenario import QUICK, Scenario
 @pytest.mark.timeout(400)
 def test_the_history_ends_at_the_word_that_was_heard(tmp_path: Path) -> None:
     """How soon the last sound came is a figure, and no fact on a busy machine."""
-    found = interruptions.measure(Scenario(scale=QUICK, folder=tmp_path, seed=2, say=print))
+    found = interruptions.measure(Scenario(scale=QUICK, folder=tmp_path, seed=2, log=print))
     assert [f"{one.label}: {one.value} {one.note}" for one in found if not one.met and one.unit != "ms"] == []
     assert found[0].readings.keys() == set(CutOptions)
 

@@ -48,7 +48,7 @@ from tests.chaos.scenario import QUICK, Scenario
 def test_whatever_dies_or_stalls_nothing_is_lost_or_doubled(
     measure: Callable[[Scenario], Sequence[Finding]], tmp_path: Path
 ) -> None:
-    found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
+    found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, log=print))
     assert [one.label for one in found if one.value is None] == []
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]
     assert wrong == []

@@ -12,7 +12,7 @@ from tests.chaos.upgrade import NoHistory, checked_out, measure
 
 def test_replicas_are_replaced_by_todays_and_nobody_loses_anything(tmp_path: Path) -> None:
     try:
-        found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, say=print))
+        found = measure(Scenario(scale=QUICK, folder=tmp_path, seed=1, log=print))
     except NoHistory as missing:
         pytest.skip(f"rolling upgrades go UNTESTED, the earlier version is not here: {missing}")
     wrong = [f"{one.label}: {one.note}" for one in found if one.is_about_faults and not one.met]

@@ -80,7 +80,7 @@ async def _rounds(parts: Parts, scenario: Scenario) -> tuple[list[ToolClient], C
             await asyncio.sleep(draw.uniform(*CALM_S))
             if (victim := await asyncio.to_thread(parts.kill, draw)) is not None:
                 killed[victim] += 1
-                scenario.say(
+                scenario.log(
                     f"  {killed.total()}: {victim} killed, {sum(one.ended for one in callers)} exchanges"
                 )
                 await until_serving_again(callers, within_s=GO_ON_S)

@@ -50,9 +50,9 @@ class ToolClient(ChatClient):
         account.faults.extend(self.phone.event_checker.faults)
         return account
 
-    def _has_end(self, said: SentMessage) -> bool:
+    def _has_end(self, sent: SentMessage) -> bool:
         """True if the whole exchange has ended: its last turn made no calls."""
-        return self._has_last(said.turn_id)
+        return self._has_last(sent.turn_id)
 
     def _has_last(self, turn_id: str) -> bool:
         """True if this turn or a later one is the last. A store that lost the following turn makes a new one."""

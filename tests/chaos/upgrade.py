@@ -109,7 +109,7 @@ async def _rolled(scenario: Scenario, before: Path) -> list[Finding]:
                 await client_group.go_on()
                 statuses.append(await asyncio.to_thread(replicas.drain, server))
                 await client_group.go_on()
-                scenario.say(f"  {number + 1}: a replica was replaced, {client_group.ended} replies")
+                scenario.log(f"  {number + 1}: a replica was replaced, {client_group.ended} replies")
 
         client_group, accounts = await run_clients(scenario, replicas.urls, upgrade)
         seen = [one.device.event_checker for one in watching]
@@ -175,4 +175,4 @@ def _refused(scenario: Scenario, too_old: Path) -> Finding:
 
 def stage_in(scenario: Scenario, folder: Path) -> Scenario:
     """Return the same variables with another folder."""
-    return Scenario(scale=scenario.scale, folder=folder, seed=scenario.seed, say=scenario.say)
+    return Scenario(scale=scenario.scale, folder=folder, seed=scenario.seed, log=scenario.log)

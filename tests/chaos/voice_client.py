@@ -24,7 +24,7 @@ FRAME_S = 0.04
 TICK_S = 0.02
 DRIFT = 0.03
 """A player's clock may be so much faster or slower than the sound's."""
-TOLD_MS = (100, 250)
+PLAYED_EVERY_MS = (100, 250)
 """Between two `played`, as the protocol asks for it."""
 LATE_S = 0.2
 """So late they may come."""
@@ -37,9 +37,9 @@ Frame = dict[str, Any]
 
 async def synthesize(text: str) -> bytes:
     """A text in the voice of espeak-ng."""
-    said = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(said.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, said.rate, RATE), "<i2").tobytes()
+    speech = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    samples = np.frombuffer(speech.pcm, "<i2")
+    return np.asarray(soxr.resample(samples, speech.rate, RATE), "<i2").tobytes()
 
 
 class Reply(msgspec.Struct, kw_only=True):
@@ -54,8 +54,8 @@ class Reply(msgspec.Struct, kw_only=True):
     marks: list[Frame] = msgspec.field(default_factory=list)
 
     @property
-    def told_ms(self) -> int:
-        """What a player says of it."""
+    def reported_ms(self) -> int:
+        """What a player reports of it."""
         return int(self.played_ms)
 
     def heard_at(self, ms: int) -> int:
@@ -89,10 +89,10 @@ class VoiceClient:
     async def start(self, **more: Any) -> None:
         """Begin to speak in the conversation. Raises TimeoutError."""
         await self.send(type="audio.start", input=SOUND_FORMAT, output=SOUND_FORMAT, grace_s=0, **more)
-        self._stream = (await self.told("audio.started"))["stream"]
+        self._stream = (await self.received("audio.started"))["stream"]
 
-    async def say(self, sound: bytes, *, in_time: bool = False) -> None:
-        """Say something: at once, or as long as it takes."""
+    async def send_audio(self, sound: bytes, *, in_time: bool = False) -> None:
+        """Send audio: at once, or as long as it takes."""
         begun = monotonic()
         for number, at in enumerate(range(0, len(sound), FRAME)):
             self._seq += 1
@@ -104,7 +104,7 @@ class VoiceClient:
         """Send a frame about the conversation."""
         await self._socket.send(json.dumps({"conversation_id": self._place} | frame))
 
-    async def told(self, kind: str, *, since: float = 0.0, **fields: Any) -> Frame:
+    async def received(self, kind: str, *, since: float = 0.0, **fields: Any) -> Frame:
         """The first frame of a kind, with these fields, that came since. Raises TimeoutError."""
         return (await self.arrived(kind, since=since, **fields))[1]
 
@@ -125,25 +125,25 @@ class VoiceClient:
         async with asyncio.timeout(PATIENCE_S), self._news:
             await self._news.wait_for(holds)
 
-    async def tell(self, reply: Reply) -> int:
-        """Stop playing, and say exactly how far it came; gives that."""
+    async def stop_playing(self, reply: Reply) -> int:
+        """Stop playing, and report exactly how far it came; gives that."""
         reply.is_stopped = True
-        await self._tell(reply.turn_id, reply.told_ms)
-        return reply.told_ms
+        await self._send_played(reply.turn_id, reply.reported_ms)
+        return reply.reported_ms
 
     async def history(self) -> list[Frame]:
         """The messages that are kept. Raises TimeoutError."""
         since = monotonic()
         await self.send(type="history")
-        messages: list[Frame] = (await self.told("history", since=since))["messages"]
+        messages: list[Frame] = (await self.received("history", since=since))["messages"]
         return messages
 
-    async def _tell(self, turn_id: str, ms: int) -> None:
+    async def _send_played(self, turn_id: str, ms: int) -> None:
         await self.send(type="played", turn_id=turn_id, audio_ms=ms)
 
-    async def _tell_late(self, turn_id: str, ms: int, late_s: float) -> None:
+    async def _send_played_late(self, turn_id: str, ms: int, late_s: float) -> None:
         await asyncio.sleep(late_s)
-        await self._tell(turn_id, ms)
+        await self._send_played(turn_id, ms)
 
     async def _play(self) -> None:
         """Play what is there, in jumps, and say so now and then, later than it was so."""
@@ -156,9 +156,9 @@ class VoiceClient:
                 if not reply.is_stopped:
                     reply.played_ms = min(reply.got_ms, reply.played_ms + passed_ms)
             if now >= due and self.replies and not self.replies[-1].is_stopped:
-                due = now + self._chance.uniform(*TOLD_MS) / 1000
-                late = self._tell_late(
-                    self.replies[-1].turn_id, self.replies[-1].told_ms, self._chance.uniform(0, LATE_S)
+                due = now + self._chance.uniform(*PLAYED_EVERY_MS) / 1000
+                late = self._send_played_late(
+                    self.replies[-1].turn_id, self.replies[-1].reported_ms, self._chance.uniform(0, LATE_S)
                 )
                 self._late.add(task := asyncio.create_task(late))
                 task.add_done_callback(self._late.discard)

@@ -15,7 +15,7 @@ SETTINGS = {"model_name": MODEL, "output_modalities": ["text"]}
 
 async def reply(session, text, *, until=None):
     """What is replied, and the conversation as the SDK keeps it; where `until` was said, the reply is interrupted."""
-    said, history = "", []
+    output, history = "", []
     await session.send_message(text)
     async for event in session:
         if event.type == "error":
@@ -23,25 +23,25 @@ async def reply(session, text, *, until=None):
         if event.type == "history_updated":
             history = event.history
         if event.type == "raw_model_event" and event.data.type == "output_text_delta":
-            said += event.data.delta
-            if until is not None and until in said:
+            output += event.data.delta
+            if until is not None and until in output:
                 await session.interrupt()
                 until = None
         if event.type == "agent_end":
             break
-    return said, [[item.role, "".join(part.text or "" for part in item.content)] for item in history]
+    return output, [[item.role, "".join(part.text or "" for part in item.content)] for item in history]
 
 
 async def main():
     """Reads OPENAI_API_KEY."""
     runner = RealtimeRunner(AGENT, config={"model_settings": SETTINGS})
     async with await runner.run(model_config={"url": URL}) as session:
-        said, _ = await reply(session, "My name is Ada.")
-        print(json.dumps({"did": "first", "text": said}))
-        said, _ = await reply(session, "Count from 1 to 500.", until=" 20,")
-        print(json.dumps({"did": "cancelled", "text": said}))
-        said, items = await reply(session, "What is my name?")
-        print(json.dumps({"did": "again", "text": said}))
+        output, _ = await reply(session, "My name is Ada.")
+        print(json.dumps({"did": "first", "text": output}))
+        output, _ = await reply(session, "Count from 1 to 500.", until=" 20,")
+        print(json.dumps({"did": "cancelled", "text": output}))
+        output, items = await reply(session, "What is my name?")
+        print(json.dumps({"did": "again", "text": output}))
         print(json.dumps({"did": "history", "items": items}))
 
 

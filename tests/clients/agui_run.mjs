@@ -1,7 +1,7 @@
 // AG-UI's own HttpAgent: a tool that is called and answered, what was thought, an abort, and a refusal.
 import { HttpAgent } from "@ag-ui/client";
 
-const say = (did, told) => console.log(JSON.stringify({ did, ...told }));
+const print = (did, result) => console.log(JSON.stringify({ did, ...result }));
 const url = `${process.env.OPENAI_BASE_URL}/ag-ui`;
 const tools = [
   {
@@ -20,8 +20,8 @@ const call = agent.messages.at(-1).toolCalls[0];
 const called = [[call.function.name, JSON.parse(call.function.arguments)]];
 agent.addMessage({ id: crypto.randomUUID(), role: "tool", toolCallId: call.id, content: "rain, 7 °C" });
 await agent.runAgent({ tools }, subscriber);
-say("tool", { called, text: agent.messages.at(-1).content });
-say("events", { last: types.at(-1), roles: agent.messages.map((one) => one.role) });
+print("tool", { called, text: agent.messages.at(-1).content });
+print("events", { last: types.at(-1), roles: agent.messages.map((one) => one.role) });
 
 const leaving = new HttpAgent({ url, initialMessages: question("Count from 1 to 500.") });
 let text = "";
@@ -34,11 +34,11 @@ await leaving.runAgent(
     },
   },
 );
-say("left", { text });
+print("left", { text });
 
 const refused = new HttpAgent({ url, initialMessages: question("Hello!") });
 try {
   await refused.runAgent({ forwardedProps: { model: "another" } });
 } catch (error) {
-  say("refused", { status: error.status, type: error.payload.type, why: error.payload.message });
+  print("refused", { status: error.status, type: error.payload.type, why: error.payload.message });
 }

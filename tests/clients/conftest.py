@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.clients.environments import HERE, NotInstallable, Say, command_of
+from tests.clients.environments import HERE, Notify, NotInstallable, command_of
 from tests.clients.scripts import PATIENCE_S, Lines, run
 from tests.server_process import ServerProcess, serving
 
@@ -18,28 +18,28 @@ GRAMMAR = HERE.parent / "e2e" / "demo.jsgf"
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Say:
+def notify(pytestconfig: pytest.Config) -> Notify:
     """Prints a line while tests run."""
 
-    def say(line: str) -> None:
+    def notify(line: str) -> None:
         capture = pytestconfig.pluginmanager.getplugin("capturemanager")
         terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:  # a worker of xdist has none
             with capture.global_and_fixture_disabled():
                 terminal.write_line(line)
 
-    return say
+    return notify
 
 
 @pytest.fixture(scope="session")
-def run_script(say: Say) -> Runner:
+def run_script(notify: Notify) -> Runner:
     """Runs a script by its name; skips the test where what it needs can't be installed."""
 
     def run_script(name: str, url: str, *, patience_s: float = PATIENCE_S, **environ: str) -> Lines:
         try:
-            command = command_of(HERE / name, say)
+            command = command_of(HERE / name, notify)
         except NotInstallable as why:
-            say(f"SKIPPED: what {name} needs could not be installed: {why}")
+            notify(f"SKIPPED: what {name} needs could not be installed: {why}")
             pytest.skip(f"what {name} needs could not be installed: {why}")
         return run(command, url, environ=environ, patience_s=patience_s)
 

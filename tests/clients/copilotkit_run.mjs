@@ -8,7 +8,7 @@ import { z } from 'zod'
 globalThis.window = globalThis // its core connects in a page alone
 const { CopilotKitCore } = await import('@copilotkit/core')
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const agents = { default: new HttpAgent({ url: `${process.env.OPENAI_BASE_URL}/ag-ui` }) }
 const basePath = '/api/copilotkit'
 const server = createServer(createCopilotNodeListener({ runtime: new CopilotRuntime({ agents }), basePath }))
@@ -42,7 +42,7 @@ const ask = (content) => {
 }
 const weather = ask('What is the weather in Oslo?')
 await core.runAgent({ agent: weather })
-say({ did: 'tool', called, text: weather.messages.at(-1).content, roles: weather.messages.map(({ role }) => role) })
+print({ did: 'tool', called, text: weather.messages.at(-1).content, roles: weather.messages.map(({ role }) => role) })
 
 const counting = ask('Count from 1 to 500.')
 let text = ''
@@ -53,5 +53,5 @@ counting.subscribe({
   },
 })
 await core.runAgent({ agent: counting })
-say({ did: 'left', text })
+print({ did: 'left', text })
 process.exit(0)

@@ -21,24 +21,24 @@ PACKAGE = HERE / "package.json"
 CACHE = HERE.parent.parent / ".cache" / "clients"
 PATIENCE_S = 1800
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class NotInstallable(Exception):
     """An environment that could not be made; says why."""
 
 
-def command_of(script: Path, say: Say) -> tuple[str, ...]:
+def command_of(script: Path, notify: Notify) -> tuple[str, ...]:
     """The command that runs a client's script, once what it needs is installed. Raises NotInstallable."""
     if script.suffix == ".mjs":
-        folder = _node_folder(_requirements_of(script, "json") or PACKAGE, say)
+        folder = _node_folder(_requirements_of(script, "json") or PACKAGE, notify)
         own = folder / "node_modules" / ".bin" / "node"
         # Modules are looked up beside the script.
         return (str(own) if own.exists() else "node", str(shutil.copy(script, folder)))
     requirements = _requirements_of(script, "txt")
     if requirements is None:
         return (sys.executable, str(script))
-    folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, say)
+    folder = _kept(requirements, sys.version + sys.base_prefix, _install_python, notify)
     return (str(folder / "bin" / "python"), str(script))
 
 
@@ -47,27 +47,27 @@ def _requirements_of(script: Path, suffix: str) -> Path | None:
     return next((folder / named for folder in (script.parent, HERE) if (folder / named).exists()), None)
 
 
-def program_of(name: str, program: str, say: Say) -> Path:
+def program_of(name: str, program: str, notify: Notify) -> Path:
     """The path of a program of an environment whose requirements are `name.txt`. Raises NotInstallable."""
-    folder = _kept(HERE / f"{name}.txt", sys.version + sys.base_prefix, _install_python, say)
+    folder = _kept(HERE / f"{name}.txt", sys.version + sys.base_prefix, _install_python, notify)
     return folder / "bin" / program
 
 
-def node_modules(say: Say, package: Path = PACKAGE) -> Path:
+def node_modules(notify: Notify, package: Path = PACKAGE) -> Path:
     """The folder of what the scripts for Node need, or of what another `package.json` names. Raises NotInstallable."""
-    return _node_folder(package, say) / "node_modules"
+    return _node_folder(package, notify) / "node_modules"
 
 
-def _node_folder(package: Path, say: Say) -> Path:
-    return _kept(package, sys.platform, _install_node, say)
+def _node_folder(package: Path, notify: Notify) -> Path:
+    return _kept(package, sys.platform, _install_node, notify)
 
 
-def python_with(requirements: Path, say: Say) -> Path:
+def python_with(requirements: Path, notify: Notify) -> Path:
     """A Python with these requirements, and behind them all that is installed here. Raises NotInstallable."""
-    return _kept(requirements, sys.version + sys.prefix, _install_beside, say) / "bin" / "python"
+    return _kept(requirements, sys.version + sys.prefix, _install_beside, notify) / "bin" / "python"
 
 
-def _kept(requirements: Path, base: str, install: Callable[[Path, Path], None], say: Say) -> Path:
+def _kept(requirements: Path, base: str, install: Callable[[Path, Path], None], notify: Notify) -> Path:
     """The folder that was made of these requirements, by this run or one before it."""
     digest = hashlib.sha256(base.encode() + requirements.read_bytes()).hexdigest()[:12]
     folder = CACHE / f"{requirements.stem}-{digest}"
@@ -76,7 +76,7 @@ def _kept(requirements: Path, base: str, install: Callable[[Path, Path], None], 
         if not whole.exists():
             for old in CACHE.glob(f"{requirements.stem}-*"):
                 shutil.rmtree(old)
-            say(f"Installing {requirements.name} (once, in {folder.relative_to(HERE.parent.parent)}).")
+            notify(f"Installing {requirements.name} (once, in {folder.relative_to(HERE.parent.parent)}).")
             folder.mkdir()
             install(requirements, folder)
             whole.touch()

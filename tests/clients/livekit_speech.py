@@ -15,8 +15,8 @@ async def main():
         tts, stt = openai.TTS(speed=0.8), openai.STT(use_realtime=False)
         frames = [event.frame async for event in tts.synthesize(TEXT)]
         received = await stt.recognize(combine_frames(frames))
-        said = {"seconds": sum(frame.duration for frame in frames), "heard": received.alternatives[0].text}
-        print(json.dumps({"did": "spoke"} | said))
+        result = {"seconds": sum(frame.duration for frame in frames), "heard": received.alternatives[0].text}
+        print(json.dumps({"did": "spoke"} | result))
         await tts.aclose()
 
 

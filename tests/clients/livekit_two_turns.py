@@ -12,14 +12,14 @@ async def reply(session, text, *, until=None):
     context.add_message(role="user", content=text)
     await session.update_chat_ctx(context)
     generation = await session.generate_reply()
-    said = ""
+    output = ""
     async for message in generation.message_stream:
         async for delta in message.text_stream:
-            said += delta
-            if until is not None and until in said:
+            output += delta
+            if until is not None and until in output:
                 session.interrupt()
                 until = None
-    return {"text": said}
+    return {"text": output}
 
 
 async def main():

@@ -62,7 +62,7 @@ async def main():
     """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
     waiting = bytearray()
 
-    def say(name):
+    def speak(name):
         waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
 
     model = RealtimeModel(model="midstream-demo")
@@ -71,10 +71,10 @@ async def main():
     session.on("error", failures.append)
     ears = Ears(session)
     microphone = asyncio.create_task(listen(session, waiting))
-    say("name")
+    speak("name")
     print(json.dumps({"did": "first"} | await reply(session, ears)))
-    say("story")
-    interruption = (RATE * 2 * 6 // 5, lambda: say("again"))
+    speak("story")
+    interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
     print(json.dumps({"did": "interrupted"} | await reply(session, ears, interruption)))
     print(json.dumps({"did": "again"} | await reply(session, ears)))
     microphone.cancel()

@@ -1,7 +1,7 @@
 // OpenAI's agents SDK for Node, text only: a turn, one that is cancelled, one that remembers the first, and the history.
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession } from '@openai/agents-realtime'
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const model = 'midstream-demo'
 const { OPENAI_API_KEY: apiKey, OPENAI_BASE_URL: base } = process.env
 
@@ -11,10 +11,10 @@ const session = new RealtimeSession(agent, { model, transport, config: { outputM
 const failed = new Promise((_, reject) => session.on('error', ({ error }) => reject(new Error(JSON.stringify(error)))))
 
 async function reply(text, until) {
-  let said = ''
+  let output = ''
   const listen = (event) => {
-    said += event.delta
-    if (until && said.includes(until)) {
+    output += event.delta
+    if (until && output.includes(until)) {
       transport.sendEvent({ type: 'response.cancel' }) // session.interrupt() is for what is heard: it needs audio
       until = undefined
     }
@@ -23,13 +23,13 @@ async function reply(text, until) {
   session.sendMessage(text)
   await Promise.race([failed, new Promise((resolve) => session.once('agent_end', resolve))])
   transport.off('output_text_delta', listen)
-  return { text: said }
+  return { text: output }
 }
 
 await session.connect({ apiKey, url: `${base.replace('http', 'ws')}/realtime?model=${model}` })
-say({ did: 'first', ...(await reply('My name is Ada.')) })
-say({ did: 'cancelled', ...(await reply('Count from 1 to 500.', ' 20,')) })
-say({ did: 'again', ...(await reply('What is my name?')) })
+print({ did: 'first', ...(await reply('My name is Ada.')) })
+print({ did: 'cancelled', ...(await reply('Count from 1 to 500.', ' 20,')) })
+print({ did: 'again', ...(await reply('What is my name?')) })
 const items = session.history.map(({ role, content }) => [role, content.map((part) => part.text ?? '').join('')])
-say({ did: 'history', items })
+print({ did: 'history', items })
 session.close()

@@ -2,18 +2,18 @@
 import OpenAI from 'openai'
 import { OpenAIRealtimeWS } from 'openai/realtime/ws'
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const connection = new OpenAIRealtimeWS({ model: 'midstream-demo' }, new OpenAI()) // reads OPENAI_BASE_URL and OPENAI_API_KEY
 const failed = new Promise((_, reject) => connection.on('error', reject))
 const next = (type) => Promise.race([failed, new Promise((resolve) => connection.once(type, resolve))])
 
 async function reply(text, until) {
-  let said = ''
+  let output = ''
   let item
   const listen = (event) => {
-    said += event.delta
+    output += event.delta
     item = event.item_id
-    if (until && said.includes(until)) {
+    if (until && output.includes(until)) {
       connection.send({ type: 'response.cancel' })
       until = undefined
     }
@@ -24,7 +24,7 @@ async function reply(text, until) {
   connection.send({ type: 'response.create' })
   const { response } = await next('response.done')
   connection.off('response.output_text.delta', listen)
-  return { text: said, item, status: response.status, tokens: response.usage.output_tokens }
+  return { text: output, item, status: response.status, tokens: response.usage.output_tokens }
 }
 
 async function kept(item) {
@@ -34,8 +34,8 @@ async function kept(item) {
 
 await next('session.created')
 connection.send({ type: 'session.update', session: { type: 'realtime', output_modalities: ['text'] } })
-say({ did: 'first', ...(await reply('My name is Ada.')) })
+print({ did: 'first', ...(await reply('My name is Ada.')) })
 const cancelled = await reply('Count from 1 to 500.', ' 20,')
-say({ did: 'cancelled', ...cancelled, kept: await kept(cancelled.item) })
-say({ did: 'again', ...(await reply('What is my name?')) })
+print({ did: 'cancelled', ...cancelled, kept: await kept(cancelled.item) })
+print({ did: 'again', ...(await reply('What is my name?')) })
 connection.close()

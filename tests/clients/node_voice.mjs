@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession } from '@openai/agents-realtime'
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const model = 'midstream-demo'
 const { OPENAI_API_KEY: apiKey, OPENAI_BASE_URL: base, SPOKEN } = process.env
 const PART = (24000 / 25) * 2
@@ -26,16 +26,16 @@ const isKept = ({ type, item }) => type === 'conversation.item.retrieved' && ite
 
 // What is replied to what is said; `then` is called once so much of it came.
 async function reply(bytesBefore, then) {
-  const told = { heard: '', said: '', ms: null, bytes: 0 }
+  const result = { heard: '', said: '', ms: null, bytes: 0 }
   const listen = (event) => {
-    if (event.type === 'conversation.item.input_audio_transcription.completed') told.heard = event.transcript
-    if (event.type === 'response.output_audio_transcript.done') told.said = event.transcript
-    if (event.type === 'conversation.item.truncated') told.ms = told.kept_ms = event.audio_end_ms
-    if (isKept(event) && told.ms !== null) told.kept = event.item.content[0].transcript
+    if (event.type === 'conversation.item.input_audio_transcription.completed') result.heard = event.transcript
+    if (event.type === 'response.output_audio_transcript.done') result.said = event.transcript
+    if (event.type === 'conversation.item.truncated') result.ms = result.kept_ms = event.audio_end_ms
+    if (isKept(event) && result.ms !== null) result.kept = event.item.content[0].transcript
   }
   const count = ({ data }) => {
-    told.bytes += data.byteLength
-    if (then && told.bytes > bytesBefore) {
+    result.bytes += data.byteLength
+    if (then && result.bytes > bytesBefore) {
       then()
       then = undefined
     }
@@ -43,19 +43,19 @@ async function reply(bytesBefore, then) {
   transport.on('*', listen)
   transport.on('audio', count)
   const over = then
-    ? new Promise((resolve) => transport.on('*', (event) => isKept(event) && told.ms !== null && resolve()))
+    ? new Promise((resolve) => transport.on('*', (event) => isKept(event) && result.ms !== null && resolve()))
     : new Promise((resolve) => transport.on('*', (event) => event.type === 'response.done' && resolve()))
   await Promise.race([failed, over])
   transport.off('*', listen)
   transport.off('audio', count)
-  return told
+  return result
 }
 
 await session.connect({ apiKey, url: `${base.replace('http', 'ws')}/realtime?model=${model}` })
 speak('name')
-say({ did: 'first', ...(await reply()) })
+print({ did: 'first', ...(await reply()) })
 speak('story')
-say({ did: 'interrupted', ...(await reply(24000 * 2 * 1.2, () => speak('again'))) })
-say({ did: 'again', ...(await reply()) })
+print({ did: 'interrupted', ...(await reply(24000 * 2 * 1.2, () => speak('again'))) })
+print({ did: 'again', ...(await reply()) })
 clearInterval(microphone)
 session.close()

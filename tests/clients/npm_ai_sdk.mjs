@@ -21,19 +21,19 @@ async function chunksOf(stream, until = () => false) {
 }
 
 const sent = (messages, more = {}) => transport.sendMessages({ trigger: "submit-message", chatId, messages, ...more });
-const told = [await chunksOf(await sent([user("u1", "Rain?")]))];
-const calls = told[0].filter(({ type }) => type === "tool-input-available");
-const { approvalId } = told[0].find(({ type }) => type === "tool-approval-request");
-const reply = { id: told[0][0].messageId, role: "assistant" };
+const replies = [await chunksOf(await sent([user("u1", "Rain?")]))];
+const calls = replies[0].filter(({ type }) => type === "tool-input-available");
+const { approvalId } = replies[0].find(({ type }) => type === "tool-approval-request");
+const reply = { id: replies[0][0].messageId, role: "assistant" };
 const part = ({ toolCallId, toolName }) => ({ type: `tool-${toolName}`, toolCallId });
 const weather = { ...part(calls[0]), state: "output-available", output: { sky: "grey" } };
 const allowed = { ...part(calls[1]), state: "approval-responded", approval: { id: approvalId, approved: true } };
-told.push(await chunksOf(await sent([reply, { ...reply, parts: [weather, allowed] }])));
+replies.push(await chunksOf(await sent([reply, { ...reply, parts: [weather, allowed] }])));
 const paid = { ...part(calls[1]), state: "output-available", output: "Paid." };
-told.push(await chunksOf(await sent([{ ...reply, parts: [weather, paid] }])));
+replies.push(await chunksOf(await sent([{ ...reply, parts: [weather, paid] }])));
 
 const anew = { trigger: "regenerate-message", messageId: reply.id };
-told.push(await chunksOf(await sent([user("u1", "Rain?")], anew)));
+replies.push(await chunksOf(await sent([user("u1", "Rain?")], anew)));
 const stopping = new AbortController();
 const stream = await sent([user("u2", "Count!")], { abortSignal: stopping.signal });
 const seen = [];
@@ -41,7 +41,7 @@ for await (const chunk of stream) {
   seen.push(chunk);
   if (chunk.type === "text-delta" && seen.filter(({ type }) => type === "text-delta").length === 2) stopping.abort();
 }
-told.push(seen);
+replies.push(seen);
 let kept = await transport.messages(chatId);
 while (kept.length < 4) kept = await transport.messages(chatId);
 const running = await transport.reconnectToStream({ chatId });
@@ -56,10 +56,10 @@ const kept2 = new Map();
 const storage = { getItem: (key) => kept2.get(key) ?? null, setItem: (key, value) => kept2.set(key, value) };
 const first = visit(storage);
 const noon = new MidstreamChatTransport({ client: first, tools: [{ name: "noon", where: "server" }] });
-const asked = await noon.sendMessages({ trigger: "submit-message", chatId: "noon", messages: [user("n1", "Noon?")] });
-await chunksOf(asked, ({ type, delta }) => type === "text-delta" && delta.includes("word"));
+const noonStream = await noon.sendMessages({ trigger: "submit-message", chatId: "noon", messages: [user("n1", "Noon?")] });
+await chunksOf(noonStream, ({ type, delta }) => type === "text-delta" && delta.includes("word"));
 const second = visit(storage);
 const resumed = await new MidstreamChatTransport({ client: second }).reconnectToStream({ chatId: "noon" });
-told.push(await chunksOf(resumed));
-console.log(JSON.stringify({ told, kept, running }));
+replies.push(await chunksOf(resumed));
+console.log(JSON.stringify({ told: replies, kept, running }));
 for (const one of [client, first, second]) one.close();

@@ -42,7 +42,7 @@ export function shown(frame: Frame): string {
   }
 }
 
-export const asked: Request = { type: "send", client_msg_id: "1", content: "Hello!", on_busy: "enqueue" };
+export const request: Request = { type: "send", client_msg_id: "1", content: "Hello!", on_busy: "enqueue" };
 
 // @ts-expect-error - a policy that there is not
 export const wrong: Request = { type: "send", client_msg_id: "1", content: "Hello!", on_busy: "queue" };

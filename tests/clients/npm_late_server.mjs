@@ -20,10 +20,10 @@ const reached = (state) =>
   );
 
 client.connect();
-const [asking] = await once(mute, "connection");
+const [socket] = await once(mute, "connection");
 client.close();
-asking.resume(); // notices that the other side is gone
-await once(asking, "close");
+socket.resume(); // notices that the other side is gone
+await once(socket, "close");
 mute.close();
 await once(mute, "close");
 console.log("left");

@@ -13,17 +13,17 @@ async def reply(connection, text, *, until=None):
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
     await connection.conversation.item.create(item=item)
     await connection.response.create()
-    said, item_id = "", None
+    output, item_id = "", None
     async for event in connection:
         match event.type:
             case "response.output_text.delta":
-                said, item_id = said + event.delta, event.item_id
-                if until is not None and until in said:
+                output, item_id = output + event.delta, event.item_id
+                if until is not None and until in output:
                     await connection.response.cancel()
                     until = None
             case "response.done":
                 tokens = event.response.usage.output_tokens
-                return {"text": said, "item": item_id, "status": event.response.status, "tokens": tokens}
+                return {"text": output, "item": item_id, "status": event.response.status, "tokens": tokens}
             case "error":
                 raise RuntimeError(event.error.message)
 

@@ -22,7 +22,7 @@ TOOL = {
 EVENTS = TypeAdapter(RealtimeServerEvent)
 
 
-async def told(connection, last):
+async def receive_until(connection, last):
     """All events up to one of a type, each of which is what OpenAI's types say."""
     events = []
     while not events or events[-1].type != last:
@@ -40,7 +40,7 @@ async def main():
         message = {"type": "message", "role": "user", "content": content}
         await connection.conversation.item.create(item=message)
         await connection.response.create(response={"tool_choice": "required"})
-        events = await told(connection, "response.done")
+        events = await receive_until(connection, "response.done")
         call = next(item for item in events[-1].response.output if item.type == "function_call")
         parts = [one.delta for one in events if one.type == "response.function_call_arguments.delta"]
         print(
@@ -56,7 +56,7 @@ async def main():
         output = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain, 7 degrees."}
         await connection.conversation.item.create(item=output)
         await connection.response.create()
-        done = (await told(connection, "response.done"))[-1].response
+        done = (await receive_until(connection, "response.done"))[-1].response
         print(
             json.dumps({"did": "answered", "status": done.status, "kinds": [one.type for one in done.output]})
         )

@@ -25,7 +25,7 @@ class Reply:
     """A reply that is played as it comes."""
 
     def __init__(self):
-        self.item, self.heard, self.said, self.bytes, self.began = None, "", "", 0, None
+        self.item, self.heard, self.transcript, self.bytes, self.began = None, "", "", 0, None
 
     def played_ms(self):
         """So much of it was played."""
@@ -48,7 +48,7 @@ async def reply(connection, on_sound=None):  # noqa: C901 - one for each event
                     on_sound[1]()
                     on_sound = None
             case "response.output_audio_transcript.done":
-                this.said = event.transcript
+                this.transcript = event.transcript
             case "input_audio_buffer.speech_started" if this.item is not None:
                 ms = this.played_ms()
                 await connection.conversation.item.truncate(
@@ -59,9 +59,9 @@ async def reply(connection, on_sound=None):  # noqa: C901 - one for each event
                 await connection.conversation.item.retrieve(item_id=event.item_id)
             case "conversation.item.retrieved":
                 reported = {"ms": ms, "kept_ms": kept, "kept": event.item.content[0].transcript}
-                return {"heard": this.heard, "said": this.said, "bytes": this.bytes} | reported
+                return {"heard": this.heard, "said": this.transcript, "bytes": this.bytes} | reported
             case "response.done" if ms is None:
-                return {"heard": this.heard, "said": this.said, "bytes": this.bytes}
+                return {"heard": this.heard, "said": this.transcript, "bytes": this.bytes}
             case "error":
                 raise RuntimeError(event.error.message)
 
@@ -70,7 +70,7 @@ async def main():
     """Reads OPENAI_BASE_URL, OPENAI_API_KEY, and SPOKEN: a folder of what is said."""
     waiting = bytearray()
 
-    def say(name):
+    def speak(name):
         waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
 
     async with openai.AsyncOpenAI().realtime.connect(model="midstream-demo") as connection:
@@ -85,10 +85,10 @@ async def main():
         session = {"type": "realtime", "output_modalities": ["audio"], "audio": audio}
         await connection.session.update(session=session)
         microphone = asyncio.create_task(listen(connection, waiting))
-        say("name")
+        speak("name")
         print(json.dumps({"did": "first"} | await reply(connection)))
-        say("story")
-        interruption = (RATE * 2 * 6 // 5, lambda: say("again"))
+        speak("story")
+        interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
         print(json.dumps({"did": "interrupted"} | await reply(connection, interruption)))
         print(json.dumps({"did": "again"} | await reply(connection)))
         microphone.cancel()

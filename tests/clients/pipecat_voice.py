@@ -76,7 +76,7 @@ async def main():
     logger.remove()
     waiting, heard, truncated = bytearray(), asyncio.Queue(), []
 
-    def say(name):
+    def speak(name):
         waiting.extend(Path(os.environ["SPOKEN"], f"{name}.pcm").read_bytes())
 
     sound = events.AudioInput(
@@ -104,10 +104,10 @@ async def main():
     )
     running = asyncio.create_task(PipelineRunner(handle_sigint=False).run(task))
     microphone = asyncio.create_task(listen(task, waiting))
-    say("name")
+    speak("name")
     print(json.dumps({"did": "first"} | await reply(heard)))
-    say("story")
-    interruption = (RATE * 2 * 6 // 5, lambda: say("again"))
+    speak("story")
+    interruption = (RATE * 2 * 6 // 5, lambda: speak("again"))
     reported = await reply(heard, interruption)
     print(json.dumps({"did": "interrupted"} | reported | {"ms": truncated[-1]}))
     print(json.dumps({"did": "again"} | await reply(heard)))

@@ -17,8 +17,8 @@ OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its o
 class Visit:
     """What a client did, and how much the server had logged before it came."""
 
-    def __init__(self, said: Lines, logged_before: int) -> None:
-        self.said = said
+    def __init__(self, output: Lines, logged_before: int) -> None:
+        self.output = output
         self.logged_before = logged_before
 
 
@@ -39,49 +39,49 @@ def visit(request: pytest.FixtureRequest, run_script: Runner, server: ServerProc
 
 
 def test_a_whole_reply_comes_with_its_totals(visit: Visit) -> None:
-    whole = visit.said["whole"]
+    whole = visit.output["whole"]
     assert whole["text"] == ELEVEN
     assert whole["tokens"] >= 22
 
 
 def test_a_stream_says_the_same(visit: Visit) -> None:
-    assert visit.said["stream"] == visit.said["whole"]
+    assert visit.output["stream"] == visit.output["whole"]
 
 
 def test_leaving_stops_the_model(visit: Visit, server: ServerProcess) -> None:
-    assert visit.said["left"]["text"].startswith(ELEVEN)
+    assert visit.output["left"]["text"].startswith(ELEVEN)
     with ends_of_turns(server, since=visit.logged_before) as ends:
         assert stopped(ends)["steps_after"] <= 1
 
 
 def test_another_model_is_refused(visit: Visit) -> None:
-    assert "another" in visit.said["refused"]["why"]
-    if "models" in visit.said:  # LangChain and LiteLLM do not list them
-        assert visit.said["models"]["ids"] == ["midstream-demo", "midstream-translator"]
+    assert "another" in visit.output["refused"]["why"]
+    if "models" in visit.output:  # LangChain and LiteLLM do not list them
+        assert visit.output["models"]["ids"] == ["midstream-demo", "midstream-translator"]
 
 
 def test_anthropics_client_is_told_what_ended_the_reply_and_what_a_prompt_takes(visit: Visit) -> None:
-    if "count" not in visit.said:
+    if "count" not in visit.output:
         return
-    assert visit.said["stopped"]["by"] == ["stop_sequence", " 12"]
-    counted, taken = visit.said["count"]["tokens"]
+    assert visit.output["stopped"]["by"] == ["stop_sequence", " 12"]
+    counted, taken = visit.output["count"]["tokens"]
     assert counted == taken > 0
-    assert visit.said["refused"]["type"] == "not_found_error"
-    assert visit.said["refused"]["id"].startswith("req_")
-    assert visit.said["unserved"]["type"] == "not_found_error"
-    assert "/v1/messages/count_tokens" in visit.said["unserved"]["why"]
-    assert visit.said["unserved"]["id"].startswith("req_")
+    assert visit.output["refused"]["type"] == "not_found_error"
+    assert visit.output["refused"]["id"].startswith("req_")
+    assert visit.output["unserved"]["type"] == "not_found_error"
+    assert "/v1/messages/count_tokens" in visit.output["unserved"]["why"]
+    assert visit.output["unserved"]["id"].startswith("req_")
 
 
 def test_responses_through_a_proxy_take_no_deployment_from_others(visit: Visit) -> None:
-    if "responded" not in visit.said:  # LiteLLM's proxy alone
+    if "responded" not in visit.output:  # LiteLLM's proxy alone
         return
-    assert visit.said["responded"]["text"]
-    assert visit.said["responded_in_parts"]["text"]
-    assert visit.said["responding_left"]["text"].startswith(ELEVEN)
-    assert "max_output_tokens" in visit.said["not_responded"]["why"]
+    assert visit.output["responded"]["text"]
+    assert visit.output["responded_in_parts"]["text"]
+    assert visit.output["responding_left"]["text"].startswith(ELEVEN)
+    assert "max_output_tokens" in visit.output["not_responded"]["why"]
     kinds = ("responded", "responded_in_parts", "responding_left", "not_responded")
-    assert all(visit.said[kind]["chats"] for kind in kinds)
+    assert all(visit.output[kind]["chats"] for kind in kinds)
 
 
 @pytest.mark.clients

@@ -100,8 +100,8 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
             "node", "npm_ai_sdk.mjs", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE
         )
         out, _ = await node.communicate()
-    said = json.loads(out)
-    requested, allowed, answered, anew, stopped, resumed = said["told"]
+    output = json.loads(out)
+    requested, allowed, answered, anew, stopped, resumed = output["told"]
     for chunks in (requested, allowed, answered, anew, resumed):
         check(chunks)
     check(stopped, whole=False)
@@ -113,8 +113,8 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     assert {chunks[0]["messageId"] for chunks in (requested, allowed, answered)} == {
         requested[0]["messageId"]
     }
-    assert (text_of(answered), text_of(anew), said["running"]) == ("Rain, paid.", "Sun.", None)
-    assert [text_in(message) for message in said["kept"]] == ["Rain?", "Sun.", "Count!", text_of(stopped)]
+    assert (text_of(answered), text_of(anew), output["running"]) == ("Rain, paid.", "Sun.", None)
+    assert [text_in(message) for message in output["kept"]] == ["Rain?", "Sun.", "Count!", text_of(stopped)]
     assert engine.requests[1].messages[-2].content == '{"sky":"grey"}'
     assert text_of(resumed) == "I see. Still. " + "word " * 60
 

@@ -16,7 +16,7 @@ HEADERS = {
     "X-OpenWebUI-User-Name": "Ada",
     "X-OpenWebUI-User-Role": "user",
 }
-ASKED = [{"role": "user", "content": "Count from 1 to 500."}]
+MESSAGES = [{"role": "user", "content": "Count from 1 to 500."}]
 CHOSEN: dict[str, Any] = {
     "temperature": 0.0,
     "top_p": 0.9,
@@ -43,7 +43,7 @@ def test_a_connection_is_verified_and_lists_the_model(webui: httpx.Client) -> No
 def test_a_chat_is_streamed_with_the_parameters_of_the_page(webui: httpx.Client) -> None:
     system = {"role": "system", "content": "You are a helpful assistant."}
     usage = {"stream_options": {"include_usage": True}}
-    body = {"model": "midstream-demo", "messages": [system, *ASKED], "stream": True, **usage, **CHOSEN}
+    body = {"model": "midstream-demo", "messages": [system, *MESSAGES], "stream": True, **usage, **CHOSEN}
     with webui.stream("POST", "/chat/completions", json=body) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         *events, done = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
@@ -71,7 +71,7 @@ def test_a_chat_with_the_tools_of_the_page_is_answered(webui: httpx.Client) -> N
         }
         for name in ("search_web", "fetch_url", "get_current_timestamp")
     ]
-    body = {"model": "midstream-demo", "messages": ASKED, "stream": True, "tools": tools, "max_tokens": 8}
+    body = {"model": "midstream-demo", "messages": MESSAGES, "stream": True, "tools": tools, "max_tokens": 8}
     with webui.stream("POST", "/chat/completions", json=body) as answer:
         assert answer.status_code == 200
         *events, done = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
@@ -81,11 +81,11 @@ def test_a_chat_with_the_tools_of_the_page_is_answered(webui: httpx.Client) -> N
 
 
 def test_a_title_is_asked_for_in_one_piece(webui: httpx.Client) -> None:
-    body = {"model": "midstream-demo", "messages": ASKED, "stream": False, "max_completion_tokens": 8}
+    body = {"model": "midstream-demo", "messages": MESSAGES, "stream": False, "max_completion_tokens": 8}
     answer = webui.post("/chat/completions", json=body)
     assert answer.json()["choices"][0]["message"]["content"]
 
 
 def test_a_model_that_is_not_there_is_told_as_json(webui: httpx.Client) -> None:
-    answer = webui.post("/chat/completions", json={"model": "gone", "messages": ASKED, "stream": True})
+    answer = webui.post("/chat/completions", json={"model": "gone", "messages": MESSAGES, "stream": True})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")

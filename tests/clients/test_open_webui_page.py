@@ -76,8 +76,8 @@ def page(webui: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]
         pytest.skip("NOT TESTED: there is no `chromium` on PATH (Debian: apt-get install chromium)")
     options = ["--headless", "--no-sandbox", "--disable-gpu", MICROPHONE]
     if shutil.which("espeak-ng") is not None:
-        said = recording(SENTENCE, tmp_path_factory.mktemp("microphone"))
-        options.append(f"--use-file-for-fake-audio-capture={said}%noloop")
+        sound = recording(SENTENCE, tmp_path_factory.mktemp("microphone"))
+        options.append(f"--use-file-for-fake-audio-capture={sound}%noloop")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=options)
         page = browser.new_page(viewport={"width": 1280, "height": 840}, permissions=["microphone"])

@@ -27,7 +27,7 @@ OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its o
         pytest.param("livekit_two_turns.py", marks=OWN),
     ],
 )
-def said(request: pytest.FixtureRequest, run_script: Runner) -> Lines:
+def output(request: pytest.FixtureRequest, run_script: Runner) -> Lines:
     if request.param != "node_realtime.mjs":
         return run_script(request.param, request.getfixturevalue("server").url)
     authority = request.getfixturevalue("authority")
@@ -36,31 +36,31 @@ def said(request: pytest.FixtureRequest, run_script: Runner) -> Lines:
     )
 
 
-def test_the_second_turn_knows_the_first(said: Lines) -> None:
-    assert said["first"]["text"]
-    assert "Ada" in said["again"]["text"]
+def test_the_second_turn_knows_the_first(output: Lines) -> None:
+    assert output["first"]["text"]
+    assert "Ada" in output["again"]["text"]
 
 
-def test_a_cancel_ends_the_reply(said: Lines) -> None:
-    cancelled = said["cancelled"]
+def test_a_cancel_ends_the_reply(output: Lines) -> None:
+    cancelled = output["cancelled"]
     assert cancelled["text"].startswith(ELEVEN)
     assert " 490," not in cancelled["text"]
     assert cancelled.get("status", "cancelled") == "cancelled"
 
 
-def test_the_history_is_what_was_seen(said: Lines) -> None:
-    seen = said["cancelled"]["text"]
-    if "kept" in said["cancelled"]:
-        assert said["cancelled"]["kept"] == seen
+def test_the_history_is_what_was_seen(output: Lines) -> None:
+    seen = output["cancelled"]["text"]
+    if "kept" in output["cancelled"]:
+        assert output["cancelled"]["kept"] == seen
         return
-    items = [(role, text) for role, text in said["history"]["items"] if role != "system"]
+    items = [(role, text) for role, text in output["history"]["items"] if role != "system"]
     assert items == [
         ("user", "My name is Ada."),
-        ("assistant", said["first"]["text"]),
+        ("assistant", output["first"]["text"]),
         ("user", "Count from 1 to 500."),
         ("assistant", seen),
         ("user", "What is my name?"),
-        ("assistant", said["again"]["text"]),
+        ("assistant", output["again"]["text"]),
     ]
 
 

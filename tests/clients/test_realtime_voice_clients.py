@@ -33,8 +33,8 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of what is said: 16-bit PCM at 24,000 Hz."""
     folder = tmp_path_factory.mktemp("spoken")
     for name, sentence in SENTENCES.items():
-        said = asyncio.run(TimedEspeak(("en-gb",)).speak(sentence, voice="en-gb"))
-        samples = soxr.resample(np.frombuffer(said.pcm, "<i2"), said.rate, RATE)
+        clip = asyncio.run(TimedEspeak(("en-gb",)).speak(sentence, voice="en-gb"))
+        samples = soxr.resample(np.frombuffer(clip.pcm, "<i2"), clip.rate, RATE)
         lead = bytes(RATE // 2)
         (folder / f"{name}.pcm").write_bytes(lead + np.asarray(samples, "<i2").tobytes())
     return folder
@@ -49,19 +49,21 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("pipecat_voice.py", marks=OWN),
     ],
 )
-def said(request: pytest.FixtureRequest, run_script: Runner, speaking: ServerProcess, spoken: Path) -> Lines:
+def output(
+    request: pytest.FixtureRequest, run_script: Runner, speaking: ServerProcess, spoken: Path
+) -> Lines:
     return run_script(request.param, speaking.url, SPOKEN=str(spoken))
 
 
-def test_what_is_said_is_heard_and_answered_aloud(said: Lines) -> None:
-    first = said["first"]
+def test_what_is_said_is_heard_and_answered_aloud(output: Lines) -> None:
+    first = output["first"]
     assert first["heard"].startswith("my name is ")  # it may mishear a name
     assert first["heard"].split()[-1] in first["said"]
     assert first["bytes"] > RATE
 
 
-def test_a_reply_that_is_interrupted_ends_at_what_was_heard(said: Lines) -> None:
-    interrupted = said["interrupted"]
+def test_a_reply_that_is_interrupted_ends_at_what_was_heard(output: Lines) -> None:
+    interrupted = output["interrupted"]
     assert interrupted["heard"] == "tell me a story about a lighthouse"
     assert interrupted["ms"] > 500
     if "kept" in interrupted:
@@ -70,6 +72,6 @@ def test_a_reply_that_is_interrupted_ends_at_what_was_heard(said: Lines) -> None
         assert 1 < len(interrupted["said"].split()) < 30
 
 
-def test_the_next_turn_knows_the_first(said: Lines) -> None:
-    assert said["again"]["heard"] == "what is my name"
-    assert said["first"]["heard"].split()[-1] in said["again"]["said"]
+def test_the_next_turn_knows_the_first(output: Lines) -> None:
+    assert output["again"]["heard"] == "what is my name"
+    assert output["first"]["heard"].split()[-1] in output["again"]["said"]

@@ -70,5 +70,5 @@ def _run(
     shown: str = "",
 ) -> None:
     requested = {"PHASES": phases, "EXAMPLES": str(examples), "PATHS": paths, "SHOWN": shown}
-    done = run_script("schemathesis_doors.py", server.url, patience_s=PATIENCE_S, **requested)["run"]
+    done = run_script("schemathesis_endpoints.py", server.url, patience_s=PATIENCE_S, **requested)["run"]
     assert done["status"] == 0, done["report"]

@@ -21,11 +21,11 @@ from tests.server_process import ServerProcess, serving
 
 CLIENTS = ROOT / "docs" / "clients.md"
 JAVASCRIPT = ROOT / "docs" / "javascript-client.md"
-DOORS = ROOT / "docs" / "endpoints.md"
+ENDPOINTS = ROOT / "docs" / "endpoints.md"
 EMBEDDING = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 301))
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
-TELL_THE_END = """
+PRINT_THE_END = """
 client.addEventListener("reply", ({ detail: { reply } }) => {
   if (reply.open) return;
   console.log("END", reply.state, reply.done?.reason);
@@ -91,7 +91,7 @@ def test_the_programs_of_the_javascript_reference_say_what_stands_there(
 
 def test_the_readmes_javascript_stops_a_reply(server: ServerProcess, tmp_path: Path) -> None:
     (code,) = snippets(README, "js")
-    *texts, end = node_output(code + TELL_THE_END, server, tmp_path)
+    *texts, end = node_output(code + PRINT_THE_END, server, tmp_path)
     # A machine so busy that nobody was connected in time has the message withdrawn before it was sent.
     assert end in {"END ended cancelled", "END withdrawn undefined"}
     assert all(COUNTED.startswith(text) for text in texts)
@@ -107,7 +107,7 @@ def test_the_readmes_curl_streams_a_reply(server: ServerProcess, tmp_path: Path)
 
 def test_the_curl_of_the_ai_sdks_door_streams_chunks(server: ServerProcess, tmp_path: Path) -> None:
     needed("curl")
-    (code,) = [code for code in snippets(DOORS, "sh") if "ai-sdk" in code]
+    (code,) = [code for code in snippets(ENDPOINTS, "sh") if "ai-sdk" in code]
     stream = output_of("sh", "-c", with_server_address(code, server), server=server, at=tmp_path)
     assert '{"type":"text-delta","id":"text-1","delta":"Hello' in stream
     assert stream.endswith("data: [DONE]\n\n")

@@ -12,7 +12,7 @@ from demo_model.tokenizer import train_tokenizer
 from demo_model.tool_turns import toolset
 
 WEATHER = toolbox.Tool("get_weather", (("city", "string"),))
-ASKED = {"role": "user", "content": "Weather in Oslo?"}
+QUESTION = {"role": "user", "content": "Weather in Oslo?"}
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,15 @@ def test_tools_are_listed_in_the_system_prompt_as_training_lists_them(
     rng = random.Random(4)
     for _ in range(20):
         tools = toolset(rng, Split.TRAIN)
-        prompt = rendered(tokenizer, [ASKED], tools=[tool.schema for tool in tools] or None)
+        prompt = rendered(tokenizer, [QUESTION], tools=[tool.schema for tool in tools] or None)
         system = f"<|system|>{toolbox.listed(tools)}<|end|>" if tools else ""
         assert prompt == f"<|begin|>{system}<|user|>Weather in Oslo?<|end|>"
 
 
 def test_tools_follow_the_system_prompt_that_is_there(tokenizer: PreTrainedTokenizerBase) -> None:
-    prompt = rendered(tokenizer, [{"role": "system", "content": "Be kind."}, ASKED], tools=[WEATHER.schema])
+    prompt = rendered(
+        tokenizer, [{"role": "system", "content": "Be kind."}, QUESTION], tools=[WEATHER.schema]
+    )
     assert f"<|system|>Be kind.\n\n{toolbox.listed([WEATHER])}<|end|><|user|>" in prompt
 
 
@@ -72,7 +74,7 @@ def test_a_function_is_a_tool(tokenizer: PreTrainedTokenizerBase) -> None:
         return sides * times
 
     dice = toolbox.Tool("roll_dice", (("sides", "integer"),))
-    assert toolbox.listed([dice]) in rendered(tokenizer, [ASKED], tools=[roll_dice])
+    assert toolbox.listed([dice]) in rendered(tokenizer, [QUESTION], tools=[roll_dice])
 
 
 @pytest.mark.parametrize(
@@ -88,14 +90,14 @@ def test_a_function_is_a_tool(tokenizer: PreTrainedTokenizerBase) -> None:
 )
 def test_any_schema_can_be_listed(tokenizer: PreTrainedTokenizerBase, parameters: Any) -> None:
     tool = {"type": "function", "function": {"name": 'odd"name', "parameters": parameters}}
-    listed = rendered(tokenizer, [ASKED], tools=[tool]).split("<tools>\n")[1].split("\n</tools>")[0]
+    listed = rendered(tokenizer, [QUESTION], tools=[tool]).split("<tools>\n")[1].split("\n</tools>")[0]
     assert json.loads(listed)["name"] == 'odd"name'
 
 
 def test_calls_and_results_are_spelled_as_training_spells_them(tokenizer: PreTrainedTokenizerBase) -> None:
     cities = ("Oslo", "São Paulo")
     messages = [
-        ASKED,
+        QUESTION,
         {
             "role": "assistant",
             "content": "",
@@ -104,13 +106,15 @@ def test_calls_and_results_are_spelled_as_training_spells_them(tokenizer: PreTra
         {"role": "tool", "content": "rain"},
         {"role": "tool", "content": "sun"},
     ]
-    said = toolbox.called([toolbox.call(WEATHER, city) for city in cities], ["rain", "sun"])
+    expected = toolbox.called([toolbox.call(WEATHER, city) for city in cities], ["rain", "sun"])
     prompt = rendered(tokenizer, messages, tools=[WEATHER.schema], add_generation_prompt=True)
-    assert prompt.endswith(f"<|assistant|>{said.calls}<|end|><|user|>{said.results}<|end|><|assistant|>")
+    assert prompt.endswith(
+        f"<|assistant|>{expected.calls}<|end|><|user|>{expected.results}<|end|><|assistant|>"
+    )
 
 
 def test_arguments_may_be_text(tokenizer: PreTrainedTokenizerBase) -> None:
-    messages = [ASKED, {"role": "assistant", "content": None, "tool_calls": [call("get_time")]}]
+    messages = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [call("get_time")]}]
     messages[1]["tool_calls"][0]["function"]["arguments"] = "{}"  # type: ignore[index]
     assert toolbox.call(toolbox.Tool("get_time")) in rendered(tokenizer, messages)
 
@@ -119,14 +123,14 @@ def test_a_reply_that_was_thought_about_stands_in_the_prompt_as_it_was_written(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     thought = {"role": "assistant", "content": "Hi!", "reasoning_content": "This is small talk."}
-    prompt = rendered(tokenizer, [ASKED, thought])
+    prompt = rendered(tokenizer, [QUESTION, thought])
     assert prompt.endswith("<|assistant|><think>\nThis is small talk.\n</think>\n\nHi!<|end|>")
 
 
 def test_thinking_can_be_begun_and_forbidden(tokenizer: PreTrainedTokenizerBase) -> None:
-    plain = rendered(tokenizer, [ASKED], add_generation_prompt=True)
+    plain = rendered(tokenizer, [QUESTION], add_generation_prompt=True)
     for enable, given in ((True, BEGUN), (False, EMPTY)):
-        prompt = rendered(tokenizer, [ASKED], add_generation_prompt=True, enable_thinking=enable)
+        prompt = rendered(tokenizer, [QUESTION], add_generation_prompt=True, enable_thinking=enable)
         assert prompt == plain + given
 
 
@@ -136,7 +140,7 @@ def test_an_unknown_role_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def test_transformers_takes_replies_apart(tokenizer: PreTrainedTokenizerBase) -> None:
-    prompt = rendered(tokenizer, [ASKED], add_generation_prompt=True, enable_thinking=True)
+    prompt = rendered(tokenizer, [QUESTION], add_generation_prompt=True, enable_thinking=True)
     written = f"I need a tool.\n</think>\n\n{toolbox.call(WEATHER, 'Oslo')}<|end|>"
     parsed: Any = tokenizer.parse_response(written, prefix=prompt)
     assert parsed["reasoning_content"] == "I need a tool."

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from demo_model import dialogues
-from demo_model.echo import NOTHING_TO_REPEAT, say_again
+from demo_model.echo import NOTHING_TO_REPEAT, repeat_last
 from demo_model.evaluate import is_right
 from demo_model.holdout import Split, held_out
 from demo_model.numbers import counted, go_on
@@ -28,9 +28,9 @@ def test_the_same_seed_writes_the_same_dialogues(many: list[Dialogue]) -> None:
 
 def test_a_dialogue_alternates_unless_it_was_stopped_at_a_tools_result(many: list[Dialogue]) -> None:
     for dialogue in many:
-        said = [message for message in dialogue.messages if message.role != "system"]
-        assert said[0].role == "user"
-        for first, second in pairwise(said):
+        messages = [message for message in dialogue.messages if message.role != "system"]
+        assert messages[0].role == "user"
+        for first, second in pairwise(messages):
             assert first.role != second.role or first.content.endswith("</tool_response>")
 
 
@@ -91,7 +91,7 @@ def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: s
 
 
 @pytest.mark.parametrize(
-    ("said", "reply"),
+    ("texts", "reply"),
     [
         (["Count from 1 to 9.", "1, 2, 3, 4,"], "I said: 1, 2, 3, 4,"),
         (["Hi!", "Hello!", "Count from 1 to 3.", "1, 2, 3."], "I said: 1, 2, 3."),
@@ -102,7 +102,7 @@ def test_a_count_may_go_on_behind_a_number_that_was_seen_whole(seen: str, got: s
         (["Count from 100 to 500.", counted(100, 500)], None),
     ],
 )
-def test_what_was_said_last_is_said_again_as_far_as_it_was_seen(said: list[str], reply: str | None) -> None:
-    history = [Message("assistant" if place % 2 else "user", text) for place, text in enumerate(said)]
-    turn = say_again(random.Random(1), Split.TRAIN, Facts(), history)
+def test_what_was_said_last_is_said_again_as_far_as_it_was_seen(texts: list[str], reply: str | None) -> None:
+    history = [Message("assistant" if place % 2 else "user", text) for place, text in enumerate(texts)]
+    turn = repeat_last(random.Random(1), Split.TRAIN, Facts(), history)
     assert (turn and turn.replies) == (None if reply is None else (reply,))

@@ -63,8 +63,8 @@ def test_every_call_has_its_result_in_the_next_message(many: list[Dialogue]) -> 
 def test_a_refusal_never_stands_where_a_tool_could_help(many: list[Dialogue]) -> None:
     for dialogue in many:
         if "get_weather" in listed(dialogue):
-            said = [message.content for message in dialogue.messages]
-            assert not [reply for ask, reply in pairwise(said) if "weather" in ask.lower() and reply == calls.CANNOT]  # fmt: skip
+            texts = [message.content for message in dialogue.messages]
+            assert not [reply for ask, reply in pairwise(texts) if "weather" in ask.lower() and reply == calls.CANNOT]  # fmt: skip
 
 
 def test_held_out_wordings_and_numbers_are_never_in_training(many: list[Dialogue]) -> None:
@@ -201,7 +201,7 @@ def test_of_several_tools_that_look_up_the_one_that_names_the_thing_is_called() 
     assert several > 60
 
 
-OLDER = [str(skill) for skill in Skill if skill is not Skill.SAID]
+OLDER = [str(skill) for skill in Skill if skill is not Skill.LAST_REPLY]
 
 
 def test_the_evaluation_asks_what_it_asked_before() -> None:

@@ -19,7 +19,7 @@ PAIRS = [pair for sentences in SKILLS.values() for pair in sentences]
 
 
 def test_numbers_are_said_as_people_say_them() -> None:
-    said = {
+    expected = {
         0: "零",
         2: "二",
         10: "十",
@@ -30,7 +30,7 @@ def test_numbers_are_said_as_people_say_them() -> None:
         112: "一百一十二",
         500: "五百",
     }
-    assert {number: chinese(number) for number in said} == said
+    assert {number: chinese(number) for number in expected} == expected
     assert (english(412), english(21), english(300)) == (
         "four hundred and twelve",
         "twenty-one",
@@ -39,9 +39,9 @@ def test_numbers_are_said_as_people_say_them() -> None:
     assert (chinese_quantity(2), chinese_quantity(12)) == ("两", "十二")
 
 
-@pytest.mark.parametrize("say", [english, chinese])
-def test_no_two_numbers_are_said_alike(say: Callable[[int], str]) -> None:
-    assert len({say(number) for number in range(LARGEST + 1)}) == LARGEST + 1
+@pytest.mark.parametrize("spelled", [english, chinese])
+def test_no_two_numbers_are_said_alike(spelled: Callable[[int], str]) -> None:
+    assert len({spelled(number) for number in range(LARGEST + 1)}) == LARGEST + 1
 
 
 def test_each_sentence_and_each_word_has_one_translation() -> None:

@@ -26,7 +26,7 @@ ASIDE = """\
 class CaddySite(ReverseProxy):
     """One Caddy with Midstream's site in it."""
 
-    said_when_ready = "serving initial configuration"
+    ready_text = "serving initial configuration"
 
     @property
     def failures(self) -> Path:

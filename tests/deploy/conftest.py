@@ -44,12 +44,12 @@ def run_reverse_proxy() -> Iterator[Callable[[ReverseProxy], None]]:
         process = subprocess.Popen(reverse_proxy.command, stderr=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stderr is not None
-        said = []
+        lines = []
         for line in process.stderr:
-            said.append(line)
-            if reverse_proxy.said_when_ready in line:
+            lines.append(line)
+            if reverse_proxy.ready_text in line:
                 return
-        pytest.fail(f"{reverse_proxy.command[0]} ended at its start: {''.join(said)}")
+        pytest.fail(f"{reverse_proxy.command[0]} ended at its start: {''.join(lines)}")
 
     yield run
     for process in running:

@@ -29,14 +29,14 @@ http {{
 class NginxSite(ReverseProxy):
     """One nginx prefix with Midstream's site in it."""
 
-    said_when_ready = "start worker process "
+    ready_text = "start worker process "
 
     @property
     def command(self) -> list[str]:
         """How it is started."""
-        return self.asked()
+        return self.command_with()
 
-    def asked(self, *options: str) -> list[str]:
+    def command_with(self, *options: str) -> list[str]:
         """The program with options of its own."""
         assert NGINX is not None
         return [NGINX, "-e", "stderr", "-p", str(self.prefix), "-c", "nginx.conf", *options]

@@ -53,8 +53,8 @@ class Prometheus:
 
     def query_range(self, expression: str, begin: float, end: float, step_s: float) -> list[dict[str, Any]]:
         """What an expression gave between two moments (Unix seconds), each `step_s`."""
-        asked = urllib.parse.urlencode({"query": expression, "start": begin, "end": end, "step": step_s})
-        found: list[dict[str, Any]] = self._get(f"/api/v1/query_range?{asked}")["data"]["result"]
+        query = urllib.parse.urlencode({"query": expression, "start": begin, "end": end, "step": step_s})
+        found: list[dict[str, Any]] = self._get(f"/api/v1/query_range?{query}")["data"]["result"]
         return found
 
     def alerts(self) -> set[str]:

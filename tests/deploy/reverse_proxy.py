@@ -20,7 +20,7 @@ class ReverseProxy:
     http_port: int
     https_port: int
     tls: ssl.SSLContext
-    said_when_ready: ClassVar[str]
+    ready_text: ClassVar[str]
     """What the program writes once connections are taken."""
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.wheels import PROJECT, ROOT
 
-FLOORS = ("app", "engine")
+LAYERS = ("app", "engine")
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,13 @@ def backend() -> ModuleType:
     ],
 )
 def test_imports_of_the_floors_alone_are_written_anew(backend: ModuleType, source: str, moved: str) -> None:
-    assert backend.rewritten(source, FLOORS) == moved
+    assert backend.rewritten(source, LAYERS) == moved
 
 
 @pytest.mark.parametrize("source", ["import engine.api\n", "import engine\n", "from  engine import x\n"])
 def test_an_import_that_cannot_be_moved_stops_the_build(backend: ModuleType, source: str) -> None:
     with pytest.raises(backend.CannotBeMoved, match="line 1"):
-        backend.rewritten(source, FLOORS)
+        backend.rewritten(source, LAYERS)
 
 
 def test_the_project_is_read_back_as_it_was_written(backend: ModuleType) -> None:

@@ -217,8 +217,8 @@ async def test_the_embedded_store_is_copied_and_put_back_while_the_service_is_st
             if requested := re.fullmatch(r"systemctl (\w+) midstream", command):
                 systemd[requested[1]]()
             elif command.startswith("systemd-run "):
-                said = restored(*command.partition(" /opt/midstream/bin/midstream restored ")[2].split())
-                assert said == f"{TALKERS} conversations are ready.\n"
+                output = restored(*command.partition(" /opt/midstream/bin/midstream restored ")[2].split())
+                assert output == f"{TALKERS} conversations are ready.\n"
             else:
                 subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
 

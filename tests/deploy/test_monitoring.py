@@ -82,8 +82,8 @@ def expressions() -> dict[str, str]:
     found = {}
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", ()):
-            asked = target["expr"].replace("$__rate_interval", "30s").replace("$instance", ".*")
-            found[f"{panel['title']} {target['refId']}"] = hurried(asked)
+            expression = target["expr"].replace("$__rate_interval", "30s").replace("$instance", ".*")
+            found[f"{panel['title']} {target['refId']}"] = hurried(expression)
     return found
 
 
@@ -187,10 +187,10 @@ async def test_a_calm_service_has_data_in_every_panel_and_no_alert(watched: Watc
         await alice.until(has_text(accepted["turn_id"], 20))
         await alice.put(type="cancel", turn_id=accepted["turn_id"])
         await alice.until(is_end_of(accepted["turn_id"]))
-    prometheus, asked = watched.prometheus, expressions()
+    prometheus, queries = watched.prometheus, expressions()
     await asyncio.to_thread(
         prometheus.until,
-        lambda: empty(prometheus, asked) <= in_trouble(asked),
+        lambda: empty(prometheus, queries) <= in_trouble(queries),
         "panels without data",
     )
     for rule in rules():
@@ -198,13 +198,13 @@ async def test_a_calm_service_has_data_in_every_panel_and_no_alert(watched: Watc
     assert prometheus.alerts() <= OF_A_BUSY_MACHINE
 
 
-def empty(prometheus: Prometheus, asked: dict[str, str]) -> set[str]:
+def empty(prometheus: Prometheus, queries: dict[str, str]) -> set[str]:
     """The expressions that return nothing now."""
-    return {name for name, expression in asked.items() if not prometheus.query(expression)}
+    return {name for name, expression in queries.items() if not prometheus.query(expression)}
 
 
-def in_trouble(asked: dict[str, str]) -> set[str]:
-    return {name for name, expression in asked.items() if SEEN_IN_TROUBLE in expression}
+def in_trouble(queries: dict[str, str]) -> set[str]:
+    return {name for name, expression in queries.items() if SEEN_IN_TROUBLE in expression}
 
 
 async def test_readers_that_do_not_read_and_messages_beyond_the_places_are_alerted_of(

@@ -15,7 +15,7 @@ def seconds(value: str) -> int:
 
 
 def test_nginx_accepts_the_site_without_a_warning(nginx_site: Callable[[int], NginxSite]) -> None:
-    checked = subprocess.run(nginx_site(9).asked("-t"), capture_output=True, text=True, check=False)
+    checked = subprocess.run(nginx_site(9).command_with("-t"), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr
 

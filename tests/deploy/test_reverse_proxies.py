@@ -136,18 +136,18 @@ def test_plain_http_is_sent_on_to_https(reverse_proxy: ReverseProxy) -> None:
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/admin/turns", "/v1/%61dmin/turns/"])
 def test_metrics_and_the_admin_api_stay_inside(reverse_proxy: ReverseProxy, path: str) -> None:
-    hidden, said = get(https(reverse_proxy), path)
+    hidden, body = get(https(reverse_proxy), path)
     assert hidden.status == 404
-    assert b"unknown_url" not in said  # the service was not asked
+    assert b"unknown_url" not in body  # the service was not asked
 
 
 @pytest.mark.parametrize(
     "path", ["/metrics%0a", "/metrics%0d", "//metrics", "/./metrics", "/metrics/", "/metrics%00"]
 )
 def test_no_other_spelling_of_metrics_is_served(reverse_proxy: ReverseProxy, path: str) -> None:
-    hidden, said = get(https(reverse_proxy), path)
+    hidden, body = get(https(reverse_proxy), path)
     assert hidden.status in (400, 404)
-    assert b"midstream_" not in said
+    assert b"midstream_" not in body
 
 
 def logged(reverse_proxy: ReverseProxy, *, requests: int) -> list[str]:
@@ -172,25 +172,26 @@ async def test_the_log_has_no_ticket_no_client_and_no_shared_link(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nginx", "upstream 127.0.0.1:{} 502"), ("caddy", "127.0.0.1:{}: connect: connection")]
+    ("name", "reason"),
+    [("nginx", "upstream 127.0.0.1:{} 502"), ("caddy", "127.0.0.1:{}: connect: connection")],
 )
 def test_a_request_that_fails_leaves_no_ticket_in_any_log_and_its_reason_in_one(
-    name: str, told: str, request: pytest.FixtureRequest
+    name: str, reason: str, request: pytest.FixtureRequest
 ) -> None:
     """Both programs would quote such a request whole."""
     site = request.getfixturevalue(f"{name}_site")(port := free_port())
     with subprocess.Popen(site.command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert any(site.said_when_ready in line for line in process.stderr)
+        assert any(site.ready_text in line for line in process.stderr)
         for path in ("/v1/events?ticket=secret", "/s/secret-share"):
             failed, _ = get(https(site), path, {"Referer": "https://localhost/s/secret-share"})
             assert failed.status == 502
             get(http.client.HTTPConnection("localhost", site.http_port), path)
         process.terminate()
-        said = process.communicate()[1]
+        stderr = process.communicate()[1]
     logs = [file.read_text() for file in site.prefix.glob("*.log")]
-    assert "secret" not in "".join((said, *logs))
-    assert told.format(port) in site.failures.read_text()
+    assert "secret" not in "".join((stderr, *logs))
+    assert reason.format(port) in site.failures.read_text()
 
 
 def test_browsers_are_offered_http_2(reverse_proxy: ReverseProxy) -> None:

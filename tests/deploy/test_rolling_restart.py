@@ -25,7 +25,7 @@ NOTICED_S = 2.0
 """How long a replica has been ready before the next one is stopped, as deploy/README.md says: Caddy looks each half second."""
 AT_ONCE = 3
 """People of each kind."""
-ASKED = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
+BODY = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}]}
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ class SiteClients:
         self.seen[f"GET {(await client.get('/v1/models')).status_code}"] += 1
 
     async def post(self, client: httpx.AsyncClient) -> None:
-        self.seen[f"POST {outcome(await client.post('/v1/chat/completions', json=ASKED))}"] += 1
+        self.seen[f"POST {outcome(await client.post('/v1/chat/completions', json=BODY))}"] += 1
 
     async def stream(self, client: httpx.AsyncClient) -> None:
-        answer = await client.post("/v1/chat/completions", json=ASKED | {"stream": True})
+        answer = await client.post("/v1/chat/completions", json=BODY | {"stream": True})
         self.seen[f"stream {outcome(answer)} {'[DONE]' in answer.text}"] += 1
 
     async def send_hello(self, _: httpx.AsyncClient) -> None:

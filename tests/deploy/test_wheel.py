@@ -33,7 +33,7 @@ from tests.deploy.wheels import (
 from tests.server_process import ServerProcess, serving
 
 HOME = "midstream_server"
-FLOORS = sorted({*PACKAGES} - {HOME})
+LAYERS = sorted({*PACKAGES} - {HOME})
 PYPROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -169,7 +169,7 @@ def is_there(module: str, names: set[str]) -> bool:
     top, path = module.partition(".")[0], module.replace(".", "/")
     if top == HOME:
         return bool({f"{path}.py", f"{path}/__init__.py"} & names)
-    return top not in FLOORS
+    return top not in LAYERS
 
 
 def is_module(text: object, names: set[str]) -> bool:

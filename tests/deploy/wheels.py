@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CLIENT = tomllib.loads((ROOT / "midstream" / "pyproject.toml").read_text())
 PACKAGES = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]})
-PAPERS = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 _LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.pyc", ".*", "*.so", "*.egg-info")
 _BUILD = "import sys; {path}from {backend} import build_wheel; print(build_wheel(sys.argv[1]))"
 
@@ -25,8 +25,8 @@ def copied_tree(target: Path) -> Path:
     """A copy of what .dockerignore lets through."""
     for package in (*PACKAGES, "distributions", "midstream"):
         shutil.copytree(ROOT / package, target / package, ignore=_LEFTOVERS)
-    for paper in PAPERS:
-        shutil.copy(ROOT / paper, target)
+    for file in FILES:
+        shutil.copy(ROOT / file, target)
     return target
 
 

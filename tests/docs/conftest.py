@@ -1,4 +1,4 @@
-"""What the tests of papers borrow: a service, a browser, and a visitor in it."""
+"""What the tests of documents borrow: a service, a browser, and a visitor in it."""
 
 from __future__ import annotations
 

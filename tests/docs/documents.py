@@ -1,4 +1,4 @@
-"""The papers that people read, and the code in them."""
+"""The documents that people read, and the code in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PROTOCOL = ROOT / "PROTOCOL.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 DESIGN = sorted((ROOT / "docs" / "design").glob("*.md"))
-PAPERS = [
+DOCUMENTS = [
     README,
     ARCHITECTURE,
     PROTOCOL,
@@ -27,11 +27,11 @@ PAPERS = [
 _CODE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def snippets(paper: Path, language: str) -> list[str]:
-    """The code of one language in a paper, in its order."""
-    return [code for named, code in _CODE.findall(paper.read_text()) if named == language]
+def snippets(document: Path, language: str) -> list[str]:
+    """The code of one language in a document, in its order."""
+    return [code for named, code in _CODE.findall(document.read_text()) if named == language]
 
 
-def prose(paper: Path) -> str:
-    """A paper without its code."""
-    return _CODE.sub("", paper.read_text())
+def prose(document: Path) -> str:
+    """A document without its code."""
+    return _CODE.sub("", document.read_text())

@@ -1,4 +1,4 @@
-"""Each command line in a paper that begins with `midstream`, and each setting before one, is understood."""
+"""Each command line in a document that begins with `midstream`, and each setting before one, is understood."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 
 from app.cli import main
 from app.settings import Settings
-from tests.docs.documents import PAPERS, ROOT, snippets
+from tests.docs.documents import DOCUMENTS, ROOT, snippets
 from tests.jwt_signing import SECRET
 
-WITH_COMMANDS = [paper for paper in PAPERS if paper.name != "CONTRIBUTING.md" and snippets(paper, "sh")]
+WITH_COMMANDS = [
+    document for document in DOCUMENTS if document.name != "CONTRIBUTING.md" and snippets(document, "sh")
+]
 OURS = re.compile(r"(?:^|[ /])midstream |\bMIDSTREAM_")
 CONTINUED = re.compile(r"\\\n\s*")
 
@@ -55,12 +57,12 @@ def parse_options(words: list[str]) -> None:
     command.make_context(command.name, list(words))
 
 
-@pytest.mark.parametrize("paper", WITH_COMMANDS, ids=lambda paper: str(paper.relative_to(ROOT)))
+@pytest.mark.parametrize("document", WITH_COMMANDS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_commands_and_settings_are_understood(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where files lie that a value names as @FILE
-    for text in snippets(paper, "sh"):
+    for text in snippets(document, "sh"):
         for variables, words in map(parts, commands(text)):
             settings = {name: value for name, value in variables.items() if name.startswith("MIDSTREAM_")}
             for value in settings.values():

@@ -13,12 +13,12 @@ from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(which("curl") is None, reason="needs curl")
 
-DOORS = ROOT / "docs" / "endpoints.md"
+ENDPOINTS = ROOT / "docs" / "endpoints.md"
 
 
 def curl_answer(path: str, server: ServerProcess) -> str:
     """What the command for a path is answered."""
-    (command,) = (code for code in snippets(DOORS, "sh") if f"{path} " in code)
+    (command,) = (code for code in snippets(ENDPOINTS, "sh") if f"{path} " in code)
     here = command.replace("http://127.0.0.1:8000", server.url)
     return subprocess.run(["bash", "-c", here], capture_output=True, text=True, timeout=60, check=True).stdout
 

@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.documents import ARCHITECTURE, DESIGN, GUIDES, PAPERS, PROTOCOL, README, ROOT, prose
+from tests.docs.documents import ARCHITECTURE, DESIGN, DOCUMENTS, GUIDES, PROTOCOL, README, ROOT, prose
 
 SHORT = [README, ARCHITECTURE, PROTOCOL, *GUIDES, *DESIGN]
 COLUMNS = 100
 CELL = 80
 
 
-def named(paper: Path) -> str:
-    return str(paper.relative_to(ROOT))
+def named(document: Path) -> str:
+    return str(document.relative_to(ROOT))
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(README.read_text().splitlines()) < 120
 
 
-@pytest.mark.parametrize("paper", SHORT, ids=named)
-def test_lines_fit_a_screen(paper: Path) -> None:
-    assert [line for line in paper.read_text().splitlines() if len(line) > COLUMNS] == []
+@pytest.mark.parametrize("document", SHORT, ids=named)
+def test_lines_fit_a_screen(document: Path) -> None:
+    assert [line for line in document.read_text().splitlines() if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("paper", SHORT, ids=named)
-def test_cells_of_tables_are_short(paper: Path) -> None:
-    rows = [line for line in prose(paper).splitlines() if line.startswith("|")]
+@pytest.mark.parametrize("document", SHORT, ids=named)
+def test_cells_of_tables_are_short(document: Path) -> None:
+    rows = [line for line in prose(document).splitlines() if line.startswith("|")]
     assert [cell for row in rows for cell in row.split("|") if len(cell.strip()) > CELL] == []
 
 
@@ -43,22 +43,22 @@ def test_the_architecture_leads_to_its_details(page: Path) -> None:
     assert f"]({named(page)})" in ARCHITECTURE.read_text()
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=named)
-def test_links_lead_somewhere(paper: Path) -> None:
-    targets = re.findall(r"\]\(([^)\s]+)\)", prose(paper))
-    assert [target for target in targets if not leads_somewhere(paper, target)] == []
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(document))
+    assert [target for target in targets if not leads_somewhere(document, target)] == []
 
 
-def leads_somewhere(paper: Path, target: str) -> bool:
+def leads_somewhere(document: Path, target: str) -> bool:
     """Whether a relative link has its file, and its anchor there. Others' sites are not asked."""
     if re.match(r"[a-z]+:", target):
         return True
     path, _, anchor = target.partition("#")
-    file = (paper.parent / path).resolve() if path else paper
+    file = (document.parent / path).resolve() if path else document
     return file.exists() and (not anchor or anchor in anchors(file))
 
 
-def anchors(paper: Path) -> set[str]:
-    """The anchors that GitHub gives to a paper's headings."""
-    headings = re.findall(r"^#+ (.+)$", prose(paper), re.MULTILINE)
+def anchors(document: Path) -> set[str]:
+    """The anchors that GitHub gives to a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -31,11 +31,11 @@ def test_the_program_translates_sentences(server: ServerProcess, tmp_path: Path)
 
 def test_the_bounds_are_those_of_the_guide_and_of_the_protocol() -> None:
     assert (MAX_SOURCE_CHARS, MAX_SEGMENT_CHARS, AHEAD, IDLE_S, PAUSE_S) == (32_000, 400, 4, 600, 1)
-    for paper in (GUIDE, PROTOCOL):
-        said = " ".join(paper.read_text().split())
-        assert all(bound in said for bound in ("32,000 characters", "400", "ten minutes"))
+    for document in (GUIDE, PROTOCOL):
+        text = " ".join(document.read_text().split())
+        assert all(bound in text for bound in ("32,000 characters", "400", "ten minutes"))
 
 
 def test_the_guide_says_how_many_words_a_connection_takes() -> None:
-    said = " ".join(GUIDE.read_text().split())
-    assert f"{RATES[Bound.TEXT_FRAMES].per_s:g} frames a second" in said
+    text = " ".join(GUIDE.read_text().split())
+    assert f"{RATES[Bound.TEXT_FRAMES].per_s:g} frames a second" in text

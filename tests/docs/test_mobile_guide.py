@@ -38,9 +38,9 @@ def frames_of(kind: str) -> dict[str, dict[str, Any]]:
 def test_what_the_guides_code_says_is_of_the_protocol(language: str) -> None:
     (code,) = snippets(ROOT / "docs" / "mobile.md", language)
     frame, field, _, _ = LANGUAGES[language]
-    said = re.findall(frame, code, re.DOTALL)
-    assert {"hello", "send", "cancel", "history"} == {type_ for type_, _ in said}
-    for type_, rest in said:
+    frames = re.findall(frame, code, re.DOTALL)
+    assert {"hello", "send", "cancel", "history"} == {type_ for type_, _ in frames}
+    for type_, rest in frames:
         schema, fields = frames_of("Request")[type_], {"type", *re.findall(field, rest)}
         assert set(schema.get("required", ())) <= fields <= set(schema["properties"])
 

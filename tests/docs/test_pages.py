@@ -1,4 +1,4 @@
-"""How a paper of the repository becomes a page of the site."""
+"""How a document of the repository becomes a page of the site."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def pages() -> ModuleType:
 
 def test_a_navigation_names_papers_wherever_they_lie(pages: ModuleType) -> None:
     nav = [{"Start": [{"Home": "index.md"}]}, {"Guides": [{"Inner": [{"Store": "design/store.md"}]}]}]
-    assert pages.papers(nav) == {"README.md": "index.md", "docs/design/store.md": "design/store.md"}
+    assert pages.documents(nav) == {"README.md": "index.md", "docs/design/store.md": "design/store.md"}
 
 
 @pytest.mark.parametrize(
-    ("paper", "text", "page"),
+    ("document", "text", "page"),
     [
         ("README.md", "[tools](docs/tools.md)", "[tools](tools.md)"),
         ("README.md", "[tools](docs/tools.md#bounds)", "[tools](tools.md#bounds)"),
@@ -46,10 +46,10 @@ def test_a_navigation_names_papers_wherever_they_lie(pages: ModuleType) -> None:
     ],
 )
 def test_a_link_leads_to_the_page_or_is_its_words(
-    pages: ModuleType, paper: str, text: str, page: str | None
+    pages: ModuleType, document: str, text: str, page: str | None
 ) -> None:
     expected = "a module, [said](https://example.org)" if page is None else page
-    assert pages.page(paper, text, PLACES) == expected
+    assert pages.page(document, text, PLACES) == expected
 
 
 def test_code_stays_as_it_is(pages: ModuleType) -> None:

@@ -62,8 +62,10 @@ async def test_a_recording_is_answered_by_one(
     engine = ScriptedEngine(reply="One, two, three.")
     async with serving(tmp_path / "service", engine, speech="both", speech_grammar=GRAMMAR) as running:
         await eval(compiled(SPEAKING), {"midstream": midstream, "url": running.url})
-    said = ["> count from 1 to 10", "One, two, three."]
-    assert [line for line in capsys.readouterr().out.splitlines() if line in said] == said  # beside the log
+    expected = ["> count from 1 to 10", "One, two, three."]
+    assert [
+        line for line in capsys.readouterr().out.splitlines() if line in expected
+    ] == expected  # beside the log
     with wave.open("answer.wav") as file:
         assert file.getnframes() > file.getframerate() // 2
 
@@ -100,7 +102,7 @@ def test_the_guide_names_all_that_is_public(kind: type) -> None:
         midstream.Call: {"of", "take", "note", "cancel"},  # a reply does
         midstream.Reply: {"take", "begin_with"},  # the client does
         midstream.SpokenReply: {"take", "begin_with", "begin_sound", "mark", "take_sound"},
-        midstream.SpokenConversation: {"begin", "end", "lost", "fail", "hear"},
+        midstream.SpokenConversation: {"begin", "end", "lost", "fail", "take_frame"},
     }
     names = set(re.findall(r"\w+", GUIDE.read_text()))
     assert public(kind) - inside.get(kind, set()) - names == set()

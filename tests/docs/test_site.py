@@ -1,4 +1,4 @@
-"""The papers as a site: it is built whole or not at all, has every guide, and works as the service serves it."""
+"""The documents as a site: it is built whole or not at all, has every guide, and works as the service serves it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkout(tmp_path: Path) -> Path:
     """What is built from, to be spoilt."""
     copy = tmp_path / "checkout"
-    for paper in (*ROOT.glob("*.md"), *ROOT.glob("*/README.md")):
-        (copy / paper.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(paper, copy / paper.relative_to(ROOT))
+    for document in (*ROOT.glob("*.md"), *ROOT.glob("*/README.md")):
+        (copy / document.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(document, copy / document.relative_to(ROOT))
     shutil.copytree(ROOT / "docs", copy / "docs")
     return copy
 
@@ -52,13 +52,13 @@ def places(nav: object) -> set[str]:
 
 
 def test_every_guide_is_in_the_navigation() -> None:
-    papers = {str(paper.relative_to(ROOT / "docs")) for paper in (*GUIDES, *DESIGN)}
-    assert papers - places(NAV) == set()
+    documents = {str(document.relative_to(ROOT / "docs")) for document in (*GUIDES, *DESIGN)}
+    assert documents - places(NAV) == set()
 
 
 def test_every_page_of_the_navigation_is_built(site: Path) -> None:
     built = {str(page.relative_to(site)) for page in site.rglob("index.html")}
-    beside = {"bench/simulation"}  # a paper among the figures
+    beside = {"bench/simulation"}  # a document among the figures
     pages = {place.removesuffix(".md") for place in places(NAV)} | beside
     assert built == {"index.html" if page == "index" else f"{page}/index.html" for page in pages}
 

@@ -72,7 +72,7 @@ async def test_the_service_is_stopped_in_the_middle_of_a_reply_and_started_again
 ) -> None:
     """It says goodbye first, ends the reply in its time, and exits with code 0; the restart loses nothing."""
     branched = await Branched.made(own_server, f"{client_id}-bob")
-    said = own_server.log.read_bytes()
+    old_log = own_server.log.read_bytes()
     async with connect_client(own_server.ws_url, client_id) as alice:
         accepted = await alice.send_message(LONG, params=GREEDY)
         await alice.until(has_text(accepted["turn_id"], 20))
@@ -83,7 +83,7 @@ async def test_the_service_is_stopped_in_the_middle_of_a_reply_and_started_again
         await alice.socket.wait_closed()
         assert alice.socket.close_code == 1012
     assert own_server.process.wait(timeout=30) == 0
-    assert b"Traceback" not in own_server.log.read_bytes().removeprefix(said)
+    assert b"Traceback" not in own_server.log.read_bytes().removeprefix(old_log)
     own_server.start()
     async with connect_client(own_server.ws_url, client_id) as again:
         history = await again.history()

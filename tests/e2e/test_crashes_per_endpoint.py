@@ -23,7 +23,7 @@ from tests.server_process import ServerProcess, serving
 KEEPS = [endpoint for endpoint in ENDPOINTS if endpoint.stores_history]
 OF_ANN = [endpoint for endpoint in KEEPS if not endpoint.name.startswith("responses")]
 SCRIPT = gateway.Script(words=3_000, pace_s=0.02, hurry=20.0)
-SAID = "word " * 5
+FIRST_WORDS = "word " * 5
 AT_MOST_S = 60.0
 
 
@@ -38,18 +38,18 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The readers of an event stream and of a background response resume where they were."""
-    async with asyncio.timeout(AT_MOST_S), AsyncExitStack() as open_doors:
+    async with asyncio.timeout(AT_MOST_S), AsyncExitStack() as stack:
         places, replies = dict[str, str](), dict[str, Reply]()
         for endpoint in KEEPS:
             places[endpoint.name] = conversation_of(endpoint)
             monkeypatch.setattr(endpoints, "CHAT_ID", places[endpoint.name])
-            replies[endpoint.name] = await open_doors.enter_async_context(open_reply(server, endpoint))
-        seen = {name: await reply.text(SAID) for name, reply in replies.items()}
-        client = await open_doors.enter_async_context(httpx.AsyncClient(base_url=server.url))
+            replies[endpoint.name] = await stack.enter_async_context(open_reply(server, endpoint))
+        seen = {name: await reply.text(FIRST_WORDS) for name, reply in replies.items()}
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=server.url))
         client.headers["Authorization"] = f"Bearer {KEY}"
         background = await until_killed(server, client)
         with suppress(httpx.HTTPError, ConnectionClosed):
-            await open_doors.aclose()
+            await stack.aclose()
         server.start()
         async with connect_client(server.ws_url, "ann") as ann:
             for endpoint in OF_ANN:

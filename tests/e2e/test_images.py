@@ -18,7 +18,7 @@ from engine.images.image import Image
 from engine.messages import Message
 from tests.app.in_process_service import Socket
 from tests.app.responses_client import checked
-from tests.app.test_images import DOORS
+from tests.app.test_images import IMAGE_REQUESTS
 from tests.engine.vision_models import _alone, environ_of, folder_of, generated, image
 from tests.sample_images import png
 from tests.server_process import ServerProcess, serving
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENS = 8
 LENGTHS = {"messages": "max_tokens", "responses": "max_output_tokens", "chat": "max_tokens"}
 TEXTS: dict[str, Any] = {
-    "chat": lambda told: told["choices"][0]["message"]["content"],
-    "messages": lambda told: "".join(block["text"] for block in told["content"]),
-    "responses": lambda told: told["output"][0]["content"][0]["text"],
+    "chat": lambda reply: reply["choices"][0]["message"]["content"],
+    "messages": lambda reply: "".join(block["text"] for block in reply["content"]),
+    "responses": lambda reply: reply["output"][0]["content"][0]["text"],
 }
 QUESTION = "What is this?"
 
@@ -53,8 +53,8 @@ async def client_of(server: ServerProcess) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def model_of(client: httpx.AsyncClient) -> dict[str, Any]:
-    told: dict[str, Any] = (await client.get("/v1/models")).json()["data"][0]
-    return told
+    model: dict[str, Any] = (await client.get("/v1/models")).json()["data"][0]
+    return model
 
 
 def reference_reply(folder: Path, *messages: Message) -> str:
@@ -65,23 +65,26 @@ def reference_reply(folder: Path, *messages: Message) -> str:
     return text
 
 
-def request_body(door: str, model: str, *parts: str) -> dict[str, Any]:
-    return DOORS[door].asks(*parts, model=model) | {LENGTHS[door]: TOKENS, "temperature": 0}
+def request_body(endpoint: str, model: str, *parts: str) -> dict[str, Any]:
+    return IMAGE_REQUESTS[endpoint].request_body(*parts, model=model) | {
+        LENGTHS[endpoint]: TOKENS,
+        "temperature": 0,
+    }
 
 
-@pytest.mark.parametrize("door", LENGTHS)
+@pytest.mark.parametrize("endpoint", LENGTHS)
 async def test_a_reply_to_an_image_is_that_of_generate(
-    door: str, server: ServerProcess, folder: Path
+    endpoint: str, server: ServerProcess, folder: Path
 ) -> None:
     shown = image(11)
     async with client_of(server) as client:
         model = await model_of(client)
-        body = request_body(door, model["id"], QUESTION, shown.url)
-        answered = await client.post(DOORS[door].path, json=body)
+        body = request_body(endpoint, model["id"], QUESTION, shown.url)
+        answered = await client.post(IMAGE_REQUESTS[endpoint].path, json=body)
     assert model["architecture"]["input_modalities"] == ["text", "image"]
     assert answered.status_code == 200, answered.text
     expected = reference_reply(folder, Message("user", QUESTION, images=(shown.moved(len(QUESTION)),)))
-    assert TEXTS[door](answered.json()) == expected
+    assert TEXTS[endpoint](answered.json()) == expected
 
 
 def ending(folder: Path) -> Image:
@@ -98,8 +101,10 @@ async def test_the_statement_of_open_responses_about_images_holds(
 ) -> None:
     async with client_of(server) as client:
         model = (await model_of(client))["id"]
-        body = DOORS["responses"].asks(QUESTION, ending(folder).url, model=model) | {"temperature": 0}
-        answered = await client.post(DOORS["responses"].path, json=body)
+        body = IMAGE_REQUESTS["responses"].request_body(QUESTION, ending(folder).url, model=model) | {
+            "temperature": 0
+        }
+        answered = await client.post(IMAGE_REQUESTS["responses"].path, json=body)
     checked(answered.json())
 
 
@@ -178,7 +183,7 @@ async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(se
     async with client_of(server) as client:
         model = (await model_of(client))["id"]
         shown = [image(40 + number, 30, 30).url for number in range(12)]
-        answered = await client.post(DOORS["chat"].path, json=request_body("chat", model, *shown))
+        answered = await client.post(IMAGE_REQUESTS["chat"].path, json=request_body("chat", model, *shown))
         assert answered.status_code == 400, answered.text
         assert "tokens" in answered.text
 

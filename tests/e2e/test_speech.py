@@ -163,8 +163,8 @@ def test_words_are_streamed_as_they_are_recognised(sdk: OpenAI) -> None:
 
 
 def test_sound_is_streamed_while_it_is_made(sdk: OpenAI) -> None:
-    asking = sdk.audio.speech.with_streaming_response
-    with asking.create(model=VOICE, voice="en-us", input=SENTENCES[3], response_format="pcm") as answer:
+    streaming = sdk.audio.speech.with_streaming_response
+    with streaming.create(model=VOICE, voice="en-us", input=SENTENCES[3], response_format="pcm") as answer:
         parts = list(answer.iter_bytes())
     assert answer.headers["content-type"] == "audio/pcm"
     whole = recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False)
@@ -213,10 +213,10 @@ def test_openais_voices_are_the_default_voice(sdk: OpenAI, voice: str) -> None:
 
 @pytest.mark.parametrize("format_", ["mp3", "wav"])
 def test_sound_comes_as_events(speaking: ServerProcess, sdk: OpenAI, format_: str) -> None:
-    asked = {"model": "tts-1", "voice": "echo", "input": SPOKEN, "response_format": format_, "speed": 0.8}
+    params = {"model": "tts-1", "voice": "echo", "input": SPOKEN, "response_format": format_, "speed": 0.8}
     headers = {"Authorization": f"Bearer {KEY}"}
     answer = httpx.post(
-        f"{speaking.url}/v1/audio/speech", json=asked | {"stream_format": "sse"}, headers=headers
+        f"{speaking.url}/v1/audio/speech", json=params | {"stream_format": "sse"}, headers=headers
     )
     assert answer.headers["content-type"].startswith("text/event-stream")
     *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
@@ -225,7 +225,7 @@ def test_sound_comes_as_events(speaking: ServerProcess, sdk: OpenAI, format_: st
         "type": "speech.audio.done",
         "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
     }
-    whole = sdk.audio.speech.create(**asked).content
+    whole = sdk.audio.speech.create(**params).content
     assert b"".join(base64.b64decode(event["audio"]) for event in deltas) == whole
 
 
@@ -263,7 +263,7 @@ def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "why"),
+    ("params", "status", "why"),
     [
         ({"file": ("a.wav", b"")}, 400, "The file is empty"),
         ({"file": ("a.mp3", b"ID3 garbage" * 999)}, 400, "The file is damaged"),
@@ -277,15 +277,15 @@ def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
     ],
 )
 def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
-    sdk: OpenAI, asked: dict[str, object], status: int, why: str
+    sdk: OpenAI, params: dict[str, object], status: int, why: str
 ) -> None:
     with pytest.raises(openai.APIStatusError, match=why) as refused:
-        sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", wav())} | asked)
+        sdk.audio.transcriptions.create(**{"model": EARS, "file": ("a.wav", wav())} | params)
     assert refused.value.status_code == status
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "why"),
+    ("params", "status", "why"),
     [
         ({"voice": "nobody"}, 400, "It has en-us, en-029, en-gb"),
         ({"voice": "en-us; id"}, 400, "no such voice"),
@@ -299,10 +299,10 @@ def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
     ],
 )
 def test_a_text_that_can_not_be_spoken_is_refused_by_a_sentence(
-    sdk: OpenAI, asked: dict[str, object], status: int, why: str
+    sdk: OpenAI, params: dict[str, object], status: int, why: str
 ) -> None:
     with pytest.raises(openai.APIStatusError, match=why) as refused:
-        sdk.audio.speech.create(**{"model": VOICE, "voice": "en-us", "input": "Hello!"} | asked)
+        sdk.audio.speech.create(**{"model": VOICE, "voice": "en-us", "input": "Hello!"} | params)
     assert refused.value.status_code == status
 
 
@@ -322,10 +322,10 @@ def test_a_text_is_spoken_and_never_obeyed(sdk: OpenAI, text: str) -> None:
 
 
 async def test_who_leaves_ends_the_voice(speaking: ServerProcess) -> None:
-    asked = {"model": VOICE, "voice": "en-us", "input": "word " * 800}
+    params = {"model": VOICE, "voice": "en-us", "input": "word " * 800}
     async with httpx.AsyncClient(base_url=speaking.url) as client:
         for _ in range(6):  # more than one owner may have at once
-            async with client.stream("POST", "/v1/audio/speech", json=asked) as answer:
+            async with client.stream("POST", "/v1/audio/speech", json=params) as answer:
                 assert answer.status_code == 200
                 await anext(answer.aiter_raw())
                 assert pid_of(speaking, "espeak-ng") is not None
@@ -433,8 +433,8 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
 async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars() -> None:
     listener = PocketSphinxDecoder(str(DEMO_GRAMMAR))
     for text in ("count to", "what is twenty two plus", "my name is"):
-        said = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
-        (segment,) = listener.segments(Recording(Coding.PCM16, said.rate, 1, said.pcm))
+        spoken = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
+        (segment,) = listener.segments(Recording(Coding.PCM16, spoken.rate, 1, spoken.pcm))
         assert segment is not None
         assert (segment.text, len(segment.words)) == (text, len(text.split()))
 
@@ -454,8 +454,8 @@ async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
         ("I live in Stockholm", True),
     ):
         for voice in ("en-us", "en-gb"):
-            said = await TimedEspeak((voice,)).speak(text, voice=voice)
-            sound = soxr.resample(np.frombuffer(said.pcm, "<i2"), said.rate, 16_000)
+            spoken = await TimedEspeak((voice,)).speak(text, voice=voice)
+            sound = soxr.resample(np.frombuffer(spoken.pcm, "<i2"), spoken.rate, 16_000)
             samples = np.asarray(np.pad(sound, (5760, 2640)), np.int16)  # silence around it
             assert listener.recognize(samples)[1] is is_whole, (text, voice)
     assert PocketSphinxDecoder(None).recognize(samples)[1] is None  # nobody knows

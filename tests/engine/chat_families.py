@@ -9,12 +9,12 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.engine.conftest import small_tokenizer
 
-LAST_ASKED = (
+LAST_USER = (
     "{% set ns = namespace(asked=-1) %}"
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}{% endfor %}"
 )
 
-QWEN = LAST_ASKED + (
+QWEN = LAST_USER + (
     "{% if tools %}<|im_start|>system\n"
     "{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
     "You may call these:\n<tools>{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}{{ '\n' }}</tools>\n"
@@ -57,7 +57,7 @@ LLAMA = (
 """A call is the whole reply, and a message has only one."""
 
 MISTRAL = (
-    LAST_ASKED.replace("asked=-1", "asked=-1, turn=0") + "{% for m in messages %}"
+    LAST_USER.replace("asked=-1", "asked=-1, turn=0") + "{% for m in messages %}"
     "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
     "{% if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('roles have to alternate') }}{% endif %}"
     "{% set ns.turn = ns.turn + 1 %}{% endif %}"

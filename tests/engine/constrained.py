@@ -56,8 +56,8 @@ def writer(calls: CallForm | None = None, thoughts: ThoughtForm | None = None) -
     return GrammarWriter(vocabulary().specials, vocabulary().loose, calls=calls, thoughts=thoughts)
 
 
-def source_of(asked: Format) -> GrammarSource:
-    source = writer().write(ReplySpec(format=asked))
+def source_of(reply_format: Format) -> GrammarSource:
+    source = writer().write(ReplySpec(format=reply_format))
     assert source is not None
     return source
 
@@ -83,14 +83,14 @@ def served(*, max_batch: int = 4, kv_tokens: int = 4 * WINDOW) -> LoadedModel:
 
 
 def constrained_request(
-    asked: Format | GrammarSource,
+    constraint: Format | GrammarSource,
     request_id: str,
     tokens: Sequence[int],
     sampling: SamplingParams = SAMPLED,
     reply: Numbers | None = None,
 ) -> PreparedRequest:
     """Return a request whose reply has a format."""
-    source = asked if isinstance(asked, GrammarSource) else source_of(asked)
+    source = constraint if isinstance(constraint, GrammarSource) else source_of(constraint)
     return PreparedRequest(request_id, tokens, sampling, reply or Numbers(), grammar=source)
 
 

@@ -11,7 +11,7 @@ from engine.messages import ModelFacts, Params
 
 
 @pytest.mark.parametrize(
-    ("asked", "named"),
+    ("params", "named"),
     [
         ({}, None),
         ({"temperature": 0.7, "top_p": 0.9, "seed": 1}, None),
@@ -21,8 +21,8 @@ from engine.messages import ModelFacts, Params
         ({"top_logprobs": 0}, "top_logprobs"),
     ],
 )
-def test_the_first_field_that_it_lacks_is_named(asked: dict[str, Any], named: str | None) -> None:
+def test_the_first_field_that_it_lacks_is_named(params: dict[str, Any], named: str | None) -> None:
     lacks = ("top_k", "repetition_penalty", "top_logprobs")
     facts = ModelFacts("model", 4096, Params(), "up", "upstream", 32, 0, lacks)
-    assert not_served(Params(**asked), facts) == named
-    assert not_served(Params(**asked), ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)) is None
+    assert not_served(Params(**params), facts) == named
+    assert not_served(Params(**params), ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)) is None

@@ -218,6 +218,6 @@ def generated(kind: str, text: Sequence[int], count: int, prefix: Sequence[int] 
         do_sample=False,
         num_beams=1,
     )
-    said: list[int] = made[0, len(first) :].tolist()
+    tokens: list[int] = made[0, len(first) :].tolist()
     end = module.generation_config.eos_token_id
-    return said[:-1] if said[-1] == end else said
+    return tokens[:-1] if tokens[-1] == end else tokens

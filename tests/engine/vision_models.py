@@ -177,5 +177,5 @@ def generated(folder: Path, messages: Sequence[Message], count: int) -> list[int
     module = _alone(folder)[0]
     inputs = inputs_of(folder, messages)
     made = module.generate(**inputs, max_new_tokens=count, do_sample=False)
-    said: list[int] = made[0, inputs["input_ids"].shape[1] :].tolist()
-    return said
+    tokens: list[int] = made[0, inputs["input_ids"].shape[1] :].tolist()
+    return tokens

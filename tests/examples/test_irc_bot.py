@@ -27,15 +27,15 @@ class Channel:
     def joins(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.joined.set_result((reader, writer))
 
-    async def told(self) -> str:
+    async def received(self) -> str:
         return (await (await self.joined)[0].readline()).decode().rstrip("\r\n")
 
-    async def tell(self, line: str) -> None:
+    async def send(self, line: str) -> None:
         (await self.joined)[1].write(f"{line}\r\n".encode())
 
     async def answer(self) -> str:
         """What the bot says next, without the channel."""
-        return (await self.told()).partition(" :")[2]
+        return (await self.received()).partition(" :")[2]
 
 
 @asynccontextmanager
@@ -46,10 +46,10 @@ async def in_a_channel(service: InProcessService, folder: Path) -> AsyncIterator
         options = ("--irc", f"127.0.0.1:{port}", "--channel", "#tea", "--service", service.ws_url)
         bot = await asyncio.create_subprocess_exec(sys.executable, str(BOT), *options, cwd=folder)
         try:
-            assert await channel.told() == "NICK midstream"
-            assert (await channel.told()).startswith("USER midstream")
-            await channel.tell(":irc.test 001 midstream :Welcome")
-            assert await channel.told() == "JOIN #tea"
+            assert await channel.received() == "NICK midstream"
+            assert (await channel.received()).startswith("USER midstream")
+            await channel.send(":irc.test 001 midstream :Welcome")
+            assert await channel.received() == "JOIN #tea"
             yield channel
         finally:
             bot.kill()
@@ -67,10 +67,10 @@ async def test_who_speaks_to_the_bot_is_answered_and_others_are_not(
     running: InProcessService, tmp_path: Path
 ) -> None:
     async with in_a_channel(running, tmp_path) as channel:
-        await channel.tell("PING :here")
-        assert await channel.told() == "PONG :here"
-        await channel.tell(":ann!a@test PRIVMSG #tea :hello everybody")
-        await channel.tell(":ann!a@test PRIVMSG #tea :midstream: hello")
+        await channel.send("PING :here")
+        assert await channel.received() == "PONG :here"
+        await channel.send(":ann!a@test PRIVMSG #tea :hello everybody")
+        await channel.send(":ann!a@test PRIVMSG #tea :midstream: hello")
         assert (await channel.answer()).startswith("ann: ")
 
 
@@ -80,12 +80,12 @@ async def test_stop_ends_the_reply_and_the_history_has_what_was_told(
     running.engine._pace_s = 0.002
     running.engine.script([f"Sentence {n}. " for n in range(2000)])
     async with in_a_channel(running, tmp_path) as channel:
-        await channel.tell(":ann!a@test PRIVMSG #tea :midstream: go on")
-        told = [await channel.answer()]
-        await channel.tell(":ann!a@test PRIVMSG #tea :midstream, stop")
-        while told[-1] != "ann: (stopped)":
-            told.append(await channel.answer())
-        assert len(told) < 2000
+        await channel.send(":ann!a@test PRIVMSG #tea :midstream: go on")
+        received = [await channel.answer()]
+        await channel.send(":ann!a@test PRIVMSG #tea :midstream, stop")
+        while received[-1] != "ann: (stopped)":
+            received.append(await channel.answer())
+        assert len(received) < 2000
         async with midstream.connect(running.ws_url, client_id="irc-midstream") as stranger:
             assert await stranger.search("Sentence") == []
         own = tmp_path / "irc-bot.id"
@@ -93,11 +93,11 @@ async def test_stop_ends_the_reply_and_the_history_has_what_was_told(
         async with midstream.connect(running.ws_url, client_id=own.read_text()) as client:
             (found,) = await client.search("Sentence")
             history = await client.history(found["conversation_id"])
-    assert [f"ann: {line}" for line in ENDS.split(history[-1]["content"].strip())] == told[:-1]
+    assert [f"ann: {line}" for line in ENDS.split(history[-1]["content"].strip())] == received[:-1]
 
 
 async def test_what_a_model_writes_begins_no_command(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script(["Well\rQUIT :bye\x00 then."])
     async with in_a_channel(running, tmp_path) as channel:
-        await channel.tell(":ann!a@test PRIVMSG midstream :hello")
-        assert await channel.told() == "PRIVMSG ann :ann: Well QUIT :bye  then."
+        await channel.send(":ann!a@test PRIVMSG midstream :hello")
+        assert await channel.received() == "PRIVMSG ann :ann: Well QUIT :bye  then."

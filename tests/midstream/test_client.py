@@ -413,10 +413,10 @@ async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(patienc
         '"type":"conversations","conversations":[],"has_more":false',
     ]
     seen: list[ServerConnection] = []
-    asking = midstream.Reconnecting(patience_s=patience_s)
+    reconnecting = midstream.Reconnecting(patience_s=patience_s)
     async with serve(answer, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with midstream.connect(url, reconnecting=asking) as client:
+        async with midstream.connect(url, reconnecting=reconnecting) as client:
             if not patience_s:
                 with pytest.raises(midstream.Refused, match="draining"):
                     await client.conversations()

@@ -104,8 +104,8 @@ async def test_several_turns_are_spoken_in_one_conversation(running: InProcessSe
             await conversation.send(await question(text))
             reply, _ = await play_reply(conversation)
             assert reply.text == REPLY
-        said = ["count from 1 to 10", REPLY, "what did you say last", REPLY]
-        assert history_texts(await client.history("turns")) == said
+        expected = ["count from 1 to 10", REPLY, "what did you say last", REPLY]
+        assert history_texts(await client.history("turns")) == expected
 
 
 async def test_a_cancel_keeps_the_words_that_were_played(running: InProcessService) -> None:
@@ -128,8 +128,8 @@ async def test_speech_over_a_reply_cuts_it_at_the_word_that_was_played(running: 
             second = await next_reply(conversation)
         assert (await first.wait())["reason"] == "cancelled"
         assert first.text == "One, two, three,"
-        said = ["count from 1 to 10", "One, two, three,", "what did you say last"]
-        assert history_texts(await client.history("barge"))[:3] == said
+        expected = ["count from 1 to 10", "One, two, three,", "what did you say last"]
+        assert history_texts(await client.history("barge"))[:3] == expected
 
 
 async def test_who_leaves_has_heard_what_was_played(running: InProcessService) -> None:

@@ -59,11 +59,11 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     rows: dict[str, tuple[list[bool], list[str]]] = {}
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, ()):
-            said = report.user_properties
-            for what in [value for name, value in said if name == "what"]:
+            properties = report.user_properties
+            for what in [value for name, value in properties if name == "what"]:
                 passed, figures = rows.setdefault(str(what), ([], []))
                 passed.append(outcome == "passed")
-                figures += [str(value) for name, value in said if name == "figure"]
+                figures += [str(value) for name, value in properties if name == "figure"]
     if not rows:
         return
     terminalreporter.write_line("\n| | What | Outcome | Figure |\n|--:|---|---|---|")

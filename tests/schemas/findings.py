@@ -124,7 +124,7 @@ def _no_json(reply: Reply) -> str | None:
 
 def _reason(error: str) -> str:
     """Return a refusal without what differs from schema to schema."""
-    said = error.partition("can't be followed: ")[2] or error
+    detail = error.partition("can't be followed: ")[2] or error
     for start in (
         "Unimplemented keys",
         "oneOf constraints",
@@ -133,6 +133,6 @@ def _reason(error: str) -> str:
         "Pointer",
         "Unsatisfiable",
     ):
-        if said.startswith(start):
-            return said if start == "Unimplemented keys" else start
-    return said[:60]
+        if detail.startswith(start):
+            return detail if start == "Unimplemented keys" else start
+    return detail[:60]

@@ -181,9 +181,9 @@ class Chat:
 
     async def step(self, reader: Recorder | None = None) -> None:
         """One token, and wait until it was told."""
-        told = len((reader or self.reader).events)
+        before = len((reader or self.reader).events)
         self.engine.step()
-        await (reader or self.reader).until(lambda: len((reader or self.reader).events) > told)
+        await (reader or self.reader).until(lambda: len((reader or self.reader).events) > before)
 
     def cancel(
         self,
@@ -237,7 +237,7 @@ class Chat:
         (reader or self.reader).closed = True
         self.sessions.disconnect(reader or self.reader)
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def messages(self) -> list[tuple[str, str]]:
         """Who said what, as the history has it; asked by a connection that leaves again."""
         reader = Recorder()
         page = await self.history(reader)

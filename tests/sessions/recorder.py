@@ -31,12 +31,12 @@ class Recorder:
         return True
 
     def sent_off(self, turn_id: str) -> int:
-        told = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
-        return self._held.get(turn_id, max(told, default=0))
+        ends = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
+        return self._held.get(turn_id, max(ends, default=0))
 
     def reasoning_off(self, turn_id: str) -> int:
-        told = [part.off + len(part.text) for part in self.of(Reasoning) if part.turn_id == turn_id]
-        return max(told, default=0)
+        ends = [part.off + len(part.text) for part in self.of(Reasoning) if part.turn_id == turn_id]
+        return max(ends, default=0)
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         self.withdrawn[turn_id] = chars
@@ -51,9 +51,9 @@ class Recorder:
     def text(self, turn_id: str) -> str:
         return "".join(delta.text for delta in self.of(Delta) if delta.turn_id == turn_id)
 
-    async def until(self, told: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
-            while not told():
+            while not condition():
                 self._news.clear()
                 await self._news.wait()
 

@@ -314,7 +314,7 @@ async def _waits_at(nodes: list[Node]) -> bool:
 async def _who_wait_at(nodes: list[Node]) -> list[bytes]:
     """The ids of connections on which a command waits."""
     lists: list[bytes] = [await node.ask("CLIENT", "LIST") for node in nodes]
-    return [line.split()[0] for told in lists for line in told.splitlines() if b"cmd=blpop" in line]
+    return [line.split()[0] for listing in lists for line in listing.splitlines() if b"cmd=blpop" in line]
 
 
 async def test_a_client_that_was_to_look_anew_leaves_no_connection(nodes: list[Node]) -> None:
@@ -384,7 +384,12 @@ async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) ->
             await happened(lambda: _writes(store))
             await chat.exchange("And now?", "Now.")
             assert continuous(chat.reader.events)
-            assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+            assert [content for _, content in await chat.messages()] == [
+                "Hello?",
+                "Hello.",
+                "And now?",
+                "Now.",
+            ]
             assert await group.replica.ask("EXISTS", chat.keys.conversation) == 1
 
 

@@ -20,7 +20,7 @@ async def test_a_conversation_whose_hash_is_gone_begins_anew(chat: Chat, store: 
     chat.leave()
     reader = Recorder()
     await chat.exchange("And now?", "Now.", reader=reader)
-    assert await chat.told() == [("user", "And now?"), ("assistant", "Now.")]
+    assert await chat.messages() == [("user", "And now?"), ("assistant", "Now.")]
     assert next(seq for seq, _ in await store.xrange(chat.keys.journal)) == b"1-0"
     chat.leave(reader)
 
@@ -47,7 +47,7 @@ async def test_a_journal_that_is_gone_in_the_midst_of_a_reply_costs_nothing_of_i
     chat.engine.step(20)
     assert (await reader.next(Done)).saved
     await chat.wait_idle()
-    assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
+    assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
 
 
 async def test_a_journal_of_another_type_is_replaced(chat: Chat, reader: Recorder, store: Redis) -> None:
@@ -56,7 +56,7 @@ async def test_a_journal_of_another_type_is_replaced(chat: Chat, reader: Recorde
     await store.set(chat.keys.journal, "no stream")
     await chat.exchange("And now?", "Now.")
     assert continuous(reader.events)
-    assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their_places(

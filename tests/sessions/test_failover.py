@@ -118,12 +118,12 @@ async def test_a_command_to_a_sentinel_ends_when_it_is_cancelled(group: Watched,
     async with sentinels_of(store).client_of(("127.0.0.1", group.sentinel.port)) as client:
         for turns in range(1, 12):
             await client.ping()
-            asking = asyncio.create_task(client.ping())
+            ping = asyncio.create_task(client.ping())
             for _ in range(turns):
                 await asyncio.sleep(0)
-            if asking.cancel():
-                await asyncio.wait([asking], timeout=60)
-                assert asking.cancelled()
+            if ping.cancel():
+                await asyncio.wait([ping], timeout=60)
+                assert ping.cancelled()
 
 
 async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, store: Redis) -> None:
@@ -136,7 +136,7 @@ async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, 
         await group.demote()
         await talking.goes_on()
         await talking.end()
-        kept = [content for role, content in await chat.told() if role == "user"]
+        kept = [content for role, content in await chat.messages() if role == "user"]
         assert [content for content in talking.acknowledged if content not in kept] == []
 
 
@@ -152,7 +152,7 @@ async def test_a_reply_continues_through_a_planned_failover(group: Watched, stor
         done = await chat.reader.next(Done)
         assert (done.reason, chat.reader.text(accepted.turn_id)) == (Reason.STOP, chat.engine._reply)
         await chat.wait_idle()
-        assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+        assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
 async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(

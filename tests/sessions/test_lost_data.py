@@ -35,10 +35,10 @@ async def test_a_turn_whose_text_the_store_lost_is_closed(chat: Chat, store: Red
     assert (snapshot.turn_id, snapshot.text) == (reader.of(Accepted)[0].turn_id, "This")
     assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert (await reader.next(Done)).seq == snapshot.seq + 1
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     await chat.exchange("And now?", "Now.")
-    told = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
-    assert continuous(told)
+    events = reader.events[reader.events.index(reader.of(Snapshot)[-1]) + 1 :]
+    assert continuous(events)
 
 
 async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
@@ -47,17 +47,17 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     accepted = await chat.running("Hello?", "This")
     kept = {key: await store.dump(key) for key in await store.keys("ms:*")}
     chat.engine.step(20)
-    told = await reader.next(Done)
+    done = await reader.next(Done)
     await chat.wait_idle()
     for key, dump in kept.items():
         await store.restore(key, 0, dump or b"", replace=True)
     back = Recorder()
-    await chat.resume(back, told.seq, epoch=accepted.epoch)
+    await chat.resume(back, done.seq, epoch=accepted.epoch)
     gap, snapshot = await back.next(Gap), await back.next(Snapshot)
     assert (gap.epoch != accepted.epoch, snapshot.turn_id) == (True, accepted.turn_id)
     assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert (await back.next(Done)).seq == snapshot.seq + 1
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True
     chat.leave(back)
 

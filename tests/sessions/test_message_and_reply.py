@@ -43,7 +43,7 @@ async def test_a_reply_is_told_and_kept(chat: Chat, reader: Recorder) -> None:
     assert reader.text(done.turn_id) == "Hello there."
     assert (done.reason, done.chars, done.saved) == (Reason.STOP, 12, True)
     assert done.text_sha256 == digest("Hello there.")
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello there.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello there.")]
 
 
 async def test_seqs_have_no_hole_and_the_journal_has_them_all(
@@ -104,8 +104,8 @@ async def test_the_model_reads_what_was_said_and_the_system_prompt(
 ) -> None:
     await chat.exchange("I am Ada.", "Hello, Ada.", system="Be kind.")
     await chat.exchange("Who am I?")
-    said = [(message.role, message.content) for message in engine.requests[-1].messages]
-    assert said == [
+    messages = [(message.role, message.content) for message in engine.requests[-1].messages]
+    assert messages == [
         ("system", "Be kind."),
         ("user", "I am Ada."),
         ("assistant", "Hello, Ada."),

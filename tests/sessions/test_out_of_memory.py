@@ -37,7 +37,7 @@ async def test_new_turns_are_refused_and_leave_no_trace(chat: Chat, store: Redis
     async with without_memory(store):
         with pytest.raises(StoreDown):
             await chat.send("And now?", client_msg_id="two")
-        assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+        assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
     await chat.exchange("And now?", "Now.", client_msg_id="two")
 
 
@@ -53,7 +53,7 @@ async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
         page = await chat.history()
         assert page.messages[-1].content == chat.engine._reply
     await chat.wait_idle()
-    assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
+    assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
 
 
 async def test_a_reader_comes_back_and_is_told_what_happens(

@@ -38,9 +38,9 @@ async def test_an_exchange_taken_back_on_two_replicas_leaves_once(
         *(one.sessions.take_back(one.owner, CONVERSATION_ID, done.turn_id) for one in (chat, other)),
     )
     await asyncio.gather(*(one.next(Removed) for one in (reader, other.reader)))
-    await asyncio.gather(*(one.told() for one in (chat, other)))
+    await asyncio.gather(*(one.messages() for one in (chat, other)))
     assert [len(one.of(Removed)) for one in (reader, other.reader)] == [1, 1]
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 async def test_a_message_that_waits_on_another_replica_is_answered_at_once(
@@ -131,8 +131,8 @@ async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is
         take(message)
     other.engine.step(20)
     await other.reader.next(Done)
-    told = [type(event) for event in other.reader.events if not isinstance(event, Delta)]
-    assert told == [Deleted, Accepted, Done]
+    kinds = [type(event) for event in other.reader.events if not isinstance(event, Delta)]
+    assert kinds == [Deleted, Accepted, Done]
     chat.leave()
 
 

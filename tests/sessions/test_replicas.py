@@ -38,8 +38,8 @@ def plain(events: list[Event]) -> list[Event]:
 
 def has_seen(reader: Recorder, seq: int) -> bool:
     """Whether the last that it was told of the conversation is this seq."""
-    told = [event.seq for event in reader.events if isinstance(event, Accepted | Delta | Done | Snapshot)]
-    return told[-1] == seq
+    received = [event.seq for event in reader.events if isinstance(event, Accepted | Delta | Done | Snapshot)]
+    return received[-1] == seq
 
 
 async def watchers(chat: Chat, store: Redis) -> int:
@@ -223,8 +223,8 @@ async def test_a_hole_that_nothing_fills_is_a_gap(chat: Chat, followed: Chat, st
     assert followed.reader.of(Gap)[0].min_seq == accepted.seq
     chat.engine.step(20)
     done = await followed.reader.next(Done)
-    told = followed.reader.events[followed.reader.events.index(snapshot) + 1 :]
-    assert continuous(told)
+    events = followed.reader.events[followed.reader.events.index(snapshot) + 1 :]
+    assert continuous(events)
     assert digest(f"{snapshot.text}{followed.reader.text(done.turn_id)}") == done.text_sha256
 
 
@@ -242,7 +242,7 @@ async def test_a_store_that_lost_events_begins_another_epoch(
         gap = await one.next(Gap)
         assert gap.epoch != reader.of(Accepted)[0].epoch
         await one.until(partial(has_seen, one, reader.of(Done)[-1].seq))
-    assert [content for _, content in await chat.told()] == ["Hi!", "Hi.", "And now?", "Now."]
+    assert [content for _, content in await chat.messages()] == ["Hi!", "Hi.", "And now?", "Now."]
 
 
 async def test_one_who_saw_more_than_the_store_has_begins_another_epoch(chat: Chat, reader: Recorder) -> None:
@@ -345,6 +345,6 @@ async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
     again = await other.send("", place=Continue(first.message_id), client_msg_id="and more")
     await eventually(lambda: len(other.engine.requests) == 1)
     await other.finish(again.turn_id)
-    assert (await other.told())[1] == ("assistant", "One two three four")
+    assert (await other.messages())[1] == ("assistant", "One two three four")
     page = await other.sessions.conversations(chat.owner, limit=1, before=None)
     assert page.conversations[0].messages == 2

@@ -20,9 +20,9 @@ ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
 def filled(shares: FairShare, *subjects: Subject) -> list[int]:
     """How many each takes, where all take one in turn for as long as any may."""
     counts = [0] * len(subjects)
-    while any(shares.has_room_for(one) for one in subjects):
+    while any(shares.has_capacity_for(one) for one in subjects):
         for place, one in enumerate(subjects):
-            if shares.has_room_for(one):
+            if shares.has_capacity_for(one):
                 shares.take(one)
                 counts[place] += 1
     return counts
@@ -31,7 +31,7 @@ def filled(shares: FairShare, *subjects: Subject) -> list[int]:
 def test_one_owner_comes_to_a_quarter() -> None:
     shares = FairShare(1000)
     assert filled(shares, ANN) == [250]
-    assert shares.has_room_for(BOB)
+    assert shares.has_capacity_for(BOB)
 
 
 @pytest.mark.parametrize(("group", "most"), [("key", 750), (f"{ADDRESS}192.0.2.1", 333)])
@@ -39,7 +39,7 @@ def test_many_names_of_one_key_or_address_have_its_share(group: str, most: int) 
     """Whoever comes by an address alone has as many names as it likes."""
     shares = FairShare(1000)
     assert sum(filled(shares, *(Subject(f"name{number}", group) for number in range(1000)))) == most
-    assert shares.has_room_for(BOB)
+    assert shares.has_capacity_for(BOB)
 
 
 def test_twenty_addresses_of_many_names_leave_others_room_for_more_than_one() -> None:
@@ -55,14 +55,14 @@ def test_the_fuller_it_is_the_smaller_are_the_shares() -> None:
     counts = filled(shares, *(Subject(f"name{number}", f"group{number}") for number in range(20)))
     assert max(counts) - min(counts) <= 1
     assert 40 <= min(counts) <= 50
-    assert shares.has_room_for(BOB)
+    assert shares.has_capacity_for(BOB)
 
 
 def test_the_last_place_is_for_who_has_none() -> None:
     shares = FairShare(2)
     shares.take(ANN)
-    assert not shares.has_room_for(ANN)
-    assert shares.has_room_for(BOB)
+    assert not shares.has_capacity_for(ANN)
+    assert shares.has_capacity_for(BOB)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "g"]), st.booleans()), max_size=60))
@@ -70,7 +70,7 @@ def test_what_is_given_back_is_as_if_never_taken(steps: list[tuple[str, str, boo
     shares, held = FairShare(12), list[Subject]()
     for owner, group, takes in steps:
         subject = Subject(owner, group)
-        if takes and shares.has_room_for(subject):
+        if takes and shares.has_capacity_for(subject):
             shares.take(subject)
             held.append(subject)
         elif not takes and held:

@@ -74,7 +74,7 @@ async def test_a_reply_goes_on_while_the_store_stalls(chat: Chat, reader: Record
     await chat.wait_idle()
     assert continuous([event for event in reader.events if not isinstance(event, Status)])
     assert await journal_is_whole(chat)
-    assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
 async def test_a_store_that_hangs_is_an_outage_after_seconds(chat: Chat, reader: Recorder, pid: int) -> None:
@@ -155,11 +155,11 @@ async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_
 ) -> None:
     """The reply goes on; the message may be sent again under its id, also before the store is back."""
     first = await chat.running("One?", "This")
-    told = len(reader.events)
+    before = len(reader.events)
     with stalling_before_a_write(pid, monkeypatch):
         with pytest.raises(StoreDown):
             await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
-        assert not [event for event in reader.events[told:] if isinstance(event, Accepted)]
+        assert not [event for event in reader.events[before:] if isinstance(event, Accepted)]
         await chat.step()
     chat.sessions.parts.base.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
     while len(reader.of(Accepted)) == 1:
@@ -179,7 +179,7 @@ async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_
     assert continuous([event for event in reader.events if not isinstance(event, Status)])
     assert await journal_is_whole(chat)
     reply = chat.engine._reply
-    assert [said for _, said in await chat.told()] == ["One?", reply, "Two?", reply]
+    assert [content for _, content in await chat.messages()] == ["One?", reply, "Two?", reply]
     back = Recorder()
     await chat.resume(back, 0)
     assert continuous(back.events)
@@ -217,7 +217,7 @@ async def test_a_continue_behind_a_reply_that_is_refused_leaves_its_branch_as_it
     chat.engine.step(20)
     await reader.next(Done, count=2)
     await chat.wait_idle()
-    assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
 async def test_a_message_behind_an_unsaved_end_is_refused(chat: Chat, reader: Recorder, store: Redis) -> None:
@@ -254,7 +254,7 @@ async def test_an_unsaved_rollback_is_not_shown(chat: Chat, reader: Recorder, st
         await reader.next(Done)
         assert (await chat.history()).messages == []
     await chat.wait_idle()
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 async def test_a_store_that_is_gone_refuses_new_turns_and_running_ones_finish(
@@ -278,7 +278,7 @@ async def test_a_refusal_by_the_store_leaves_no_trace(chat: Chat, store: Redis) 
             await chat.send("Hello?")
     assert await store.keys("ms:{*") == []
     await chat.exchange("Hello?", "Hello.")
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
 
 
 def stalling(pid: int, begin: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
@@ -324,7 +324,7 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
         assert [type(event) for event in chat.reader.events[-2:]] == [Accepted, Removed]
         await chat.exchange("And now?", "Now.", client_msg_id="lost")
         assert continuous(chat.reader.events)
-        assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+        assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
         assert await sessions.parts.peers.reaper.reap() == 0
 
 
@@ -388,7 +388,7 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(
         await chat.exchange("And now?", "Now.")
         await chat.wait_idle()
         assert await sessions.parts.peers.reaper.reap() == 0
-        assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "And now?", "Now."]
+        assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(

@@ -167,7 +167,7 @@ def test_what_is_in_range_is_said_twice_and_is_the_same(field: tuple[str, Any]) 
     assert of("Params").is_valid({name: value}) == taken
 
 
-LOOSE_AT_OPENAIS_DOORS: dict[str, st.SearchStrategy[Any]] = {
+LOOSE_FOR_OPENAI: dict[str, st.SearchStrategy[Any]] = {
     "top_k": st.integers(-3, 2**64),
     "seed": st.integers(-3, 2**64),
     "n": st.integers(-1, 6),
@@ -180,8 +180,8 @@ LOOSE_AT_OPENAIS_DOORS: dict[str, st.SearchStrategy[Any]] = {
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(sorted(LOOSE_AT_OPENAIS_DOORS)).flatmap(
-        lambda name: st.tuples(st.just(name), LOOSE_AT_OPENAIS_DOORS[name])
+    st.sampled_from(sorted(LOOSE_FOR_OPENAI)).flatmap(
+        lambda name: st.tuples(st.just(name), LOOSE_FOR_OPENAI[name])
     )
 )
 @example(("top_k", OFF))
@@ -224,8 +224,8 @@ class Checked(Socket):
 
 
 def _is_of(schema: dict[str, Any], kind: str) -> bool:
-    is_told = not schema["title"].endswith("Request")
-    return is_told and schema.get("properties", {}).get("type") == {"enum": [kind]}
+    is_event = not schema["title"].endswith("Request")
+    return is_event and schema.get("properties", {}).get("type") == {"enum": [kind]}
 
 
 async def continue_truncated_reply(one: Checked) -> None:

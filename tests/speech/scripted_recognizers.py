@@ -28,7 +28,7 @@ class Outcome(IntEnum):
 
 @dataclass
 class Job:
-    says: Outcome
+    outcome: Outcome
     is_over: bool = False
 
 
@@ -42,16 +42,16 @@ class Scripted:
         return Job(Outcome(round(float(wave[0]) * 32_768)))
 
     def transcribe(self, jobs: Sequence[Job], watch: CancelCheck) -> list[list[Segment] | None]:
-        if any(job.says is Outcome.FAILS for job in jobs):
+        if any(job.outcome is Outcome.FAILS for job in jobs):
             raise RuntimeError
         while any(
-            job.says is Outcome.ENDLESS and not is_gone for job, is_gone in zip(jobs, watch(), strict=True)
+            job.outcome is Outcome.ENDLESS and not is_gone for job, is_gone in zip(jobs, watch(), strict=True)
         ):
             pass
         for job in jobs:
-            job.is_over = job.says is not Outcome.ENDLESS
+            job.is_over = job.outcome is not Outcome.ENDLESS
         reported = [Segment(0, 1, str(len(jobs)), ())]
-        return [None if job.says is Outcome.NO_NUMBERS else reported for job in jobs]
+        return [None if job.outcome is Outcome.NO_NUMBERS else reported for job in jobs]
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def test_every_number_is_read_as_it_is_said(number: int) -> None:
 
 @given(st.integers(0, 999_999), st.integers(0, 999_999))
 def test_numbers_between_words_are_read_each_on_its_own(first: int, second: int) -> None:
-    said = f"count from {in_words(first)} to {in_words(second)} please"
-    assert in_digits(said) == f"count from {first} to {second} please"
+    spoken = f"count from {in_words(first)} to {in_words(second)} please"
+    assert in_digits(spoken) == f"count from {first} to {second} please"
 
 
 @given(st.lists(st.sampled_from(["which", "is", "and", "hundred", "thousand", "apples", "my"])))
@@ -35,7 +35,7 @@ def test_what_is_no_number_stays(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "written"),
+    ("spoken", "written"),
     [
         ("which one is it", "which one is it"),
         ("what is one plus one", "what is 1 plus 1"),
@@ -48,5 +48,5 @@ def test_what_is_no_number_stays(words: list[str]) -> None:
         ("", ""),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_read_as_people_mean_it(said: str, written: str) -> None:
-    assert in_digits(said) == written
+def test_what_could_be_read_in_two_ways_is_read_as_people_mean_it(spoken: str, written: str) -> None:
+    assert in_digits(spoken) == written

@@ -38,20 +38,20 @@ async def voice(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelVoice]:
         yield voice
 
 
-async def transcribe(scripted_recognizer: Recognizer, says: Outcome, owner: str = "a") -> list[str]:
-    samples = np.full(1600, says, "<i2").tobytes()
+async def transcribe(scripted_recognizer: Recognizer, outcome: Outcome, owner: str = "a") -> list[str]:
+    samples = np.full(1600, outcome, "<i2").tobytes()
     recording = Recording(Coding.PCM16, 16_000, 1, samples)
     async with aclosing(scripted_recognizer.transcribe(recording, owner=owner)) as segments:
         return [segment.text async for segment in segments]
 
 
-async def waits_for(scripted_recognizer: Recognizer, says: Outcome) -> asyncio.Task[list[str]]:
+async def waits_for(scripted_recognizer: Recognizer, outcome: Outcome) -> asyncio.Task[list[str]]:
     """Somebody whose recording the process is at: it tells of each step."""
-    task = asyncio.create_task(transcribe(scripted_recognizer, says))
+    task = asyncio.create_task(transcribe(scripted_recognizer, outcome))
     while not scripted_recognizer._supervisor.waiting:  # noqa: ASYNC110 - it is a turn of the loop
         await asyncio.sleep(0)
-    asked_at = scripted_recognizer._supervisor._received_at
-    while scripted_recognizer._supervisor._received_at == asked_at:  # noqa: ASYNC110 - the process's socket is read by the loop
+    received_at = scripted_recognizer._supervisor._received_at
+    while scripted_recognizer._supervisor._received_at == received_at:  # noqa: ASYNC110 - the process's socket is read by the loop
         await asyncio.sleep(0)
     return task
 
@@ -104,14 +104,14 @@ async def test_recordings_that_wait_at_the_same_time_are_heard_together(
     assert await asyncio.gather(*others) == [["3"]] * 3
 
 
-@pytest.mark.parametrize("says", [Outcome.NO_NUMBERS, Outcome.FAILS])
+@pytest.mark.parametrize("outcome", [Outcome.NO_NUMBERS, Outcome.FAILS])
 async def test_a_recording_that_can_not_be_heard_is_its_senders_alone(
-    scripted_recognizer: Recognizer, says: Outcome
+    scripted_recognizer: Recognizer, outcome: Outcome
 ) -> None:
     first = await waits_for(scripted_recognizer, Outcome.ENDLESS)
     other, bad = (
         asyncio.create_task(transcribe(scripted_recognizer, one, owner))
-        for one, owner in ((Outcome.ENDED, "b"), (says, "c"))
+        for one, owner in ((Outcome.ENDED, "b"), (outcome, "c"))
     )
     while scripted_recognizer._supervisor.waiting < 3:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)

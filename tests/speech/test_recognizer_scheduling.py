@@ -42,7 +42,7 @@ class Listeners:
             listening = Listening(coding=Coding.PCM16, rate=RATE, language=name)
             self._work.take(Listen(number, name, listening))
 
-    def hear(self, *sounds: bytes) -> list[str | None]:
+    def feed(self, *sounds: bytes) -> list[str | None]:
         """Take a sound of each; return whose words were recognized, in this order."""
         for number, sound in enumerate(sounds):
             self._work.take(Sound(number, sound))
@@ -60,17 +60,17 @@ class Listeners:
 def test_who_has_ended_waits_for_no_words_of_others_who_speak_on() -> None:
     listeners = Listeners("first", "second", "third")
     going, ends = voiced(300), silence(300)
-    listeners.hear(*[silence(300) + voiced(600)] * 3)
-    assert listeners.hear(going, going, going) == ["first", "second", "third"]
-    assert listeners.hear(going, going, ends) == ["third"]
-    assert listeners.hear(going, going, b"") == ["first", "second"]
+    listeners.feed(*[silence(300) + voiced(600)] * 3)
+    assert listeners.feed(going, going, going) == ["first", "second", "third"]
+    assert listeners.feed(going, going, ends) == ["third"]
+    assert listeners.feed(going, going, b"") == ["first", "second"]
 
 
 def test_who_begins_over_others_silences_has_first_words() -> None:
     """He may interrupt a reply, which only words do."""
     listeners = Listeners("beginning", "silent")
-    listeners.hear(silence(300), silence(300) + voiced(600))
-    assert "beginning" in listeners.hear(voiced(600), silence(600))
+    listeners.feed(silence(300), silence(300) + voiced(600))
+    assert "beginning" in listeners.feed(voiced(600), silence(600))
 
 
 def test_words_of_many_who_speak_on_come_less_often() -> None:
@@ -78,8 +78,8 @@ def test_words_of_many_who_speak_on_come_less_often() -> None:
 
     def times(*names: str) -> int:
         listeners = Listeners(*names, takes_s=0.05)
-        listeners.hear(*[silence(300) + voiced(600)] * len(names))
-        return sum(len(listeners.hear(*[voiced(120)] * len(names))) for _ in range(40))
+        listeners.feed(*[silence(300) + voiced(600)] * len(names))
+        return sum(len(listeners.feed(*[voiced(120)] * len(names))) for _ in range(40))
 
     alone, together = times("a"), times(*"abcdefgh")
     assert alone >= 8

@@ -23,11 +23,11 @@ class Words:
     """Understands how long something is, and keeps what it was asked."""
 
     def __init__(self, *, is_whole: bool | None = None) -> None:
-        self.asked: list[Samples] = []
+        self.pieces: list[Samples] = []
         self.is_whole = is_whole
 
     def __call__(self, samples: Samples) -> Utterance:
-        self.asked.append(samples)
+        self.pieces.append(samples)
         return Utterance(str(len(samples) * 1000 // RATE), is_whole=self.is_whole)
 
 
@@ -68,10 +68,10 @@ def test_a_long_utterance_is_understood_in_pieces_that_lose_nothing() -> None:
     stream.commit()
     (stopped,) = recognized(stream)
     assert isinstance(stopped, Stopped)
-    assert len(words.asked) >= 30_000 // PIECE_MS
-    assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
-    assert np.array_equal(np.concatenate(words.asked), noise)
-    assert stopped.text == " ".join(str(len(piece) * 1000 // RATE) for piece in words.asked)
+    assert len(words.pieces) >= 30_000 // PIECE_MS
+    assert max(len(piece) for piece in words.pieces) <= RATE * PIECE_MS // 1000
+    assert np.array_equal(np.concatenate(words.pieces), noise)
+    assert stopped.text == " ".join(str(len(piece) * 1000 // RATE) for piece in words.pieces)
 
 
 def test_words_of_a_piece_without_a_voice_do_not_count() -> None:
@@ -97,7 +97,7 @@ def test_words_of_pieces_stay_where_speech_goes_on() -> None:
         0
     ]
     assert last.text.split()[0] == first
-    assert max(len(piece) for piece in words.asked) <= RATE * PIECE_MS // 1000
+    assert max(len(piece) for piece in words.pieces) <= RATE * PIECE_MS // 1000
 
 
 def test_sound_counts_as_waiting_until_it_is_understood() -> None:
@@ -140,10 +140,10 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
     silence_ms: int,
 ) -> None:
-    asked = Listening(
+    options = Listening(
         coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=750, finished_ms=120, pause_ms=60
     )
-    stream = SpeechStream(asked, Words(is_whole=is_whole))
+    stream = SpeechStream(options, Words(is_whole=is_whole))
     stream.feed(silence(300) + voiced(900))
     received = recognized(stream)
     quiet_ms = 0
@@ -158,7 +158,7 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
 
 def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_same() -> None:
     """As the end of "six" in noise: the sentence is whole with it, and does not wait for more."""
-    asked = Listening(
+    options = Listening(
         coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
     )
     whole_ms = 1400
@@ -167,7 +167,7 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
         ms = len(samples) * 1000 // RATE
         return Utterance("count to 56" if ms >= whole_ms else "count to 50", is_whole=ms >= whole_ms)
 
-    stream = SpeechStream(asked, understand)
+    stream = SpeechStream(options, understand)
     stream.feed(silence(300) + voiced(900))
     received = recognized(stream)
     for _ in range(15):
@@ -183,7 +183,7 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
 
 def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() -> None:
     """Where all cores are busy, the pause is over before anybody knows that the sentence is not."""
-    asked = Listening(
+    options = Listening(
         coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
     )
 
@@ -191,7 +191,7 @@ def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() 
         is_whole = len(samples) * 1000 // RATE >= 1800
         return Utterance("what is 5 plus 6" if is_whole else "", is_whole=is_whole)
 
-    stream = SpeechStream(asked, understand)
+    stream = SpeechStream(options, understand)
     stream.feed(silence(300) + voiced(900) + silence(600) + voiced(600) + silence(900))
     stopped = [one for one in recognized(stream) if isinstance(one, Stopped)]
     assert [one.text for one in stopped] == ["what is 5 plus 6"]
@@ -201,13 +201,13 @@ def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() 
 def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_understood_late(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
 ) -> None:
-    asked = Listening(
+    options = Listening(
         coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
     )
     sound = silence(300) + voiced(900) + silence(600) + voiced(600) + silence(2000)
-    late = SpeechStream(asked, Words(is_whole=is_whole))
+    late = SpeechStream(options, Words(is_whole=is_whole))
     late.feed(sound)
-    prompt = SpeechStream(asked, Words(is_whole=is_whole))
+    prompt = SpeechStream(options, Words(is_whole=is_whole))
     received: list[Heard] = []
     for start in range(0, len(sound), 960):
         prompt.feed(sound[start : start + 960])
@@ -231,7 +231,7 @@ def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_underst
 
 def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
     """The recognizer may find no end of the grammar any more, and understand nothing then."""
-    asked = Listening(
+    options = Listening(
         coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=750, finished_ms=210, pause_ms=60
     )
     heard_once: list[str] = []
@@ -240,7 +240,7 @@ def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
         heard_once.append("count to")
         return Utterance("count to" if len(heard_once) == 1 else "", is_whole=False)
 
-    stream = SpeechStream(asked, understand)
+    stream = SpeechStream(options, understand)
     stream.feed(silence(300) + voiced(300))
     recognized(stream)
     heard_once.clear()
@@ -259,7 +259,7 @@ def test_words_are_new_once_they_are_recognized_anew() -> None:
         stream.feed(voiced(60))
         received += recognized(stream)
     partly = [one for one in received if isinstance(one, Partial)]
-    assert 0 < sum(one.is_new for one in partly) == len(words.asked) < len(partly)
+    assert 0 < sum(one.is_new for one in partly) == len(words.pieces) < len(partly)
 
 
 def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() -> None:

@@ -101,11 +101,11 @@ def test_a_judgement_holds_until_speech_goes_on() -> None:
             reported.append(moment.kind)
         if moment is not None and moment.kind is SpeechEventKind.PAUSED:
             turns.judge(is_whole=None if SpeechEventKind.RESUMED in reported else False)
-    asked_again = SpeechEventKind.PAUSED
+    paused_again = SpeechEventKind.PAUSED
     assert reported == [
         SpeechEventKind.STARTED,
         SpeechEventKind.PAUSED,
-        asked_again,
+        paused_again,
         SpeechEventKind.RESUMED,
         SpeechEventKind.PAUSED,
         SpeechEventKind.STOPPED,

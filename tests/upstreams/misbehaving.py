@@ -31,13 +31,13 @@ PATIENT = Timeouts()
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is told: where its turn stood, why it ended, and the text that stays."""
 
-    told: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
     reason: str = "stop"
     code: str | None = None
     text: str = WHOLE
 
     def __str__(self) -> str:
-        words = [f"status {' '.join(self.told)}"] if self.told else []
+        words = [f"status {' '.join(self.states)}"] if self.states else []
         words.append(f"{self.reason} ({self.code})" if self.code else self.reason)
         return ", ".join([*words, f"{len(self.text)} characters" if self.text else "no text"])
 
@@ -66,7 +66,7 @@ CASES: Sequence[Case] = (
     Case(
         name="stalls before its first token",
         answers=(answer(hold_after=0),),
-        outcome=Outcome(told=("retrying",)),
+        outcome=Outcome(states=("retrying",)),
         times=SHORT,
     ),
     Case(
@@ -92,22 +92,22 @@ CASES: Sequence[Case] = (
     Case(
         name="nonsense after 5 tokens", answers=(answer(fail_after=5, raw="data: <html>\n\n"),), outcome=CUT
     ),
-    Case(name="500 once", answers=(answer(status=500),), outcome=Outcome(told=("retrying",))),
+    Case(name="500 once", answers=(answer(status=500),), outcome=Outcome(states=("retrying",))),
     Case(
         name="500 each time",
         answers=(answer(status=500),) * 3,
-        outcome=msgspec.structs.replace(LOST, told=("retrying", "retrying")),
+        outcome=msgspec.structs.replace(LOST, states=("retrying", "retrying")),
     ),
     Case(
         name="500, beside another upstream",
         answers=(answer(status=500),),
-        outcome=Outcome(told=("fallback",)),
+        outcome=Outcome(states=("fallback",)),
         beside=True,
     ),
     Case(
         name="429, beside another upstream",
         answers=(answer(status=429),),
-        outcome=Outcome(told=("fallback",)),
+        outcome=Outcome(states=("fallback",)),
         beside=True,
     ),
     Case(name="429", answers=(answer(status=429, headers={"Retry-After": "9"}),), outcome=SHED),
@@ -166,7 +166,7 @@ async def _turn(running: InProcessService, max_new_tokens: int) -> Outcome:
         frames = await socket.until("done")
     done = frames[-1]
     return Outcome(
-        told=tuple(frame["state"] for frame in frames if frame["type"] == "status"),
+        states=tuple(frame["state"] for frame in frames if frame["type"] == "status"),
         reason=done["reason"],
         code=done.get("error", {}).get("code"),
         text="".join(frame["text"] for frame in frames if frame["type"] == "delta"),

@@ -22,7 +22,7 @@ from engine.streamer import TimedStreamer
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
 from tests.bench.servers import CONTENDERS, ServerLocation
-from tests.clients.environments import Say, python_with
+from tests.clients.environments import Notify, python_with
 from tests.engine.upstream_server import Answer, upstream_server
 from tests.server_process import ServerProcess, free_port, serving
 
@@ -106,7 +106,7 @@ async def _idle_after_cancel(stream: TimedStreamer, is_idle: Idle) -> float:
 
 
 @asynccontextmanager
-async def misbehaving(folder: Path, say: Say) -> AsyncIterator[Peer]:
+async def misbehaving(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     """The tests' own upstream, which never stops by itself."""
     async with upstream_server() as server:
         server.answers = [Answer(("Hello",))] + [Answer(("word ",), endless=True) for _ in range(CANCELS)]
@@ -118,7 +118,7 @@ async def misbehaving(folder: Path, say: Say) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def midstream(folder: Path, say: Say) -> AsyncIterator[Peer]:
+async def midstream(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     """Another process of this service, with the demo model."""
     with serving(folder, {"MIDSTREAM_DTYPE": "float32"}) as server:
         yield peer_of(server)
@@ -134,7 +134,7 @@ def peer_of(server: ServerProcess) -> Peer:
 
 
 @asynccontextmanager
-async def transformers_serve(folder: Path, say: Say) -> AsyncIterator[Peer]:
+async def transformers_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     """transformers' own server, with the demo model. It tells nobody whether it is at work: its processor time does."""
     serve = next(one for one in CONTENDERS if one.name == "serve")
     place = ServerLocation(
@@ -149,9 +149,9 @@ async def transformers_serve(folder: Path, say: Say) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def ray_serve(folder: Path, say: Say) -> AsyncIterator[Peer]:
+async def ray_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     """An app of Ray Serve's, in an environment of its own. Raises NotInstallable."""
-    python = python_with(Path(__file__).with_name("ray.txt"), say)
+    python = python_with(Path(__file__).with_name("ray.txt"), notify)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     environ = {

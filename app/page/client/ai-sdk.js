@@ -34,7 +34,7 @@ export class MidstreamChatTransport {
   /** A resumed stream repeats its message from the start. */
   resumeStreamIsReplay = true;
   #client;
-  #wishes;
+  #replyOptions;
   /** @type {Map<string, Reply>} The replies to messages of this page that the server had not accepted, by the messages' ids. */ #begun = new Map();
   /** @type {Map<string, string>} The turns of the newest messages of this page, by the messages' ids. */ #turns = new Map();
   /** @type {Map<string, string>} The first turns of the messages that `messages` left out, by their chats. */ #leftOut = new Map();
@@ -42,7 +42,7 @@ export class MidstreamChatTransport {
   /** @param {{client: ChatClient} & Wishes} options  `client`: it names the features `reasoning` and `tools` */
   constructor({ client, ...wishes }) {
     this.#client = client;
-    this.#wishes = wishes;
+    this.#replyOptions = wishes;
   }
 
   /**
@@ -55,7 +55,7 @@ export class MidstreamChatTransport {
     const last = messages.at(-1);
     if (last === undefined) throw new ChatError("bad_params", "There is no message to send.");
     if (last.role === "assistant") return this.#settle(chatId, last, abortSignal);
-    const options = { onBusy: /** @type {const} */ ("interrupt"), ...this.#wishes, ...body, conversationId: chatId };
+    const options = { onBusy: /** @type {const} */ ("interrupt"), ...this.#replyOptions, ...body, conversationId: chatId };
     const replaced = trigger === "regenerate-message" ? (messageId ?? last.id) : messageId;
     const found = replaced === undefined ? null : await this.#exchange(chatId, replaced, last.id);
     abortSignal?.throwIfAborted();
@@ -107,7 +107,7 @@ export class MidstreamChatTransport {
 
   /**
    * @param {{user: Message, replyId: string | null} | null} found
-   * @param {{trigger: string, last: UIMessage, options: MessageOptions}} wish
+   * @param {{trigger: string, last: UIMessage, options: MessageOptions}} request
    */
   #begin(found, { trigger, last, options }) {
     if (found === null) return this.#client.send({ ...options, content: textOf(last) });
@@ -216,7 +216,7 @@ export class MidstreamChatTransport {
    */
   #follow(chatId, abortSignal, stream) {
     const client = this.#client;
-    const tell = (/** @type {Event} */ event) => {
+    const onReply = (/** @type {Event} */ event) => {
       const { reply } = /** @type {CustomEvent<{reply: Reply}>} */ (event).detail;
       if (reply.conversationId !== chatId || stream.reply === null) return;
       if (reply === stream.reply || reply.follows === stream.reply.turnId) stream.take(reply);
@@ -227,11 +227,11 @@ export class MidstreamChatTransport {
       // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
       if (reply !== null && !over) client.stop(reply, { seenOff: toldChars }).catch(() => undefined);
     };
-    client.addEventListener("reply", tell);
+    client.addEventListener("reply", onReply);
     abortSignal?.addEventListener("abort", stop, { once: true });
     stream.whenOver(() => {
       this.#note();
-      client.removeEventListener("reply", tell);
+      client.removeEventListener("reply", onReply);
       abortSignal?.removeEventListener("abort", stop);
     });
     return stream;
@@ -335,16 +335,16 @@ function textOf({ parts }) {
 /** A history in a front end's form: replies that follow calls are steps of one message. @param {Message[]} messages */
 function uiMessages(messages) {
   /** @type {UIMessage[]} */
-  const told = [];
+  const converted = [];
   for (const message of messages) {
     if (message.role === "user") {
-      told.push({ id: message.message_id, role: "user", parts: [{ type: "text", text: message.content }] });
+      converted.push({ id: message.message_id, role: "user", parts: [{ type: "text", text: message.content }] });
       continue;
     }
-    if (told.at(-1)?.role !== "assistant") told.push({ id: message.turn_id, role: "assistant", parts: [] });
-    told.at(-1)?.parts.push({ type: "step-start" }, ...partsOf(message));
+    if (converted.at(-1)?.role !== "assistant") converted.push({ id: message.turn_id, role: "assistant", parts: [] });
+    converted.at(-1)?.parts.push({ type: "step-start" }, ...partsOf(message));
   }
-  return told;
+  return converted;
 }
 
 /** @param {Message} message */
@@ -367,9 +367,9 @@ function partOf(call) {
   const { callId: toolCallId, name, args } = call;
   const part = { type: `tool-${name}`, toolCallId, input: JSON.parse(args), ...(call.where === "server" && { providerExecuted: true }) };
   if (call.asks) return { ...part, state: "approval-requested", approval: { id: approvalId(call) } };
-  const told = outcomeOf(call);
-  if (told === null) return { ...part, state: "input-available" };
-  if (told.type === "tool-output-available") return { ...part, state: "output-available", output: told.output };
-  if (told.type === "tool-output-error") return { ...part, state: "output-error", errorText: told.errorText };
+  const outcome = outcomeOf(call);
+  if (outcome === null) return { ...part, state: "input-available" };
+  if (outcome.type === "tool-output-available") return { ...part, state: "output-available", output: outcome.output };
+  if (outcome.type === "tool-output-error") return { ...part, state: "output-error", errorText: outcome.errorText };
   return { ...part, state: "output-denied", approval: { id: approvalId(call), approved: false } };
 }

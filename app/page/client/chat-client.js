@@ -329,8 +329,8 @@ export class ChatClient extends EventTarget {
    * @returns {Promise<import("./frames.js").ToolAck>}
    */
   toolDecision({ callId, argsSha256, decision, args, conversationId }) {
-    const said = { call_id: callId, args_sha256: argsSha256, decision, args };
-    return this.#ask({ type: "tool_decision", conversation_id: conversationId, ...said });
+    const fields = { call_id: callId, args_sha256: argsSha256, decision, args };
+    return this.#ask({ type: "tool_decision", conversation_id: conversationId, ...fields });
   }
 
   /** The replies of a conversation that have not ended, oldest first. @param {string} conversationId */

@@ -89,7 +89,7 @@ export class Link extends EventTarget {
     this.#liveness = new Liveness({
       ask: () => this.send({ type: "ping" }),
       awaits,
-      onQuiet: (quiet) => this.#tell({ state: LinkState.CONNECTED, quiet }),
+      onQuiet: (quiet) => this.#updateStatus({ state: LinkState.CONNECTED, quiet }),
       onSilent: () => this.#silent(),
     });
   }
@@ -102,7 +102,7 @@ export class Link extends EventTarget {
   open() {
     if (this.#attempting !== null) return;
     clearTimeout(this.#retryTimer);
-    if (this.#backoff.attempts === 0) this.#tell({ state: LinkState.CONNECTING });
+    if (this.#backoff.attempts === 0) this.#updateStatus({ state: LinkState.CONNECTING });
     void this.#attempt();
   }
 
@@ -111,7 +111,7 @@ export class Link extends EventTarget {
     clearTimeout(this.#retryTimer);
     this.#drop(1000);
     this.#backoff.reset();
-    this.#tell({ state: LinkState.CLOSED });
+    this.#updateStatus({ state: LinkState.CLOSED });
   }
 
   /**
@@ -179,7 +179,7 @@ export class Link extends EventTarget {
     clearTimeout(this.#deadline);
     this.#backoff.reset();
     this.#liveness.begin(ready.heartbeat_ms);
-    this.#tell({ state: LinkState.CONNECTED });
+    this.#updateStatus({ state: LinkState.CONNECTED });
   }
 
   #unwatch() {
@@ -199,11 +199,11 @@ export class Link extends EventTarget {
   #lost(code, reason) {
     this.#unwatch();
     this.#socket = this.#attempting = null;
-    if (FINAL_CODES.has(code)) return this.#tell({ state: LinkState.REFUSED, code, reason });
+    if (FINAL_CODES.has(code)) return this.#updateStatus({ state: LinkState.REFUSED, code, reason });
     const retryMs = this.#backoff.next();
     const state = this.#backoff.attempts > OFFLINE_AFTER ? LinkState.OFFLINE : LinkState.RECONNECTING;
     this.#retryTimer = setTimeout(() => void this.#attempt(), retryMs);
-    return this.#tell({ state, retryMs, code, reason });
+    return this.#updateStatus({ state, retryMs, code, reason });
   }
 
   /** @param {number} code */
@@ -217,7 +217,7 @@ export class Link extends EventTarget {
   }
 
   /** @param {Partial<LinkStatus> & {state: string}} status */
-  #tell(status) {
+  #updateStatus(status) {
     this.status = { retryMs: null, code: null, reason: "", quiet: false, ...status };
     this.dispatchEvent(new CustomEvent("status", { detail: this.status }));
   }

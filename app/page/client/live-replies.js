@@ -4,7 +4,7 @@ import { Reply, ReplyState } from "./reply.js";
 /** @typedef {{reply: Reply, frame: {client_msg_id: string} & Record<string, unknown>}} Unfinished */
 
 /** The most spoken texts that are kept until their messages are accepted. */
-const SAID = 8;
+const MAX_TRANSCRIPTS = 8;
 
 /** Whether a message of the history is a reply that runs, or whose calls are open. @param {import("./frames.js").Message} message */
 export function isUnfinished({ role, status, calls = [] }) {
@@ -18,12 +18,12 @@ export function isUnfinished({ role, status, calls = [] }) {
 export class LiveReplies {
   /** @type {Map<string, Unfinished>} */ #own = new Map();
   /** @type {Map<string, Reply>} */ #byTurn = new Map();
-  /** @type {Map<string, string>} What was said last, by its item, which messages name. */ #said = new Map();
-  #tell;
+  /** @type {Map<string, string>} What was said last, by its item, which messages name. */ #transcripts = new Map();
+  #notify;
 
   /** @param {(reply: Reply) => void} tell */
   constructor(tell) {
-    this.#tell = tell;
+    this.#notify = tell;
   }
 
   /** This client's messages, oldest first, with their frames, so that they can be sent again. */
@@ -44,7 +44,7 @@ export class LiveReplies {
   /** Adds a message of this client. @param {Unfinished} message */
   add({ reply, frame }) {
     this.#own.set(frame.client_msg_id, { reply, frame });
-    this.#tell(reply);
+    this.#notify(reply);
   }
 
   /** @param {string} clientMsgId */
@@ -67,17 +67,17 @@ export class LiveReplies {
     const sent = this.#sentOf(frame);
     const reply = sent ?? this.#byTurn.get(frame.turn_id) ?? new Reply(frame.conversation_id);
     reply.accept(frame);
-    if (reply.content === null && frame.follows === undefined) reply.hear(this.#said);
+    if (reply.content === null && frame.follows === undefined) reply.hear(this.#transcripts);
     this.#byTurn.set(frame.turn_id, reply);
     return reply;
   }
 
   /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
   heard({ conversation_id: conversationId, item, text }) {
-    this.#said.set(item, text);
-    if (this.#said.size > SAID) this.#said.delete([...this.#said.keys()][0]);
+    this.#transcripts.set(item, text);
+    if (this.#transcripts.size > MAX_TRANSCRIPTS) this.#transcripts.delete([...this.#transcripts.keys()][0]);
     for (const reply of this.openIn(conversationId)) {
-      if (reply.content === null && reply.hear(this.#said)) this.#tell(reply);
+      if (reply.content === null && reply.hear(this.#transcripts)) this.#notify(reply);
     }
   }
 
@@ -122,7 +122,7 @@ export class LiveReplies {
     if (reply.state !== ReplyState.CALLING) return this.#settle(reply);
     // It need not be sent again, but events of its calls are still to come.
     this.#disown(reply);
-    this.#tell(reply);
+    this.#notify(reply);
   }
 
   /**
@@ -136,7 +136,7 @@ export class LiveReplies {
     const running = this.openIn(conversationId).find(isRunning);
     if (running === undefined) return null;
     running.hold(running.stopping ? running.visibleChars : (seenOff ?? running.visibleChars), true);
-    this.#tell(running);
+    this.#notify(running);
     return running;
   }
 
@@ -170,7 +170,7 @@ export class LiveReplies {
   releaseOne(reply) {
     if (!reply.stopping) return;
     reply.release();
-    this.#tell(reply);
+    this.#notify(reply);
   }
 
   /** Withdraws replies that can't be sent again from here: of others' messages, or with open calls. The history has them. @param {string} conversationId */
@@ -198,7 +198,7 @@ export class LiveReplies {
   #settle(reply) {
     this.#disown(reply);
     if (reply.turnId !== null) this.#byTurn.delete(reply.turnId);
-    this.#tell(reply);
+    this.#notify(reply);
   }
 
   /** @param {Reply} reply */

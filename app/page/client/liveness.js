@@ -1,7 +1,7 @@
 /** How long the other side may be silent while it owes something. Then it is pinged. */
 const QUIET_MS = 2_500;
 /** How long after the ping its silence is reported, */
-const TELL_MS = 2_000;
+const REPORT_MS = 2_000;
 /** and how long after that the connection is given up. One answer may take that long on a slow network. */
 const GIVE_UP_MS = 2_000;
 
@@ -22,7 +22,7 @@ export class Liveness {
   #beatMs = 0;
   #heardAt = 0;
   /** Whether it was pinged, and nothing came since. */
-  #asked = false;
+  #pinged = false;
   #quiet = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
   /** When that timer is due; Infinity if there is none. */
@@ -43,31 +43,31 @@ export class Liveness {
   /** Ends: the connection is closed. */
   end() {
     this.#arm(Infinity);
-    this.#asked = this.#quiet = false;
+    this.#pinged = this.#quiet = false;
   }
 
   /** Takes that something came. */
   heard() {
     this.#heardAt = performance.now();
-    const wasAsked = this.#asked;
-    this.#asked = false;
+    const wasPinged = this.#pinged;
+    this.#pinged = false;
     if (this.#quiet) this.#options.onQuiet((this.#quiet = false));
-    if (wasAsked) this.#arm(this.#patienceMs);
+    if (wasPinged) this.#arm(this.#patienceMs);
     else this.said();
   }
 
   /** Takes that something was sent or received, so that an answer may be owed now. */
   said() {
     // Most frames change nothing: the current timer checks again when it is due.
-    if (!this.#asked && performance.now() + this.#patienceMs < this.#dueAt) this.#arm(this.#patienceMs);
+    if (!this.#pinged && performance.now() + this.#patienceMs < this.#dueAt) this.#arm(this.#patienceMs);
   }
 
   /** Pings now, if there is reason to doubt the connection. */
   doubt() {
-    if (this.#asked) return;
-    this.#asked = true;
+    if (this.#pinged) return;
+    this.#pinged = true;
     this.#options.ask();
-    this.#arm(Math.min(TELL_MS, this.#beatMs));
+    this.#arm(Math.min(REPORT_MS, this.#beatMs));
   }
 
   get #patienceMs() {
@@ -77,12 +77,12 @@ export class Liveness {
   #due() {
     this.#dueAt = Infinity;
     if (this.#quiet) return this.#options.onSilent();
-    if (this.#asked) return this.#tell();
+    if (this.#pinged) return this.#reportQuiet();
     const leftMs = this.#heardAt + this.#patienceMs - performance.now();
     return leftMs > 0 ? this.#arm(leftMs) : this.doubt();
   }
 
-  #tell() {
+  #reportQuiet() {
     this.#quiet = true;
     this.#arm(Math.min(GIVE_UP_MS, this.#beatMs));
     this.#options.onQuiet(true);

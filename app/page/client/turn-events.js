@@ -70,7 +70,7 @@ export class TurnEvents {
   toolCall(frame) {
     const reply = this.#live.running(frame.conversation_id, frame.turn_id);
     this.#count(frame);
-    this.#tell(reply, reply.call(frame, performance.now()));
+    this.#emitCall(reply, reply.call(frame, performance.now()));
   }
 
   /** @param {ToolState} frame */
@@ -81,7 +81,7 @@ export class TurnEvents {
     // A call that is unknown here came before this client looked; the history has it.
     if (reply === undefined || call === undefined) return void this.#follower.refresh(frame.conversation_id);
     call.take(frame);
-    this.#tell(reply, call);
+    this.#emitCall(reply, call);
   }
 
   /** @param {Done} frame */
@@ -108,11 +108,11 @@ export class TurnEvents {
     else if (call === undefined) return;
     else call.note(frame);
     if (call === undefined) this.#emit("reply", { reply });
-    else this.#tell(reply, call);
+    else this.#emitCall(reply, call);
   }
 
   /** @param {Reply} reply @param {Call} call */
-  #tell(reply, call) {
+  #emitCall(reply, call) {
     this.#emit("call", { reply, call });
     this.#emit("reply", { reply });
   }

@@ -68,7 +68,7 @@ export class UIMessageStream {
   #begun = false;
   #inStep = false;
   #parts = 0;
-  /** What was told of the reply. */ #told = { thought: "", text: "" };
+  /** What was sent of the reply. */ #sent = { thought: "", text: "" };
 
   /** @param {{messageId?: string}} [options]  `messageId`: of a message that goes on */
   constructor({ messageId } = {}) {
@@ -89,7 +89,7 @@ export class UIMessageStream {
 
   /** Code points of the reply's text that were told. */
   get toldChars() {
-    return countCodePoints(this.#told.text);
+    return countCodePoints(this.#sent.text);
   }
 
   /** Whether its reader got anything. */
@@ -107,7 +107,7 @@ export class UIMessageStream {
     this.#begin(message.turn_id);
     this.#forget();
     this.#step();
-    this.#tell(message.reasoning ?? "", message.content, calls);
+    this.#writeReply(message.reasoning ?? "", message.content, calls);
     this.#leave();
   }
 
@@ -118,7 +118,7 @@ export class UIMessageStream {
    */
   goOn(reply, settled) {
     this.reply = reply;
-    this.#told = { thought: reply.thoughts.text, text: reply.text };
+    this.#sent = { thought: reply.thoughts.text, text: reply.text };
     for (const { callId, open } of reply.calls) this.#calls.set(callId, { ended: !open, settled: settled.includes(callId) });
   }
 
@@ -173,14 +173,14 @@ export class UIMessageStream {
 
   /** @param {Reply} reply */
   #grow(reply) {
-    const told = this.#calls.size > 0 && !this.#inStep;
-    if (!told) {
+    const stepEnded = this.#calls.size > 0 && !this.#inStep;
+    if (!stepEnded) {
       this.#begin(/** @type {string} */ (reply.turnId));
       this.#step();
-      if (!reply.text.startsWith(this.#told.text) || !reply.thoughts.text.startsWith(this.#told.thought)) this.#again();
-      this.#tell(reply.thoughts.text, reply.text, reply.calls);
+      if (!reply.text.startsWith(this.#sent.text) || !reply.thoughts.text.startsWith(this.#sent.thought)) this.#again();
+      this.#writeReply(reply.thoughts.text, reply.text, reply.calls);
     }
-    this.#tellOutcomes(reply.calls);
+    this.#writeOutcomes(reply.calls);
     if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
   }
 
@@ -193,32 +193,32 @@ export class UIMessageStream {
 
   /** Begins with another reply, or with the same one from its start. */
   #forget() {
-    this.#told = { thought: "", text: "" };
+    this.#sent = { thought: "", text: "" };
     this.#calls.clear();
   }
 
   /** @param {string} thoughts @param {string} text @param {Call[]} calls */
-  #tell(thoughts, text, calls) {
-    this.#write("reasoning", thoughts.slice(this.#told.thought.length));
-    this.#told.thought = thoughts;
+  #writeReply(thoughts, text, calls) {
+    this.#write("reasoning", thoughts.slice(this.#sent.thought.length));
+    this.#sent.thought = thoughts;
     for (const call of calls.filter(({ callId }) => !this.#calls.has(callId))) {
       const before = takeCodePoints(text, call.off);
-      if (before.length > this.#told.text.length) this.#writeText(before);
+      if (before.length > this.#sent.text.length) this.#writeText(before);
       this.#close();
-      this.#tellCall(call);
+      this.#writeCall(call);
     }
     this.#writeText(text);
-    this.#tellOutcomes(calls);
+    this.#writeOutcomes(calls);
   }
 
   /** @param {string} text */
   #writeText(text) {
-    this.#write("text", text.slice(this.#told.text.length));
-    this.#told.text = text;
+    this.#write("text", text.slice(this.#sent.text.length));
+    this.#sent.text = text;
   }
 
   /** @param {Call} call */
-  #tellCall(call) {
+  #writeCall(call) {
     const { callId: toolCallId, name: toolName, where } = call;
     const by = where === "server" ? { providerExecuted: true } : {};
     this.#put({ type: "tool-input-available", toolCallId, toolName, input: JSON.parse(call.args), ...by });
@@ -227,15 +227,15 @@ export class UIMessageStream {
   }
 
   /** @param {Call[]} calls */
-  #tellOutcomes(calls) {
+  #writeOutcomes(calls) {
     for (const call of calls) {
-      const told = this.#calls.get(call.callId);
+      const entry = this.#calls.get(call.callId);
       const outcome = outcomeOf(call);
-      if (outcome === null || told === undefined || told.ended) continue;
+      if (outcome === null || entry === undefined || entry.ended) continue;
       this.#close();
       this.#begin(this.reply?.turnId ?? "");
       this.#put(outcome);
-      told.ended = true;
+      entry.ended = true;
     }
   }
 

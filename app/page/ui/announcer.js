@@ -12,11 +12,11 @@ import { t } from "./words/translate.js";
 export class Announcer {
   #root = part("announcer", HTMLElement);
   #sentences = new SentenceAnnouncer(this.#root);
-  /** @type {WeakSet<import("../client/call.js").Call>} */ #asked = new WeakSet();
+  /** @type {WeakSet<import("../client/call.js").Call>} */ #announcedCalls = new WeakSet();
 
   /** @param {import("../client/reply.js").Reply} reply */
-  tell(reply) {
-    if (reply.interprets !== null) return this.#sentences.tell(reply);
+  announce(reply) {
+    if (reply.interprets !== null) return this.#sentences.announce(reply);
     for (const call of reply.calls) if (call.asks) this.#ask(call);
     const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
     if (reply.state === ReplyState.ENDED && !goesOn) void this.#ended(reply);
@@ -24,8 +24,8 @@ export class Announcer {
 
   /** @param {import("../client/call.js").Call} call */
   #ask(call) {
-    if (this.#asked.has(call)) return;
-    this.#asked.add(call);
+    if (this.#announcedCalls.has(call)) return;
+    this.#announcedCalls.add(call);
     this.#root.textContent = t("{name} asks for your permission. Allow or deny it among the messages.", { name: call.name });
   }
 

@@ -9,7 +9,7 @@ import { t } from "./words/translate.js";
 export class Attention {
   #title;
   #titleOf;
-  /** @type {WeakSet<Reply>} */ #told = new WeakSet();
+  /** @type {WeakSet<Reply>} */ #notified = new WeakSet();
 
   /**
    * @param {object} parts
@@ -23,13 +23,13 @@ export class Attention {
 
   /** Call when a reply changed. @param {Reply} reply */
   look(reply) {
-    if (!hasEnded(reply) || this.#told.has(reply)) return;
-    this.#told.add(reply);
+    if (!hasEnded(reply) || this.#notified.has(reply)) return;
+    this.#notified.add(reply);
     if (!document.hidden) return;
     this.#title.mark();
     const { conversationId } = reply;
     const [body, address] = [this.#titleOf(conversationId), addressOf(conversationId)];
-    void notifications.tell({ title: t("A reply has ended"), body, tag: conversationId, address });
+    void notifications.notify({ title: t("A reply has ended"), body, tag: conversationId, address });
   }
 }
 

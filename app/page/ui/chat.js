@@ -4,7 +4,7 @@ import { ConnectionWatch } from "./connection-watch.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
 import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
-import { Door } from "./keys/door.js";
+import { Authentication } from "./keys/door.js";
 import { part } from "./elements/dom.js";
 import { Notices } from "./elements/notices.js";
 import { wordsForLimit } from "./elements/words.js";
@@ -42,7 +42,7 @@ export class Chat {
   #screen;
   #navigation;
   #alerts;
-  #door;
+  #authentication;
 
   /**
    * @param {ChatClient} client
@@ -84,7 +84,7 @@ export class Chat {
       screen: () => this.#screen,
     });
     this.#composer = new Composer({
-      onSend: (text, images) => this.#say(text, images),
+      onSend: (text, images) => this.#send(text, images),
       onStop: () => this.#speaking.stop(),
       onWritten: (text, how) => this.#modes.translating.take(text, how),
       onDraft: (text) => drafts.keepText(current().conversationId, text),
@@ -94,7 +94,7 @@ export class Chat {
         keep: (conversationId, attachments) => drafts.keepAttachments(conversationId, attachments),
         lifeOf: (conversationId) => drafts.lifeOf(conversationId),
       },
-      onTrouble: (words) => this.#notices.say(words),
+      onTrouble: (words) => this.#notices.show(words),
       limits: () => this.#limits(MOST_IMAGES),
       images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
     });
@@ -129,7 +129,7 @@ export class Chat {
       notices: this.#notices,
       current: () => current().conversationId,
     });
-    this.#door = new Door({ client, credentials, reporter, onLeave: () => this.#forgetAll() });
+    this.#authentication = new Authentication({ client, credentials, reporter, onLeave: () => this.#forgetAll() });
     new ConnectionWatch({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
     this.#listenToUser();
@@ -146,7 +146,7 @@ export class Chat {
   #messageActions(pictures) {
     const speaking = this.#speaking;
     return {
-      onSend: (/** @type {string} */ text) => this.#say(text),
+      onSend: (/** @type {string} */ text) => this.#send(text),
       onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
       onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
       onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
@@ -181,9 +181,9 @@ export class Chat {
       removed: ({ conversationId, turnId }) => this.#transcripts.of(conversationId).remove(turnId),
       title: ({ conversationId, title }) => this.#sidebar.entitle(conversationId, title),
       deleted: ({ conversationId }) => this.#onDeleted(conversationId),
-      unauthenticated: ({ message }) => this.#door.shut(message),
-      limits: (frame) => this.#notices.say(wordsForLimit(frame)),
-      error: (error) => this.#notices.tell(error),
+      unauthenticated: ({ message }) => this.#authentication.shut(message),
+      limits: (frame) => this.#notices.show(wordsForLimit(frame)),
+      error: (error) => this.#notices.report(error),
     };
     for (const [type, listener] of Object.entries(listeners)) {
       this.#client.addEventListener(type, (event) => {
@@ -204,7 +204,7 @@ export class Chat {
     this.#screen.know(frame);
     this.#notices.clear();
     this.#modes.know(frame);
-    this.#door.opened();
+    this.#authentication.opened();
     this.#composer.offer();
     void this.#sidebar.refresh();
   }
@@ -255,7 +255,7 @@ export class Chat {
   }
 
   /** @param {string} text @param {import("../client/frames.js").Attachment[]} [images] */
-  #say(text, images) {
+  #send(text, images) {
     this.#thenWrite(() => this.#speaking.send(text, images));
   }
 

@@ -46,20 +46,20 @@ export class ConnectionView {
   /** @param {import("../client/link.js").LinkStatus} status */
   show(status) {
     const { state, retryMs, code, reason } = status;
-    const { state: shown, word } = toldOf(status);
+    const { state: shown, word } = shownStateOf(status);
     this.#root.dataset.state = shown;
     // A class instead of `:has`, which would be evaluated again for each new element of a reply.
     this.#chat.classList.toggle("unheard", shown !== LinkState.CONNECTED && shown !== LinkState.CONNECTING);
     this.#root.title = code === null ? word : `${t("Closed with {code}", { code })}${reason === "" ? "" : `: ${reason}`}`;
     if (this.#word.textContent !== word) this.#word.textContent = word;
-    this.#tellBack(shown);
+    this.#showBack(shown);
     this.#retry.hidden = !CAN_RETRY.has(state);
     this.#retry.textContent = code === CloseCode.UNAUTHENTICATED ? t("Enter a key") : t("Try now");
     this.#count(retryMs);
   }
 
   /** @param {string} state  as it is shown */
-  #tellBack(state) {
+  #showBack(state) {
     if (state !== LinkState.CONNECTED) {
       this.#wasAway ||= state !== LinkState.CONNECTING;
       return;
@@ -77,20 +77,20 @@ export class ConnectionView {
     this.#wait.textContent = "";
     if (retryMs === null || retryMs < 2000) return;
     const at = performance.now() + retryMs;
-    const tell = () => {
+    const update = () => {
       const seconds = Math.ceil((at - performance.now()) / 1000);
       this.#wait.textContent = seconds > 0 ? t("retry in {seconds} s", { seconds }) : "";
     };
-    this.#countdown = setInterval(tell, 500);
-    tell();
+    this.#countdown = setInterval(update, 500);
+    update();
   }
 }
 
 /** A connection's state, and a word for it. @param {import("../client/link.js").LinkStatus} status */
-function toldOf({ state, code, quiet }) {
+function shownStateOf({ state, code, quiet }) {
   if (quiet) return QUIET;
   // If the browser knows that there is no network, four attempts are not needed.
   const offline = state === LinkState.RECONNECTING && !navigator.onLine;
-  const told = offline ? LinkState.OFFLINE : state;
-  return { state: told, word: (told === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[told] };
+  const shown = offline ? LinkState.OFFLINE : state;
+  return { state: shown, word: (shown === LinkState.REFUSED && REFUSED[code ?? 0]) || WORDS[shown] };
 }

@@ -23,9 +23,9 @@ export class ReplyAlerts {
 
   /** Call when a reply changed. @param {import("../client/reply.js").Reply} reply */
   look(reply) {
-    if (reply.conversationId === this.#current()) this.#announcer.tell(reply);
+    if (reply.conversationId === this.#current()) this.#announcer.announce(reply);
     this.#attention.look(reply);
     // A refused message shows its own reason. A regenerated reply has no message that could show it.
-    if (reply.error !== null && reply.content === null) this.#notices.tell(reply.error);
+    if (reply.error !== null && reply.content === null) this.#notices.report(reply.error);
   }
 }

@@ -20,7 +20,7 @@ export class Reporter {
       return await request;
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
-      if (error.code !== ChatError.DISCONNECTED) this.#notices.tell(error);
+      if (error.code !== ChatError.DISCONNECTED) this.#notices.report(error);
       return null;
     }
   }

@@ -23,7 +23,7 @@ export class Screen {
   current;
   #client;
   #titleOf;
-  #frameAsked = false;
+  #frameRequested = false;
   #title = new PageTitle();
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
@@ -84,10 +84,10 @@ export class Screen {
 
   /** Asks for one `show` in the next frame. */
   ask() {
-    if (this.#frameAsked) return;
-    this.#frameAsked = true;
+    if (this.#frameRequested) return;
+    this.#frameRequested = true;
     requestAnimationFrame(() => {
-      this.#frameAsked = false;
+      this.#frameRequested = false;
       this.show();
     });
   }

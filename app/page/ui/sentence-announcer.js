@@ -15,7 +15,7 @@ const KEPT = 4;
 /** Tells screen readers a live translation while it comes: each sentence once, in its language. */
 export class SentenceAnnouncer {
   #root;
-  /** @type {WeakMap<Reply, number>} Code points that were announced, or were there before. */ #told = new WeakMap();
+  /** @type {WeakMap<Reply, number>} Code points that were announced, or were there before. */ #announcedChars = new WeakMap();
   /** @type {WeakSet<Reply>} */ #ended = new WeakSet();
   #resting = false;
 
@@ -25,21 +25,21 @@ export class SentenceAnnouncer {
   }
 
   /** Call when a live translation changed. @param {Reply} reply */
-  tell(reply) {
-    if (!this.#told.has(reply)) this.#told.set(reply, reply.alignment.at(-1)?.[0] ?? reply.chars);
+  announce(reply) {
+    if (!this.#announcedChars.has(reply)) this.#announcedChars.set(reply, reply.alignment.at(-1)?.[0] ?? reply.chars);
     if (reply.state === ReplyState.ENDED) this.#end(reply);
-    else if (!this.#resting) this.#sayWhole(reply);
+    else if (!this.#resting) this.#announceWhole(reply);
   }
 
   /** @param {Reply} reply */
-  #sayWhole(reply) {
+  #announceWhole(reply) {
     const [whole] = WHOLE.exec(this.#behind(reply, reply.visible)) ?? [""];
     if (!/[\p{L}\p{N}]/u.test(whole) || this.#ended.has(reply)) return;
-    this.#say(reply, whole);
+    this.#announceText(reply, whole);
     this.#resting = true;
     setTimeout(() => {
       this.#resting = false;
-      this.#sayWhole(reply);
+      this.#announceWhole(reply);
     }, REST_MS);
   }
 
@@ -48,24 +48,24 @@ export class SentenceAnnouncer {
     if (this.#ended.has(reply)) return;
     this.#ended.add(reply);
     const rest = this.#behind(reply, reply.text);
-    if (rest.trim() !== "") this.#say(reply, rest);
+    if (rest.trim() !== "") this.#announceText(reply, rest);
     if (reply.done?.reason !== "stop") this.#append(element("span", { text: t("Reply, cut short") }));
   }
 
   /** The part of a text that was not announced. @param {Reply} reply @param {string} text */
   #behind(reply, text) {
-    return dropCodePoints(text, this.#told.get(reply) ?? 0);
+    return dropCodePoints(text, this.#announcedChars.get(reply) ?? 0);
   }
 
   /** @param {Reply} reply @param {string} text */
-  #say(reply, text) {
-    this.#told.set(reply, (this.#told.get(reply) ?? 0) + countCodePoints(text));
+  #announceText(reply, text) {
+    this.#announcedChars.set(reply, (this.#announcedChars.get(reply) ?? 0) + countCodePoints(text));
     this.#append(element("span", { lang: reply.interprets?.target ?? null, text: `${text.trim()} ` }));
   }
 
-  /** @param {HTMLElement} said */
-  #append(said) {
-    this.#root.append(said);
+  /** @param {HTMLElement} line */
+  #append(line) {
+    this.#root.append(line);
     while (this.#root.childNodes.length > KEPT) this.#root.firstChild?.remove();
   }
 }

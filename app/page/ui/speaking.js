@@ -116,9 +116,9 @@ export class Speaking {
   async answer({ callId, question }, content) {
     if (question === null) return;
     const { conversationId } = this.#screen().current;
-    const said = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
-    const asked = { conversationId, callId, argsSha256: question.sha256 };
-    await this.#reporter.answer(this.#client.toolDecision({ ...asked, ...said }));
+    const response = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
+    const request = { conversationId, callId, argsSha256: question.sha256 };
+    await this.#reporter.answer(this.#client.toolDecision({ ...request, ...response }));
   }
 
   /** The most bytes of an image for the conversation's model; 0 if it takes no images, null before that is known. */

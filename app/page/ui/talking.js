@@ -31,7 +31,7 @@ export class Talking {
     this.#parts = parts;
     this.#button.append(icon("microphone"));
     this.#button.addEventListener("click", () => (this.#on ? this.stop() : void this.#start()));
-    this.#tell();
+    this.#updateButton();
   }
 
   /** @param {import("../client/frames.js").Ready} ready */
@@ -68,7 +68,7 @@ export class Talking {
 
   async #start() {
     const beginning = (this.#beginning = Symbol("beginning"));
-    this.#tell();
+    this.#updateButton();
     const voice = await this.#load();
     if (voice === null) return this.#ended();
     if (this.#beginning !== beginning) return voice.stop();
@@ -77,17 +77,17 @@ export class Talking {
 
   /** After a reload: goes on talking if the browser allows sound without a click; else asks the user for one. */
   async #comeBack() {
-    const asked = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
-    if ((await permission()) !== "granted") return asked();
+    const offer = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
+    if ((await permission()) !== "granted") return offer();
     const beginning = (this.#beginning = Symbol("beginning"));
-    this.#tell();
+    this.#updateButton();
     const voice = await this.#load();
     const plays = voice !== null && (await voice.canPlay());
     if (voice === null || this.#beginning !== beginning) return voice?.stop();
     if (plays) return this.#begin(voice);
     voice.stop();
     this.#ended();
-    return asked();
+    return offer();
   }
 
   /** @param {Voice} voice */
@@ -112,7 +112,7 @@ export class Talking {
       });
     } catch (error) {
       if (!(error instanceof TypeError)) throw error; // `import` rejects with it if a file does not come
-      this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
+      this.#parts.notices.show(t("A part of the page could not be loaded. Try again."));
       return null;
     }
   }
@@ -120,22 +120,22 @@ export class Talking {
   /** @param {unknown} why */
   async #failed(why) {
     this.#ended();
-    if (why instanceof ChatError) return this.#parts.notices.tell(why);
-    if (why === "elsewhere") return this.#parts.notices.say(t("You are talking in this conversation in another tab or on another device now."));
-    if (why === "lost") return this.#parts.notices.say(t("The microphone was disconnected. Press the button to go on talking."));
+    if (why instanceof ChatError) return this.#parts.notices.report(why);
+    if (why === "elsewhere") return this.#parts.notices.show(t("You are talking in this conversation in another tab or on another device now."));
+    if (why === "lost") return this.#parts.notices.show(t("The microphone was disconnected. Press the button to go on talking."));
     if (!(why instanceof DOMException)) throw why;
     const { wordsForTrouble } = await import("./spoken/troubles.js");
-    return this.#parts.notices.say(wordsForTrouble(why));
+    return this.#parts.notices.show(wordsForTrouble(why));
   }
 
   #ended() {
     this.#voice = null;
     this.#beginning = null;
     this.#parts.places.session?.removeItem(PLACE_KEY);
-    this.#tell();
+    this.#updateButton();
   }
 
-  #tell() {
+  #updateButton() {
     const label = this.#on ? t("Stop talking") : t("Talk");
     this.#button.setAttribute("aria-pressed", String(this.#on));
     this.#button.title = label;

@@ -4,11 +4,11 @@ import { tagOf } from "./words/languages.js";
 import { language, t } from "./words/translate.js";
 
 /** Storage keys: the languages that were chosen last, and, for this tab, the conversation that is translated. */
-const WISH_KEY = "midstream.interpreting";
+const OPTIONS_KEY = "midstream.interpreting";
 const PLACE_KEY = "midstream.interpreted";
 
 /** @typedef {import("./interpreting/interpreter.js").Interpreter} Interpreter */
-/** @typedef {import("./interpreting/interpreting-bar.js").Wish} Wish */
+/** @typedef {import("./interpreting/interpreting-bar.js").InterpretOptions} InterpretOptions */
 
 /** The button for live translation of what is written. It is shown if a model can translate. */
 export class Translating {
@@ -77,14 +77,14 @@ export class Translating {
 
   async #start() {
     const beginning = (this.#beginning = Symbol("beginning"));
-    this.#tell();
+    this.#updateButton();
     try {
       const { Interpreter } = await import("./interpreting/interpreter.js");
       if (this.#beginning === beginning) this.#begin(Interpreter);
     } catch (error) {
       if (!(error instanceof TypeError)) throw error; // `import` rejects with it if a file does not come
       this.#ended();
-      this.#parts.notices.say(t("A part of the page could not be loaded. Try again."));
+      this.#parts.notices.show(t("A part of the page could not be loaded. Try again."));
     }
   }
 
@@ -92,16 +92,16 @@ export class Translating {
   #begin(Made) {
     const { client, places, current, notices, onBegin, onRest } = this.#parts;
     onBegin();
-    const onWish = (/** @type {Wish} */ wish) => places.lasting?.setItem(WISH_KEY, JSON.stringify(wish));
+    const onOptions = (/** @type {InterpretOptions} */ options) => places.lasting?.setItem(OPTIONS_KEY, JSON.stringify(options));
     const [conversationId, model] = [current(), () => this.#model?.name];
-    const onTrouble = (/** @type {import("../client/errors.js").ChatError} */ error) => notices.tell(error);
+    const onTrouble = (/** @type {import("../client/errors.js").ChatError} */ error) => notices.report(error);
     const interpreter = (this.#interpreter = new Made({
-      ...{ client, conversationId, model, wish: this.#wish, onWish, onTrouble },
+      ...{ client, conversationId, model, options: this.#options, onOptions, onTrouble },
       onRest: (text) => onRest(conversationId, text),
     }));
     this.#beginning = null;
     places.session?.setItem(PLACE_KEY, conversationId);
-    this.#tell();
+    this.#updateButton();
     void this.#offer(interpreter);
   }
 
@@ -116,10 +116,10 @@ export class Translating {
     interpreter.offer({ sources: tagsOf(languages.sources), targets: tagsOf(languages.targets) });
   }
 
-  /** @returns {Wish} */
-  get #wish() {
-    /** @type {Wish} */ const usual = { source: "en", target: language === "en" ? "zh" : language, told: "segment" };
-    const kept = this.#parts.places.lasting?.getItem(WISH_KEY) ?? null;
+  /** @returns {InterpretOptions} */
+  get #options() {
+    /** @type {InterpretOptions} */ const usual = { source: "en", target: language === "en" ? "zh" : language, told: "segment" };
+    const kept = this.#parts.places.lasting?.getItem(OPTIONS_KEY) ?? null;
     return kept === null ? usual : { ...usual, ...JSON.parse(kept) };
   }
 
@@ -127,10 +127,10 @@ export class Translating {
     this.#interpreter = null;
     this.#beginning = null;
     this.#parts.places.session?.removeItem(PLACE_KEY);
-    this.#tell();
+    this.#updateButton();
   }
 
-  #tell() {
+  #updateButton() {
     this.#button.setAttribute("aria-pressed", String(this.#on));
   }
 }

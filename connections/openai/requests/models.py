@@ -147,7 +147,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of both doors. Other fields that would change the text are in `unserved`.
+    """The fields that both endpoints of OpenAI's have.
 
     `n`: number of replies. `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
     `skip_special_tokens` and those that begin with `guided_` come from other servers.

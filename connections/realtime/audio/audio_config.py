@@ -102,7 +102,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     `transcribes`: there are no replies.
     """
 
-    offer: AudioCapabilities
+    capabilities: AudioCapabilities
     speaks: bool
     input: AudioInput = AudioInput()
     output: AudioOutput = AudioOutput()
@@ -111,9 +111,9 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     transcribes: bool = False
 
     @classmethod
-    def of(cls, offer: AudioCapabilities) -> AudioConfig:
+    def of(cls, capabilities: AudioCapabilities) -> AudioConfig:
         """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
-        return cls(offer=offer, speaks=bool(offer.voices))
+        return cls(capabilities=capabilities, speaks=bool(capabilities.voices))
 
     @property
     def creates(self) -> bool:
@@ -129,7 +129,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def voice(self) -> str | None:
         """The voice of replies."""
-        return self.output.voice or next(iter(self.offer.voices), None)
+        return self.output.voice or next(iter(self.capabilities.voices), None)
 
     def start(self, conversation_id: str) -> AudioStart:
         """Return the frame that begins to listen with these settings. If the client leaves, the reply to it ends."""
@@ -207,7 +207,7 @@ def _with_modalities(settings: AudioConfig, named: Sequence[str] | None, field: 
     if not named or not _MODALITIES.issuperset(named):
         raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
     speaks = "audio" in named
-    if speaks and not settings.offer.voices:
+    if speaks and not settings.capabilities.voices:
         raise InvalidEvent('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
     return msgspec.structs.replace(settings, speaks=speaks)
 
@@ -220,7 +220,7 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
         _check(options.turn_detection, f"{field}.turn_detection")
         settings = msgspec.structs.replace(settings, detection=options.turn_detection)
     if not isinstance(options.transcription, UnsetType):
-        _check_language(options.transcription, settings.offer, f"{field}.transcription.language")
+        _check_language(options.transcription, settings.capabilities, f"{field}.transcription.language")
         settings = msgspec.structs.replace(settings, transcription=options.transcription)
     return settings
 
@@ -232,7 +232,7 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
         output = msgspec.structs.replace(output, format=coding, rate=rate)
     if not isinstance(options.voice, UnsetType):
         output = msgspec.structs.replace(
-            output, voice=_voice(options.voice, settings.offer, f"{field}.voice")
+            output, voice=_voice(options.voice, settings.capabilities, f"{field}.voice")
         )
     if options.speed not in {UNSET, None, 1}:
         raise InvalidEvent(
@@ -253,20 +253,20 @@ def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
     return coding, rate
 
 
-def _voice(requested: str | VoiceId | None, offer: AudioCapabilities, field: str) -> str | None:
+def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, field: str) -> str | None:
     name = requested.id if isinstance(requested, VoiceId) else requested
-    if name in offer.voices:
+    if name in capabilities.voices:
         return name
-    if name is None or name in VOICES or not offer.voices:
+    if name is None or name in VOICES or not capabilities.voices:
         return None
-    raise InvalidEvent(f"is none of this server's voices, such as {offer.voices[0]}.", field=field)
+    raise InvalidEvent(f"is none of this server's voices, such as {capabilities.voices[0]}.", field=field)
 
 
-def _check_language(requested: Transcription | None, offer: AudioCapabilities, field: str) -> None:
+def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
     language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
-    if language and offer.languages and language not in offer.languages:
+    if language and capabilities.languages and language not in capabilities.languages:
         raise InvalidEvent(
-            f"must be one of {', '.join(offer.languages)}: no other is understood.", field=field
+            f"must be one of {', '.join(capabilities.languages)}: no other is understood.", field=field
         )
 
 

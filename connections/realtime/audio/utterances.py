@@ -91,8 +91,8 @@ class UtteranceTracker:
             return None, [] if is_guess else self._commit(send.content, ItemState.WAITING)
         if is_guess:
             self._guess = _SpeculativeText(send.client_msg_id, send.content)
-            asked = self._session.speech_message(send, self._utterance.item_id)
-            return asked, [Speculation(request_id=send.client_msg_id, status="up")]
+            message = self._session.speech_message(send, self._utterance.item_id)
+            return message, [Speculation(request_id=send.client_msg_id, status="up")]
         sent = self._commit(send.content, ItemState.WAITING)
         return self._session.speech_message(send, self._utterance.item_id), sent
 
@@ -149,7 +149,7 @@ class UtteranceTracker:
             self._utterance = utterance = _Utterance()
         utterance.is_committed = True
         is_kept = state is ItemState.WAITING and not self._session.settings.transcribes
-        gone = self._session.make_room(text) if is_kept else []
+        gone = self._session.evict_for(text) if is_kept else []
         item = Item(item_id=utterance.item_id, role="user", text=text, state=state, sound_ms=0)
         if self._session.settings.transcribes:  # nothing will answer it
             previous = self._items.store(msgspec.structs.replace(item, state=ItemState.STORED))

@@ -258,20 +258,24 @@ class RealtimeVoiceConnection(VoiceConnection):
         """Let the utterance wait, as any item."""
         self._push(self._utterances.refused(send.client_msg_id))
 
-    async def send_message(self, said: Message) -> None:
+    async def send_message(self, request: Message) -> None:
         """Send a message for the connection. Raises Refused, BadParams."""
-        if isinstance(said.playback, SpokenReply):
-            self._playing = [*self._playing[1 - MAX_REPLIES :], said.playback]
-            self._task(self._play(said.playback))
-        shown = self._session.image_positions(said.send.client_msg_id)
+        if isinstance(request.playback, SpokenReply):
+            self._playing = [*self._playing[1 - MAX_REPLIES :], request.playback]
+            self._task(self._play(request.playback))
+        shown = self._session.image_positions(request.send.client_msg_id)
         try:
-            await super().send_message(msgspec.structs.replace(said, shown=shown))
+            await super().send_message(msgspec.structs.replace(request, shown=shown))
         except BaseException:
-            self.refused(said.send)
+            self.refused(request.send)
             raise
-        if said.is_withdrawn and isinstance(said.playback, SpokenReply) and not said.playback.turn_id:
+        if (
+            request.is_withdrawn
+            and isinstance(request.playback, SpokenReply)
+            and not request.playback.turn_id
+        ):
             self._push(
-                [Speculation(request_id=said.send.client_msg_id, status="void")]
+                [Speculation(request_id=request.send.client_msg_id, status="void")]
             )  # no turn of it will end
 
     def listening_started(self) -> None:

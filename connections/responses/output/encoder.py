@@ -104,12 +104,12 @@ class ResponsesEncoder:
 
     def begin(self) -> list[wire.StreamEvent]:
         """Return the first events."""
-        told: list[wire.StreamEvent] = [
+        events: list[wire.StreamEvent] = [
             wire.Created(response=self.response),
             wire.InProgress(response=self.response),
         ]
         return self._numbered(
-            [*told, *(event for item in self._calls.before for event in self._complete_item(item))]
+            [*events, *(event for item in self._calls.before for event in self._complete_item(item))]
         )
 
     def piece(self, piece: Piece | ServerToolCall) -> list[wire.StreamEvent]:
@@ -151,15 +151,15 @@ class ResponsesEncoder:
         return self._numbered([*events, terminal_event(self.response)])
 
     def _text(self, text: str, tokens: Sequence[ChosenToken]) -> Iterator[wire.StreamEvent]:
-        told = tuple(map(reply_token, tokens)) if self._logprobs else ()
-        if not text and not told:
+        logprobs = tuple(map(reply_token, tokens)) if self._logprobs else ()
+        if not text and not logprobs:
             return
         yield from self._open(is_reasoning=False)
         if (open_item := self._open_item) is not None:
             open_item.texts.append(text)
-            open_item.logprobs += told
+            open_item.logprobs += logprobs
             yield wire.TextDelta(
-                item_id=open_item.item_id, output_index=open_item.index, delta=text, logprobs=told
+                item_id=open_item.item_id, output_index=open_item.index, delta=text, logprobs=logprobs
             )
 
     def _reasoning(self, text: str) -> Iterator[wire.StreamEvent]:
@@ -188,8 +188,8 @@ class ResponsesEncoder:
         if open_item.is_reasoning:
             yield wire.ReasoningDone(item_id=at, output_index=index, text=text)
         else:
-            told = tuple(open_item.logprobs)
-            yield wire.TextDone(item_id=at, output_index=index, text=text, logprobs=told)
+            logprobs = tuple(open_item.logprobs)
+            yield wire.TextDone(item_id=at, output_index=index, text=text, logprobs=logprobs)
         yield wire.PartDone(item_id=at, output_index=index, part=open_item.part())
         item = open_item.item(status, encrypts_reasoning=self._encrypts_reasoning)
         self._done.append(item)

@@ -78,9 +78,14 @@ def approval_item(call: ServerToolCall, name: str, labels: ToolLabels) -> McpApp
 
 
 def call_item(
-    call: ServerToolCall, name: str, labels: ToolLabels, *, asked: str | None = None, is_cut: bool = False
+    call: ServerToolCall,
+    name: str,
+    labels: ToolLabels,
+    *,
+    approval_request_id: str | None = None,
+    is_cut: bool = False,
 ) -> McpCall:
-    """Return the item of a call. `asked`: the id of its approval; `is_cut`: it does not change any more."""
+    """Return the item of a call. `approval_request_id`: the id of its approval; `is_cut`: it does not change any more."""
     settled = call.state.is_settled
     status: McpStatus = "incomplete" if is_cut else "in_progress"
     if settled:
@@ -91,7 +96,7 @@ def call_item(
         server_label=labels.of(call.name),
         name=call.name,
         arguments=call.args,
-        approval_request_id=asked,
+        approval_request_id=approval_request_id,
         output=call.output if settled and not call.failed else None,
         error=ToolError.of(call.output) if settled and call.failed else None,
     )

@@ -64,11 +64,11 @@ def response_turn_request(
         affinity=request.prompt_cache_key or "",
         user=request.cached_for,
         spec=spec_of(request, servers),
-        ignored=(*ignored_tools(request.tools), *_unserved_hints(request)),
+        ignored=(*ignored_tools(request.tools), *_unsupported_hints(request)),
     )
 
 
-def _unserved_hints(request: Creation) -> Iterator[str]:
+def _unsupported_hints(request: Creation) -> Iterator[str]:
     if request.text is not None and request.text.verbosity not in (None, "medium"):
         yield "text.verbosity"
 

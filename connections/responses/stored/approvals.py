@@ -8,7 +8,7 @@ from connections.openai.problems import Problem, invalid
 from connections.protocol.validation_errors import field_message
 from connections.responses.requests.items import call_id_in
 from connections.responses.requests.models import Item
-from connections.responses.stored.ids import ResponseRef, place_of_item
+from connections.responses.stored.ids import ResponseRef, ref_of_item
 from connections.responses.stored.notes import needs_approval
 from sessions.events import CallState
 from sessions.records import CallRecord, digest
@@ -38,12 +38,12 @@ def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list
 
 
 def approval_decisions(
-    answers: Sequence[tuple[int, Item]], place: ResponseRef | None, calls: Sequence[CallRecord]
+    answers: Sequence[tuple[int, Item]], ref: ResponseRef | None, calls: Sequence[CallRecord]
 ) -> tuple[Decision, ...]:
-    """Return the decisions. `place`: of the continued response; `calls`: those that it ended with. Raises Problem."""
+    """Return the decisions. `ref`: of the continued response; `calls`: those that it ended with. Raises Problem."""
     decisions: dict[str, Decision] = {}
     for number, item in answers:
-        decision = _decision(item, f"input[{number}]", place, calls)
+        decision = _decision(item, f"input[{number}]", ref, calls)
         if decision.call_id in decisions:
             field = f"input[{number}].approval_request_id"
             raise invalid(field, field_message(field, "is answered twice."))
@@ -51,12 +51,12 @@ def approval_decisions(
     return tuple(decisions.values())
 
 
-def _decision(item: Item, where: str, place: ResponseRef | None, calls: Sequence[CallRecord]) -> Decision:
+def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[CallRecord]) -> Decision:
     field = f"{where}.approval_request_id"
     named = item.approval_request_id or ""
     call_id = call_id_in(named)
     found = next((call for call in calls if call.call_id == call_id and needs_approval(call)), None)
-    if found is None or place is None or place_of_item(named) != place:
+    if found is None or ref is None or ref_of_item(named) != ref:
         why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
         raise invalid(field, field_message(field, why), code="approval_not_found")
     shown = named.rpartition("-")[2]

@@ -75,7 +75,7 @@ def pending_calls(path: Sequence[MessageRecord]) -> tuple[CallRecord, ...]:
 class ItemTurn(msgspec.Struct, frozen=True):
     """Items that are one turn: what the user says, or results of calls, or neither; and the reply to it."""
 
-    asked: UserInput | tuple[Result, ...] | None
+    input: UserInput | tuple[Result, ...] | None
     given: ProvidedReply
 
 
@@ -134,9 +134,11 @@ class ConversationStore:
         last = found.path[-1] if found.path else None
         called_by, replaced = "" if last is None else last.turn_id, ""
         for step in steps:
-            match step.asked:
-                case UserInput() as said:
-                    stored = await self._store_turn(caller, found.conversation_id, Append(), said, step.given)
+            match step.input:
+                case UserInput() as user_input:
+                    stored = await self._store_turn(
+                        caller, found.conversation_id, Append(), user_input, step.given
+                    )
                     called_by = stored.turn_id
                 case None if last is not None:
                     called_by = await self._replace_reply(caller, found.conversation_id, last, step.given)
@@ -154,18 +156,18 @@ class ConversationStore:
 
     async def delete_item(self, caller: Caller, found: StoredConversation, item_id: str) -> None:
         """Delete the last item. Raises Refused."""
-        place = found.conversation_id
-        record = next((one for one in found.path if item_id in _ids(one, place)), None)
+        conversation_id = found.conversation_id
+        record = next((one for one in found.path if item_id in _ids(one, conversation_id)), None)
         if record is None:
             raise item_not_found(item_id)
         if found.is_locked:
             raise _locked()
         last = found.path[-1]
         if record is last and not record.calls:
-            await self._replace_reply(caller, place, last, ProvidedReply())
-            await self._sessions.take_back(caller.owner, place, last.turn_id)
-        elif record.role == "user" and found.path[-2:] == (record, last) and not _ids(last, place):
-            await self._sessions.take_back(caller.owner, place, last.turn_id)
+            await self._replace_reply(caller, conversation_id, last, ProvidedReply())
+            await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
+        elif record.role == "user" and found.path[-2:] == (record, last) and not _ids(last, conversation_id):
+            await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
         else:
             raise Problem(409, _NOT_LAST, code="conflict", param="item_id")
 
@@ -178,27 +180,32 @@ class ConversationStore:
             raise not_found(found.conversation_id)
 
     async def _replace_reply(
-        self, caller: Caller, place: str, reply: MessageRecord, given: ProvidedReply
+        self, caller: Caller, conversation_id: str, reply: MessageRecord, given: ProvidedReply
     ) -> str:
         """Store another reply beside the last one; return its turn. Raises Refused."""
         return (
             await self._store_turn(
-                caller, place, Regenerate(reply.message_id, is_last=True), UserInput("", ""), given
+                caller, conversation_id, Regenerate(reply.message_id, is_last=True), UserInput("", ""), given
             )
         ).turn_id
 
     async def _store_turn(
-        self, caller: Caller, conversation_id: str, place: Placement, said: UserInput, given: ProvidedReply
+        self,
+        caller: Caller,
+        conversation_id: str,
+        placement: Placement,
+        user_input: UserInput,
+        given: ProvidedReply,
     ) -> StoredReply:
         """Store a message and the reply to it. Raises Refused."""
-        await self._sessions.images.keep(caller.owner, *said.images, group=caller.group)
+        await self._sessions.images.keep(caller.owner, *user_input.images, group=caller.group)
         send = MessageRequest(
             client_msg_id=f"item_{secrets.token_hex(12)}",
             conversation_id=conversation_id,
-            content=said.content,
-            images=tuple(image.digest for image in said.images),
-            shown=tuple((image.at, image.detail) for image in said.images),
-            place=place,
+            content=user_input.content,
+            images=tuple(image.digest for image in user_input.images),
+            shown=tuple((image.at, image.detail) for image in user_input.images),
+            place=placement,
             on_disconnect="continue",
             group=caller.group,
             client_id=caller.client.client_id,
@@ -233,7 +240,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
     rest = deque(messages)
     is_first = True
     while rest:
-        asked: UserInput | tuple[Result, ...] | None = None
+        turn_input: UserInput | tuple[Result, ...] | None = None
         before = ProvidedReply()
         match rest[0].role:
             case "tool":
@@ -242,7 +249,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
                 )
                 if sorted(one.call_id for one in results) != sorted(calls):
                     raise invalid("items", _OUTPUTS)
-                asked = results
+                turn_input = results
             case _ if calls:
                 raise invalid("items", _CALLS_OPEN)
             case "user":
@@ -252,7 +259,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
                     raise invalid(
                         "items", "Messages of a conversation must have a text, without NUL, or an image."
                     )
-                asked = UserInput(content, "", images)
+                turn_input = UserInput(content, "", images)
             case "assistant" if is_first and last is not None and not last.calls:
                 before = ProvidedReply(last.content, last.reasoning)
             case "assistant":
@@ -265,7 +272,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
             raise invalid("items", _CALLS)
         known |= calls
         is_first = False
-        yield ItemTurn(asked, given)
+        yield ItemTurn(turn_input, given)
 
 
 def _take_role(rest: deque[Message], role: str) -> Iterator[Message]:

@@ -40,7 +40,7 @@ def conversation_of(response_id: str) -> ResponseRef | None:
     return ResponseRef(found[2], f"turn_{found[1]}")
 
 
-def place_of_item(item_id: str) -> ResponseRef | None:
+def ref_of_item(item_id: str) -> ResponseRef | None:
     """Return the place of the response that an item belongs to; None if it is not stored."""
     _, _, name = item_id.partition("_")
     return conversation_of(f"resp_{name.rpartition('_')[0]}")

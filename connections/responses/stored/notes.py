@@ -108,25 +108,29 @@ def storable_input(
     user_parts = [(message.content, message.images) for message in given if message.role == "user"]
     content, images = together(user_parts, SEPARATOR)
     named += [message.content for message in given if message.role == "system"]
-    said = UserInput(content, SEPARATOR.join(text for text in named if text), images)
-    if "\0" in content or not (content or images) or len(system_of(request, said)) > MAX_SYSTEM_CHARS:
+    user_input = UserInput(content, SEPARATOR.join(text for text in named if text), images)
+    if "\0" in content or not (content or images) or len(system_of(request, user_input)) > MAX_SYSTEM_CHARS:
         return None
-    return said
+    return user_input
 
 
-def system_of(request: Creation, said: UserInput) -> str:
+def system_of(request: Creation, user_input: UserInput) -> str:
     """Return what the model reads first; the instructions are for one response only."""
-    return SEPARATOR.join(text for text in (request.instructions or "", said.system) if text)
+    return SEPARATOR.join(text for text in (request.instructions or "", user_input.system) if text)
 
 
 def generation_of(
-    request: Creation, said: UserInput, params: Params, spec: ReplySpec, servers: Sequence[OfferedTool] = ()
+    request: Creation,
+    user_input: UserInput,
+    params: Params,
+    spec: ReplySpec,
+    servers: Sequence[OfferedTool] = (),
 ) -> GenerationConfig:
     """Return how to generate a stored turn's reply. `servers`: those of its server tools."""
     run_here = {offered.tool.name: offered for offered in servers}
     return GenerationConfig(
         params,
-        system_of(request, said),
+        system_of(request, user_input),
         tools=tuple(run_here.get(tool.name) or OfferedTool(tool=tool) for tool in spec.tools[:MAX_TOOLS]),
         tool_choice=spec.tool_name if spec.tool_choice == "named" else spec.tool_choice,
         format=spec.format,
@@ -137,19 +141,19 @@ def generation_of(
     )
 
 
-def has_same_settings(request: Creation, asked: wire.Response, *, answers_approvals: bool) -> bool:
+def has_same_settings(request: Creation, previous: wire.Response, *, answers_approvals: bool) -> bool:
     """Return whether a request wants the reply after calls generated as the one that called.
 
     `answers_approvals`: the request answers approvals, so all that it leaves out is as before.
     """
-    if not answers_approvals and request.model != asked.model:
+    if not answers_approvals and request.model != previous.model:
         return False
     new = initial_response(request, response_id="", model="", created=0)
     plain = initial_response(Creation(model=""), response_id="", model="", created=0)
     for field_name in _GENERATION_FIELDS if answers_approvals else (*_GENERATION_FIELDS, "tool_choice"):
         here = encode_note(getattr(new, field_name))
         is_left_out = answers_approvals and here == encode_note(getattr(plain, field_name))
-        if not is_left_out and here != encode_note(getattr(asked, field_name)):
+        if not is_left_out and here != encode_note(getattr(previous, field_name)):
             return False
     return True
 
@@ -267,7 +271,7 @@ def _outcome_item(call: CallRecord, named: str) -> wire.InputItem:
     if needs_approval(call):
         return McpApprovalResponse(
             id=f"mcpa_{named}_{call.index}",
-            approval_request_id=approval_id(ServerToolCall.asked(call), named),
+            approval_request_id=approval_id(ServerToolCall.for_approval(call), named),
             approve=call.state not in (CallState.DENIED, CallState.EXPIRED, CallState.CANCELLED),
         )
     return wire.FunctionCallOutput(
@@ -298,7 +302,7 @@ def output_of(
         items.append(wire.Message(id=named("msg"), status=status, content=text))
     for call in reply.calls:
         if needs_approval(call):
-            items.append(approval_item(ServerToolCall.asked(call), name, labels))
+            items.append(approval_item(ServerToolCall.for_approval(call), name, labels))
         elif call.where == "server":
             items.append(call_item(ServerToolCall.kept(call), name, labels, is_cut=is_over))
         else:

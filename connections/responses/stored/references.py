@@ -12,7 +12,7 @@ from connections.responses.output import wire
 from connections.responses.output.mcp_wire import McpApprovalRequest, McpCall, McpListTools
 from connections.responses.requests.items import messages_of
 from connections.responses.requests.models import Creation, Item, Part
-from connections.responses.stored.ids import ResponseRef, place_of_item
+from connections.responses.stored.ids import ResponseRef, ref_of_item
 from connections.responses.stored.notes import SEPARATOR, resource_of
 from connections.responses.stored.response_store import ResponseStore
 from engine.messages import Message
@@ -36,17 +36,17 @@ async def resolve_references(
         return request
     items = await _items(response_store, owner, given)
     whole = msgspec.structs.replace(request, input=items)
-    places = [(number, place) for number, item in enumerate(given) if (place := place_of_item(item.id or ""))]
-    is_placed = request.previous_response_id is not None or request.conversation is not None
-    if not places or is_placed or request.store is False:
+    refs = [(number, ref) for number, item in enumerate(given) if (ref := ref_of_item(item.id or ""))]
+    is_continuation = request.previous_response_id is not None or request.conversation is not None
+    if not refs or is_continuation or request.store is False:
         return whole
-    last, place = places[-1]
+    last, ref = refs[-1]
     end = _end_of_reply(items, last)
-    kept = await response_store.find(owner, place.response_id, with_path=True)
+    kept = await response_store.find(owner, ref.response_id, with_path=True)
     beginning = messages_of(items[:end], limits)
-    if kept is None or not kept.has_ended or not _same_conversation(beginning, kept.said):
+    if kept is None or not kept.has_ended or not _same_conversation(beginning, kept.messages):
         return whole
-    return msgspec.structs.replace(request, input=items[end:], previous_response_id=place.response_id)
+    return msgspec.structs.replace(request, input=items[end:], previous_response_id=ref.response_id)
 
 
 def _end_of_reply(items: Sequence[Item], last: int) -> int:
@@ -65,24 +65,24 @@ async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[It
         if item.type != REFERENCE:
             items.append(item)
             continue
-        place = place_of_item(item.id or "")
-        if place is not None and place not in known:
-            known[place] = await _stored_items(response_store, owner, place)
+        ref = ref_of_item(item.id or "")
+        if ref is not None and ref not in known:
+            known[ref] = await _stored_items(response_store, owner, ref)
         if len(known) > MAX_REFERENCED_RESPONSES:
             why = f"`input` may name items of {MAX_REFERENCED_RESPONSES} responses: send the others as they are."
             raise invalid("input", why)
-        if place is None or (found := known[place].get(item.id or "")) is None:
+        if ref is None or (found := known[ref].get(item.id or "")) is None:
             raise _unknown(f"input[{number}].id")
         items.append(found)
     return items
 
 
-async def _stored_items(response_store: ResponseStore, owner: Owner, place: ResponseRef) -> dict[str, Item]:
+async def _stored_items(response_store: ResponseStore, owner: Owner, ref: ResponseRef) -> dict[str, Item]:
     """Return the items of a response, by their ids."""
-    kept = await response_store.find(owner, place.response_id)
+    kept = await response_store.find(owner, ref.response_id)
     if kept is None:
         return {}
-    output = resource_of(kept.turns, kept.note, place.name, waits=kept.waits).output
+    output = resource_of(kept.turns, kept.note, ref.name, waits=kept.waits).output
     return {item.id: _input_item(item) for item in output}
 
 
@@ -118,9 +118,9 @@ def _input_item(item: wire.Output) -> Item:
             )
 
 
-def _same_conversation(given: Sequence[Message], said: Sequence[Message]) -> bool:
+def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> bool:
     """Return whether two conversations say the same; system messages count as one, at any place."""
-    return _split_roles(given) == _split_roles(said)
+    return _split_roles(given) == _split_roles(stored)
 
 
 def _split_roles(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
@@ -129,15 +129,15 @@ def _split_roles(messages: Sequence[Message]) -> tuple[str, list[Message], dict[
     All that the model said until the user spoke again counts as one: items do not show which turn called.
     """
     system = SEPARATOR.join(one.content for one in messages if one.role == "system" and one.content)
-    said: list[list[Message]] = []
+    turns: list[list[Message]] = []
     for one in map(_normalized, messages):
-        if one.role == "assistant" and said and said[-1][-1].role == "assistant":
-            said[-1].append(one)
+        if one.role == "assistant" and turns and turns[-1][-1].role == "assistant":
+            turns[-1].append(one)
         elif one.role in ("user", "assistant"):
-            said.append([one])
+            turns.append([one])
     return (
         system,
-        list(map(_joined, said)),
+        list(map(_joined, turns)),
         {one.call_id: one.content for one in messages if one.role == "tool"},
     )
 

@@ -50,7 +50,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
     `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow; `is_cut`: messages stand before the path.
     """
 
-    place: ResponseRef
+    ref: ResponseRef
     turns: tuple[StoredTurn, ...]
     note: ResponseNote
     waits: bool = False
@@ -68,7 +68,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return not self.waits and self.last.record.done is not None
 
     @property
-    def said(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[Message, ...]:
         """The messages for a model that continues from it."""
         return model_messages(self.path, self.note)
 
@@ -79,10 +79,10 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 class InsertionPoint(msgspec.Struct, frozen=True):
-    """The place of a new response. `behind`: the one that it continues; None: it continues the conversation."""
+    """The place of a new response. `after`: the one that it continues; None: it continues the conversation."""
 
     conversation_id: str
-    behind: StoredResponse | None
+    after: StoredResponse | None
 
 
 class ResponseStore(StoredTurns):
@@ -92,14 +92,14 @@ class ResponseStore(StoredTurns):
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> StoredResponse | None:
         """Return a response; None if this owner has no such, or it is not stored. Raises StoreDown."""
-        if (place := conversation_of(response_id)) is None:
+        if (ref := conversation_of(response_id)) is None:
             return None
-        turn = await self.sessions.kept.turn(owner, place.conversation_id, place.turn_id)
+        turn = await self.sessions.kept.turn(owner, ref.conversation_id, ref.turn_id)
         if turn is None:
             return None
         turns, waits = [turn], False
         while continues_automatically(turns[-1]):
-            following = await self.sessions.kept.behind(owner, place.conversation_id, turns[-1])
+            following = await self.sessions.kept.following(owner, ref.conversation_id, turns[-1])
             if waits := following is None:
                 break
             turns.append(following)
@@ -109,9 +109,9 @@ class ResponseStore(StoredTurns):
             last = turns[-1]
             leaf = last.record.message_id if last.reply is None else last.record.reply_id
             path, is_cut = await self.sessions.kept.path(
-                owner, place.conversation_id, leaf, most_bytes=MAX_PATH_BYTES
+                owner, ref.conversation_id, leaf, most_bytes=MAX_PATH_BYTES
             )
-        return StoredResponse(place, tuple(turns), decode_note(turn.note), waits, tuple(path), is_cut)
+        return StoredResponse(ref, tuple(turns), decode_note(turn.note), waits, tuple(path), is_cut)
 
     async def previous(self, owner: Owner, response_id: str) -> StoredResponse:
         """Return a response to continue. Raises Problem, StoreDown."""
@@ -128,17 +128,17 @@ class ResponseStore(StoredTurns):
         path, _ = await self.sessions.kept.path(owner, conversation_id, most_bytes=0)
         if not path or path[-1].role != "assistant":
             return None
-        place = ResponseRef(conversation_id, path[-1].turn_id)
-        kept = await self.find(owner, place.response_id, with_path=True)
+        ref = ResponseRef(conversation_id, path[-1].turn_id)
+        kept = await self.find(owner, ref.response_id, with_path=True)
         return kept if kept is not None and kept.has_ended and kept.open_calls else None
 
     async def with_bytes(
-        self, caller: Caller, place: ResponseRef, messages: Sequence[Message]
+        self, caller: Caller, ref: ResponseRef, messages: Sequence[Message]
     ) -> tuple[Message, ...]:
         """Return messages with the bytes of their newest images, as in a conversation's prompt. Raises Refused."""
         if not any(one.images for one in messages):
             return tuple(messages)
-        keys = Keys.of(caller.owner, place.conversation_id)
+        keys = Keys.of(caller.owner, ref.conversation_id)
         with self.sessions.reading_images(caller.owner, caller.group):
             return await self.sessions.images.shown(keys, messages)
 
@@ -150,17 +150,19 @@ class ResponseStore(StoredTurns):
         return tuple(image.with_data(data) for image in images)
 
     async def begin(
-        self, caller: Caller, given: UserInput, generation: GenerationConfig, place: InsertionPoint
+        self, caller: Caller, given: UserInput, generation: GenerationConfig, insertion_point: InsertionPoint
     ) -> StoredReply:
         """Begin a turn with a message; return once it is accepted. Raises Refused."""
         await self.sessions.images.keep(caller.owner, *given.images, group=caller.group)
         send = MessageRequest(
             client_msg_id=f"response_{secrets.token_hex(12)}",
-            conversation_id=place.conversation_id,
+            conversation_id=insertion_point.conversation_id,
             content=given.content,
             images=tuple(image.digest for image in given.images),
             shown=tuple((image.at, image.detail) for image in given.images),
-            place=Append() if place.behind is None else Append(place.behind.last.record.reply_id),
+            place=Append()
+            if insertion_point.after is None
+            else Append(insertion_point.after.last.record.reply_id),
             on_busy="enqueue",
             on_disconnect="continue",  # a client that leaves cancels it itself; a reply's calls wait for another request
             group=caller.group,
@@ -170,7 +172,7 @@ class ResponseStore(StoredTurns):
         return await self.send(caller, send, generation)
 
     async def continue_with_answers(
-        self, caller: Caller, given: CallAnswers, generation: GenerationConfig, behind: StoredResponse
+        self, caller: Caller, given: CallAnswers, generation: GenerationConfig, previous: StoredResponse
     ) -> StoredReply:
         """Answer calls; return once the turn that follows them is accepted. Raises Refused.
 
@@ -181,22 +183,22 @@ class ResponseStore(StoredTurns):
             last = msgspec.structs.replace(last, then=generation)
         return await self.answer(
             caller.owner,
-            behind.place.conversation_id,
-            behind.last.record.turn_id,
+            previous.ref.conversation_id,
+            previous.last.record.turn_id,
             (*answers, last),
-            model=behind.note.response.model,
+            model=previous.note.response.model,
         )
 
-    async def answered(self, owner: Owner, behind: StoredResponse) -> tuple[CallRecord, ...]:
+    async def answered(self, owner: Owner, previous: StoredResponse) -> tuple[CallRecord, ...]:
         """Return the calls of a response that needed an approval, with their outcomes. Raises StoreDown."""
-        reply_id = behind.last.record.reply_id
-        path, _ = await self.sessions.kept.path(owner, behind.place.conversation_id, reply_id, most_bytes=0)
+        reply_id = previous.last.record.reply_id
+        path, _ = await self.sessions.kept.path(owner, previous.ref.conversation_id, reply_id, most_bytes=0)
         return tuple(call for reply in path[-1:] for call in reply.calls if needs_approval(call))
 
-    async def note(self, owner: Owner, place: ResponseRef, note: ResponseNote) -> None:
+    async def note(self, owner: Owner, ref: ResponseRef, note: ResponseNote) -> None:
         """Store how a response was requested. Raises NotFound, StoreDown."""
         noted = encode_note(note)
-        if not await self.sessions.kept.note(owner, place.conversation_id, place.turn_id, noted):
+        if not await self.sessions.kept.note(owner, ref.conversation_id, ref.turn_id, noted):
             raise NotFound("The conversation was deleted before the response began.")
 
     async def follow(self, owner: Owner, kept: StoredResponse) -> StoredReply:
@@ -205,7 +207,7 @@ class ResponseStore(StoredTurns):
         stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
         position = ReaderPosition(kept.turns[0].epoch, record.accepted_seq)
         try:
-            await self.sessions.resume(owner, stored, kept.place.conversation_id, position, ref=None)
+            await self.sessions.resume(owner, stored, kept.ref.conversation_id, position, ref=None)
         except BaseException:
             self.forget(stored)
             raise
@@ -217,7 +219,7 @@ class ResponseStore(StoredTurns):
             return
         stored = await self.follow(owner, kept)
         try:
-            cancel = Cancel(conversation_id=kept.place.conversation_id, turn_id=kept.last.record.turn_id)
+            cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.last.record.turn_id)
             if self.sessions.cancel(owner, cancel) is None:
                 await self.sessions.cancel_elsewhere(owner, cancel)
             async with asyncio.timeout(CANCEL_TIMEOUT_S):
@@ -230,12 +232,18 @@ class ResponseStore(StoredTurns):
 
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
         """Delete a response, with the last one a conversation that no client named. Raises Refused."""
-        place = kept.place.conversation_id
-        await self.sessions.take_back(owner, place, kept.last.record.turn_id)  # with the calls before it
-        await self.sessions.kept.forget(owner, place, kept.place.turn_id)
+        conversation_id = kept.ref.conversation_id
+        await self.sessions.take_back(
+            owner, conversation_id, kept.last.record.turn_id
+        )  # with the calls before it
+        await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
         is_first = kept.turns[0].record.parent_id is None
-        if is_first and place.startswith(IMPLICIT_PREFIX) and await self.sessions.kept.is_empty(owner, place):
-            await self.sessions.delete(owner, place, ref=None, subscriber=NullSubscriber())
+        if (
+            is_first
+            and conversation_id.startswith(IMPLICIT_PREFIX)
+            and await self.sessions.kept.is_empty(owner, conversation_id)
+        ):
+            await self.sessions.delete(owner, conversation_id, ref=None, subscriber=NullSubscriber())
 
 
 def not_found(response_id: str) -> Problem:

@@ -127,8 +127,8 @@ class Cuda:
         for way in self._others:
             if way.serves(tried) and _is_right(way, calls[way], tried.out, expected):
                 times[way] = measure(calls[way])
-        told = ", ".join(f"{way.name} {seconds * 1e6:.0f} us" for way, seconds in times.items())
-        log.info("attention of %s: %s", f"{rows} replies" if rows else "prompts", told)
+        timings = ", ".join(f"{way.name} {seconds * 1e6:.0f} us" for way, seconds in times.items())
+        log.info("attention of %s: %s", f"{rows} replies" if rows else "prompts", timings)
         return min(times, key=times.__getitem__)
 
 

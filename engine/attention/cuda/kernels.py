@@ -275,16 +275,16 @@ def attend_prompts(
         row = tl.arange(0, ROWS)
         token = tl.program_id(0) * TOKENS + row // GROUP
         head = kv_head * GROUP + row % GROUP
-        asks = (row < TOKENS * GROUP) & (token < count)
+        valid = (row < TOKENS * GROUP) & (token < count)
         sizes, value_sizes = tl.arange(0, SIZE_PADDED), tl.arange(0, VALUE_PADDED)
         at = (start + token).to(tl.int64)
         inputs = tl.load(
             queries + at[:, None] * query_row + head[:, None] * query_head + sizes[None, :],
-            mask=asks[:, None] & (sizes < SIZE)[None, :],
+            mask=valid[:, None] & (sizes < SIZE)[None, :],
             other=0.0,
         )
         # Unused rows take the position of the tile's first token, so they widen nothing that is read.
-        position = length - count + tl.where(asks, token, tl.program_id(0) * TOKENS)
+        position = length - count + tl.where(valid, token, tl.program_id(0) * TOKENS)
         first = _first_visible(position, WINDOW, CHUNK)
         table = tables + request.to(tl.int64) * table_row
         strides = key_page, key_offset, value_page, value_offset
@@ -301,12 +301,12 @@ def attend_prompts(
             )  # fmt: skip
         top, total, mixed = state
         if HAS_SINKS:
-            sink = tl.load(sinks + head, mask=asks, other=0.0).to(tl.float32) * LOG2_E
+            sink = tl.load(sinks + head, mask=valid, other=0.0).to(tl.float32) * LOG2_E
             total += tl.exp2(sink - top)
         tl.store(
             out + at[:, None] * out_row + head[:, None] * out_head + value_sizes[None, :],
             (mixed / total[:, None]).to(out.dtype.element_ty),
-            mask=asks[:, None] & (value_sizes < VALUE_SIZE)[None, :],
+            mask=valid[:, None] & (value_sizes < VALUE_SIZE)[None, :],
         )
 
 

@@ -23,7 +23,7 @@ class _Likely(msgspec.Struct, frozen=True):
     logprob: float
     bytes: tuple[Byte, ...] | None = None
 
-    def told(self) -> TokenLogprob:
+    def as_logprob(self) -> TokenLogprob:
         return TokenLogprob(self.token, self.logprob, None if self.bytes is None else bytes(self.bytes))
 
 
@@ -43,7 +43,7 @@ class _Logprobs(msgspec.Struct, frozen=True):
     token_logprobs: tuple[float | None, ...] | None = None
     top_logprobs: tuple[dict[str, float] | None, ...] | None = None
 
-    def told(self) -> tuple[_Chosen, ...]:
+    def chosen(self) -> tuple[_Chosen, ...]:
         if self.content is not None:
             return self.content
         return tuple(self._by_place())
@@ -83,8 +83,8 @@ class UpstreamLogprobs:
         self._chars += len(text)
         while self._early and self._early[0][0] <= self._heard:
             _, one = self._early.popleft()
-            top = tuple(other.told() for other in one.top_logprobs or ())
-            self._queue.put([ChosenToken(one.told(), top, self._chars)])
+            top = tuple(other.as_logprob() for other in one.top_logprobs or ())
+            self._queue.put([ChosenToken(one.as_logprob(), top, self._chars)])
 
     def pass_over(self, text: str) -> None:
         """Take text whose tokens must not be told, since they name more than the text, such as reasoning."""
@@ -100,7 +100,7 @@ class UpstreamLogprobs:
 
 def _read(logprobs: msgspec.Raw) -> tuple[_Chosen, ...]:
     try:
-        told = _decode(logprobs)
+        parsed = _decode(logprobs)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return ()
-    return told.told() if told is not None else ()
+    return parsed.chosen() if parsed is not None else ()

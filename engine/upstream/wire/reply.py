@@ -41,7 +41,7 @@ class UpstreamReply:
         self._request_id = request_id
         self._pieces = UpstreamPieces(request_id, upstream, logprobs=logprobs)
         self._shown_tokens = 0
-        self._said = 0
+        self._chunks = 0
         self._reason: FinishReason | None = None
         self._stop_detail: str | None = None
         self._stop: str | None = None
@@ -57,7 +57,7 @@ class UpstreamReply:
         return self._reason is not None
 
     @property
-    def told(self) -> bool:
+    def has_reason(self) -> bool:
         """Whether the upstream named the finish reason."""
         return self._stop_detail is not None
 
@@ -101,9 +101,9 @@ class UpstreamReply:
 
     def _pieces_of(self, choice: Choice) -> list[Piece]:
         if choice.news.has_content:
-            self._said += 1
-            self.generated_tokens = max(self.generated_tokens, self._said)
-            if self._said > self.max_new_tokens:
+            self._chunks += 1
+            self.generated_tokens = max(self.generated_tokens, self._chunks)
+            if self._chunks > self.max_new_tokens:
                 return []
         return list(self._pieces.take(choice))
 
@@ -116,10 +116,10 @@ class UpstreamReply:
             counted.append(msgspec.structs.replace(piece, tokens=tokens))
         return counted
 
-    def _account(self, told: msgspec.Raw) -> None:
+    def _account(self, raw: msgspec.Raw) -> None:
         """Take an upstream's totals, unless they can't be true: then our own counts stand."""
         try:
-            usage = _usage(told)
+            usage = _usage(raw)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             usage = None
         if usage is None:
@@ -132,10 +132,10 @@ class UpstreamReply:
 
     def _end(self, choice: Choice) -> None:
         """Note the end, also if an upstream goes on beyond the length that was asked for."""
-        told = choice.finish_reason
-        if told is not None:
-            self._reason = _REASONS.get(told, FinishReason.STOP)
-            self._stop_detail = told
+        reason = choice.finish_reason
+        if reason is not None:
+            self._reason = _REASONS.get(reason, FinishReason.STOP)
+            self._stop_detail = reason
             self._stop = choice.stop_reason if isinstance(choice.stop_reason, str) else None
-        elif self._said > self.max_new_tokens:
+        elif self._chunks > self.max_new_tokens:
             self._reason = FinishReason.LENGTH

@@ -50,9 +50,9 @@ def _tool_size(tool: Tool) -> int:
     return len(tool.name.encode()) + len(tool.description.encode()) + len(tool.parameters.encode())
 
 
-def most_new_tokens(asked: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
+def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
     """Return the most tokens of the reply: what was asked for, as far as the window has room."""
-    return max(1, min(asked or options.max_new_tokens, options.context_tokens - prompt_tokens))
+    return max(1, min(requested or options.max_new_tokens, options.context_tokens - prompt_tokens))
 
 
 def path_of(request: Request) -> str:
@@ -104,15 +104,15 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
 
 def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
     """Return a message in OpenAI's shape. `thinks`: it has its thoughts, under both of their names."""
-    told: dict[str, Any] = {"role": message.role, "content": _content(message)}
+    fields: dict[str, Any] = {"role": message.role, "content": _content(message)}
     if message.role == "tool":
-        told["tool_call_id"] = message.call_id
+        fields["tool_call_id"] = message.call_id
     if message.reasoning and thinks:
-        told |= {"reasoning_content": message.reasoning, "reasoning": message.reasoning}
+        fields |= {"reasoning_content": message.reasoning, "reasoning": message.reasoning}
     if message.calls:
-        told["content"] = message.content or None
-        told["tool_calls"] = [_call(call) for call in message.calls]
-    return told
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [_call(call) for call in message.calls]
+    return fields
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
@@ -138,8 +138,8 @@ def _tools(spec: ReplySpec) -> dict[str, Any]:
         return {}
     named = {"type": "function", "function": {"name": spec.tool_name}}
     choice = named if spec.tool_choice == "named" else spec.tool_choice
-    told: dict[str, Any] = {"tools": [_tool(tool) for tool in spec.shown_tools], "tool_choice": choice}
-    return told if spec.parallel_calls else {**told, "parallel_tool_calls": False}
+    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in spec.shown_tools], "tool_choice": choice}
+    return fields if spec.parallel_calls else {**fields, "parallel_tool_calls": False}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -153,13 +153,13 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 def _thinking(spec: ReplySpec, features: Features) -> dict[str, Any]:
     """Return the fields for reasoning. `reasoning_effort` is `none` for no reasoning."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     variables = dict(spec.template)
     if spec.reasoning != "auto" and features.reasoning:
-        told["reasoning_effort"] = "none" if spec.reasoning in ("off", "least") else spec.reasoning
+        fields["reasoning_effort"] = "none" if spec.reasoning in ("off", "least") else spec.reasoning
     if spec.reasoning in ("off", "least") and features.template:
         variables = {"enable_thinking": False, "thinking": False} | variables
-    return told | ({"chat_template_kwargs": variables} if variables else {})
+    return fields | ({"chat_template_kwargs": variables} if variables else {})
 
 
 def _format(format_: Format | None, features: Features) -> dict[str, Any]:

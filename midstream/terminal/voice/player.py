@@ -33,7 +33,7 @@ class Player:
         self._rate, self._clock = rate, clock
         self._lock = threading.Lock()
         self._sound = bytearray()
-        self._handed_ms = 0.0
+        self._output_ms = 0.0
         self._parts: deque[_Part] = deque()
         self._is_whole = False
         self._is_stopped = True
@@ -48,7 +48,7 @@ class Player:
             while len(self._parts) > 1 and self._parts[1].at <= now:
                 self._parts.popleft()
             if not self._parts:
-                return self._handed_ms
+                return self._output_ms
             part = self._parts[0]
             return part.from_ms + min(part.ms, max(0.0, (now - part.at) * 1000))
 
@@ -57,13 +57,13 @@ class Player:
         """Whether all of the reply was heard."""
         played_ms = self.played_ms
         with self._lock:
-            return self._is_whole and not self._sound and played_ms >= self._handed_ms
+            return self._is_whole and not self._sound and played_ms >= self._output_ms
 
     def begin(self, from_ms: float) -> None:
         """Begin with a reply, at so many milliseconds of it."""
         self.stop()
         with self._lock:
-            self._handed_ms, self._is_stopped = from_ms, False
+            self._output_ms, self._is_stopped = from_ms, False
 
     def take(self, samples: bytes, *, last: bool) -> None:
         """Take the next sound of the reply; behind the `last` none follows. What comes behind a stop is too late."""
@@ -84,7 +84,7 @@ class Player:
             self._parts.clear()
             self._is_whole, self._is_stopped = False, True
             self._gain, self._ducked_until = 1.0, 0.0
-            return self._handed_ms
+            return self._output_ms
 
     def fill(self, size: int, delay_s: float) -> bytes:
         """Return so many bytes, which are heard so many seconds later: sound as far as there is some, then silence."""
@@ -93,8 +93,8 @@ class Player:
             del self._sound[:size]
             if part:
                 ms = len(part) / _WIDTH * 1000 / self._rate
-                self._parts.append(_Part(self._clock() + delay_s, self._handed_ms, ms))
-                self._handed_ms += ms
+                self._parts.append(_Part(self._clock() + delay_s, self._output_ms, ms))
+                self._output_ms += ms
                 part = self._gained(part)
         return part.ljust(size, b"\0")
 

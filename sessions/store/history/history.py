@@ -199,13 +199,15 @@ class History:
         messages: list[MessageRecord] = []
         siblings: list[Siblings] = []
         pending: dict[str, Siblings] = {}
-        for message_id, message, parent, told, count, before, calls in zip(*[iter(rows)] * 7, strict=True):
-            beside = Siblings(told.decode().split(), count, before)
+        for message_id, message, parent, sibling_ids, count, before, calls in zip(
+            *[iter(rows)] * 7, strict=True
+        ):
+            nearest = Siblings(sibling_ids.decode().split(), count, before)
             if message:
                 messages.append(message_at(message_id.decode(), message, parent, calls))
-                siblings.append(beside)
+                siblings.append(nearest)
             else:
-                pending[message_id.decode()] = beside
+                pending[message_id.decode()] = nearest
         branch = Branch(epoch.decode(), seq, messages[::-1], siblings[::-1], older.decode() or None, pending)
         return msgspec.structs.replace(branch, is_running=bool(running))
 
@@ -365,7 +367,7 @@ class History:
         epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, *rest = answer
         awaited, base = rest
         older = list(zip(*[iter(rows)] * 6, strict=True))
-        told = rebuilt(
+        replay = rebuilt(
             Journal(
                 conversation_id=keys.conversation_id,
                 epoch=epoch.decode(),
@@ -383,8 +385,8 @@ class History:
             epoch.decode(),
             seq,
             live,
-            told.first,
-            told.events,
+            replay.first,
+            replay.events,
             bool(is_too_long),
             calls_from(awaited),
             message_from(base, ()),

@@ -61,18 +61,20 @@ class Index:
     ) -> None:
         """The same, in a pipeline. `admission`: new bytes; without room for them nothing changes, and the answer says so."""
         ledgers, args = ((), ()) if admission is None else (admission.ledgers, admission.args)
-        queue_script(pipe, TOUCH, [list_name(owner), *ledgers], [*self._place(conversation_id, ""), *args])
+        queue_script(
+            pipe, TOUCH, [list_name(owner), *ledgers], [*self._touch_args(conversation_id, ""), *args]
+        )
 
     async def add(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
         """Put a conversation into its place in the list, unless it has moved on since."""
         await self._put(owner, conversation_id, at_ms)
 
-    async def _put(self, owner: Owner, conversation_id: str, place: int | str) -> None:
+    async def _put(self, owner: Owner, conversation_id: str, at_ms: int | str) -> None:
         """Each write removes expired rows, as the owner may never read the list, and rows beyond the limit."""
-        await run_script(self._client, TOUCH, [list_name(owner)], self._place(conversation_id, place))
+        await run_script(self._client, TOUCH, [list_name(owner)], self._touch_args(conversation_id, at_ms))
 
-    def _place(self, conversation_id: str, place: int | str) -> list[str | bytes | int]:
-        return [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, place]
+    def _touch_args(self, conversation_id: str, at_ms: int | str) -> list[str | bytes | int]:
+        return [conversation_id, self._ttl_ms, SLACK_MS, MAX_LISTED, at_ms]
 
     async def newest(self, owner: Owner, *, first: int, limit: int) -> list[tuple[str, int]]:
         """Return ids with their times (Unix milliseconds), newest first, expired ones included."""

@@ -49,9 +49,9 @@ class Notes:
         name, size = f"{turn_id} {conversation_id}", len(note) + ROW_BYTES
         args: list[str | bytes | int] = [name, size, MOST_BYTES, self._ttl_ms]
         gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
-        for turn, _, place in (one.decode().partition(" ") for one in gone):
+        for turn, _, conversation in (one.decode().partition(" ") for one in gone):
             with store_errors():
-                await self._client.hdel(Keys.of(owner, place).conversation, _field(turn))
+                await self._client.hdel(Keys.of(owner, conversation).conversation, _field(turn))
         return True
 
     async def description(self, keys: Keys) -> bytes | None:

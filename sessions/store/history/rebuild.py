@@ -63,7 +63,7 @@ def rebuilt(journal: Journal) -> Rebuilt:
     for turn in turns:
         events += _bare(turn, journal)
     taken = {event.seq for event in events}
-    texts = [text for several in merged.values() for text in _placed(several, taken)]
+    texts = [text for several in merged.values() for text in _with_seqs(several, taken)]
     by_seq = {event.seq: event for event in (*events, *texts)}
     events = [by_seq[seq] for seq in sorted(by_seq)]
     missed = [event for event in events if event.seq > journal.after]
@@ -130,9 +130,9 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
     if done is None or reply is None or first_seq >= journal.first:
         return []
     tokens = done.usage.reasoning_tokens
-    told: list[Text] = []
+    texts: list[Text] = []
     if reply.content:
-        told.append(
+        texts.append(
             Delta(
                 conversation_id=journal.conversation_id,
                 turn_id=record.turn_id,
@@ -147,7 +147,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
             )
         )
     if reply.reasoning:
-        told.append(
+        texts.append(
             Reasoning(
                 conversation_id=journal.conversation_id,
                 turn_id=record.turn_id,
@@ -158,10 +158,10 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
                 tokens=tokens,
             )
         )
-    return told
+    return texts
 
 
-def _placed(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
+def _with_seqs(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
     """Return the seqs of their last parts, or earlier ones: a call or a queued message may come between them and the end."""
     seq = texts[0].seq
     for text in texts:
@@ -184,16 +184,16 @@ def _bare(turn: OlderTurn, journal: Journal) -> list[Journalled]:
 
 def _calls(turn: OlderTurn, journal: Journal) -> Iterator[Journalled]:
     """Return the calls of its reply, and the outcome of those that it answers."""
-    record, place = turn.record, journal.conversation_id
+    record, conversation_id = turn.record, journal.conversation_id
     if record.done is not None:
         for call in turn.reply.calls if turn.reply is not None else ():
-            yield call.told(conversation_id=place, turn_id=record.turn_id)
+            yield call.call_event(conversation_id=conversation_id, turn_id=record.turn_id)
             if call.state_seq is not None and call.state_seq < record.done.seq:
-                yield from _state(call, place, record.turn_id)
+                yield from _state(call, conversation_id, record.turn_id)
     if record.follows and turn.message is not None:
         for call in turn.message.calls:
             if call.state_seq is not None and call.state_seq < record.accepted_seq:
-                yield from _state(call, place, record.follows)
+                yield from _state(call, conversation_id, record.follows)
 
 
 def _state(call: CallRecord, conversation_id: str, turn_id: str) -> Iterator[Journalled]:

@@ -48,9 +48,9 @@ def turn_from(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
 
 def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
     """Return a turn that has left the journal, from `since`."""
-    turn_id, kept, message, reply, asked, made = row
+    turn_id, kept, message, reply, message_calls, reply_calls = row
     record = turn_from(keys, turn_id.decode(), kept)
-    return OlderTurn(record, message_from(message, asked), message_from(reply, made))
+    return OlderTurn(record, message_from(message, message_calls), message_from(reply, reply_calls))
 
 
 def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:

@@ -76,7 +76,7 @@ class Siblings(msgspec.Struct, frozen=True):
     `told`: the ids of the nearest, at most `MAX_SIBLINGS`; `count`: their number; `before`: the number of older ones.
     """
 
-    told: list[str]
+    shown_ids: list[str]
     count: int
     before: int
 

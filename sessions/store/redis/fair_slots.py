@@ -33,7 +33,7 @@ class FairSlots:
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
 
     @asynccontextmanager
-    async def place(self, group: str) -> AsyncIterator[None]:
+    async def slot(self, group: str) -> AsyncIterator[None]:
         """Wait for a place, and hold it within the block."""
         await self.take(group)
         try:
@@ -48,7 +48,7 @@ class FairSlots:
 
     def take_nowait(self, group: str) -> bool:
         """Hold a place, if nobody of the group has to wait for one; return whether there was one."""
-        if group in self._waiting or not self._has_room_for(group):
+        if group in self._waiting or not self._may_take(group):
             return False
         self._take(group)
         return True
@@ -61,7 +61,7 @@ class FairSlots:
             del self._taken[group]
         self._fill()
 
-    def _has_room_for(self, group: str) -> bool:
+    def _may_take(self, group: str) -> bool:
         if group == OWN:
             return self._free > 0
         most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
@@ -91,7 +91,7 @@ class FairSlots:
 
     def _fill(self) -> None:
         # where none is free, each of the waiting groups would be looked at in vain
-        while self._free and (group := next(filter(self._has_room_for, self._waiting), None)) is not None:
+        while self._free and (group := next(filter(self._may_take, self._waiting), None)) is not None:
             waiters = self._waiting.pop(group)
             turn = waiters.popleft()
             if waiters:
@@ -109,7 +109,7 @@ class CappedFairSlots:
         self._heavy = FairSlots(heavy_slots)
 
     @asynccontextmanager
-    async def place(self, group: str) -> AsyncIterator[None]:
+    async def slot(self, group: str) -> AsyncIterator[None]:
         """Wait for a place, and hold it within the block."""
         release_slot = await self.take(group)
         try:

@@ -299,10 +299,10 @@ def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Re
 def _hosts(url: str, kind: str) -> list[tuple[str, int]]:
     """Return the hosts between `@` and the path; ports have defaults."""
     found = []
-    for place in split(url).netloc.rpartition("@")[2].split(","):
-        one = urlsplit(f"//{place}")
+    for address in split(url).netloc.rpartition("@")[2].split(","):
+        one = urlsplit(f"//{address}")
         if not one.hostname:
-            raise ValueError(f"no host in {place!r}")
+            raise ValueError(f"no host in {address!r}")
         found.append((one.hostname, one.port or _PORTS[kind]))
     return found
 

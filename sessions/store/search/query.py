@@ -45,9 +45,9 @@ class QueryWords:
         if len(before) > BEFORE_CHARS:  # begin with a whole word, unless words are long
             before = before[-BEFORE_CHARS:].partition(" ")[2] or before[-BEFORE_CHARS:]
         match = " ".join(text[start:end].split())
-        behind = " ".join(text[end : end + 2 * EXCERPT_CHARS].split())
+        after = " ".join(text[end : end + 2 * EXCERPT_CHARS].split())
         if before and text[start - 1].isspace():
             before += " "
-        if behind and text[end : end + 1].isspace():
-            behind = f" {behind}"
-        return Excerpt((before + match + behind)[:EXCERPT_CHARS], len(before), len(match))
+        if after and text[end : end + 1].isspace():
+            after = f" {after}"
+        return Excerpt((before + match + after)[:EXCERPT_CHARS], len(before), len(match))

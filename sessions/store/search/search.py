@@ -105,11 +105,11 @@ class _Reading:
         self._hits: list[Hit] = []
 
     async def page(self, cursor: Cursor | None, limit: int) -> Found:
-        place = await self._place(cursor)
+        rank = await self._rank(cursor)
         amid = cursor.fields if cursor is not None else 0
         while True:
             listed_now: Any = await self._client.zrevrange(
-                list_name(self._owner), place, place + AT_ONCE - 1, withscores=True
+                list_name(self._owner), rank, rank + AT_ONCE - 1, withscores=True
             )
             if not listed_now:
                 return Found(self._hits, None)
@@ -118,9 +118,9 @@ class _Reading:
             )
             if ended is not None:
                 return Found(self._hits, str(ended))
-            place, amid = place + len(listed_now), 0
+            rank, amid = rank + len(listed_now), 0
 
-    async def _place(self, cursor: Cursor | None) -> int:
+    async def _rank(self, cursor: Cursor | None) -> int:
         """Return how many conversations of the list were searched; one with a new turn has moved to the head."""
         if cursor is None:
             return 0

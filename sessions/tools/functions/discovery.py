@@ -22,14 +22,14 @@ def discover_functions(named: Sequence[str]) -> list[FunctionTool]:
 
     An entry point, or a name, stands for a function or for a list of functions.
     """
-    places: dict[str, str] = {}
+    origins: dict[str, str] = {}
     tools: list[FunctionTool] = []
-    for place, value in (*_installed(), *_named(named)):
-        for tool in _tools(place, value):
+    for origin, value in (*_installed(), *_named(named)):
+        for tool in _tools(origin, value):
             name = tool.tool.name
-            if name in places:
-                raise InvalidToolFunction(f"{places[name]} and {place} both have a tool {name!r}.")
-            places[name] = place
+            if name in origins:
+                raise InvalidToolFunction(f"{origins[name]} and {origin} both have a tool {name!r}.")
+            origins[name] = origin
             tools.append(tool)
     return tools
 
@@ -38,8 +38,8 @@ def _installed() -> Iterator[tuple[str, object]]:
     """Yield what the entry points of the group stand for, each with a description of where it was found."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     for point in points:
-        place = f"The entry point {point.name} = {point.value} of {_distribution(point)}"
-        yield place, _loaded(place, point.load)
+        origin = f"The entry point {point.name} = {point.value} of {_distribution(point)}"
+        yield origin, _loaded(origin, point.load)
 
 
 def _named(names: Iterable[str]) -> Iterator[tuple[str, object]]:
@@ -50,23 +50,23 @@ def _named(names: Iterable[str]) -> Iterator[tuple[str, object]]:
         yield name, _loaded(name, lambda: getattr(import_module(module), attribute))  # noqa: B023 - called at once
 
 
-def _loaded(place: str, load: Callable[[], object]) -> object:
+def _loaded(origin: str, load: Callable[[], object]) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:  # whatever an operator's code raises stops the start
-        raise InvalidToolFunction(f"{place} can't be loaded: {type(error).__name__}: {error}") from error
+        raise InvalidToolFunction(f"{origin} can't be loaded: {type(error).__name__}: {error}") from error
 
 
-def _tools(place: str, value: Any) -> Iterator[FunctionTool]:
+def _tools(origin: str, value: Any) -> Iterator[FunctionTool]:
     functions = value if isinstance(value, list | tuple) else [value]
     for function in functions:
         if not callable(function) or isinstance(function, type):
-            raise InvalidToolFunction(f"{place} is a {type(function).__name__}, which is no function.")
+            raise InvalidToolFunction(f"{origin} is a {type(function).__name__}, which is no function.")
         try:
             yield FunctionTool(function)
         except BadSignature as error:
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            raise InvalidToolFunction(f"{place}: {name} can't be a tool: {error}.") from error
+            raise InvalidToolFunction(f"{origin}: {name} can't be a tool: {error}.") from error
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -75,7 +75,7 @@ async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
     carried = contextvars.copy_context()
 
     def settle(outcome: str | BaseException) -> None:
-        call.place.release()
+        call.slot.release()
         if not ended.done():
             ended.set_result(outcome)
 
@@ -84,7 +84,7 @@ async def _in_thread(work: Callable[[], str], call: LiveCall) -> str:
         with suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits
             loop.call_soon_threadsafe(settle, outcome)
 
-    call.place.hold()
+    call.slot.hold()
     threading.Thread(target=body, name="tool", daemon=True).start()
     outcome = await ended
     if isinstance(outcome, BaseException):

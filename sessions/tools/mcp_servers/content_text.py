@@ -15,7 +15,7 @@ NAME_CHARS = 200
 def text_of(result: mcp_types.CallToolResult) -> str:
     """Return the parts in order, then the structured content unless a text part says the same."""
     parts = [_part(block) for block in result.content]
-    if result.structured_content is not None and not _is_said(result.structured_content, parts):
+    if result.structured_content is not None and not _is_repeated(result.structured_content, parts):
         parts.append(_json(result.structured_content))
     return "\n".join(part for part in parts if part) or "The tool gave no text."
 
@@ -39,7 +39,7 @@ def _part(block: mcp_types.ContentBlock) -> str:
     assert_never(block)
 
 
-def _is_said(content: Any, parts: Sequence[str]) -> bool:
+def _is_repeated(content: Any, parts: Sequence[str]) -> bool:
     """Return whether a part says the same as the structured content.
 
     Servers repeat it as JSON for older clients. A plain value, which libraries wrap into `result`, is its own text.

@@ -132,7 +132,7 @@ class McpServer:
     def _begin(self, session: Session, listing: Listing) -> None:
         _log.info("tool server connected", server=self._options.name, protocol=session.protocol)
         self._session = session
-        self._offer(listing)
+        self._publish_listing(listing)
         self._tried.set()
 
     async def _held(self, session: Session, guard: GuardedTransport) -> None:
@@ -154,7 +154,7 @@ class McpServer:
                 await asyncio.sleep(looked + self._timing.apart - clock.time())
                 self._refresh_due.clear()
                 async with asyncio.timeout(self._options.connect_s):
-                    self._offer(await session.listing())
+                    self._publish_listing(await session.listing())
 
     async def _follow(self, session: Session) -> None:
         """Listen for changes; a stream of them that ends is opened again later."""
@@ -162,7 +162,7 @@ class McpServer:
             await session.changes(self._refresh_due.set)
             await asyncio.sleep(self._timing.longest)
 
-    def _offer(self, listing: Listing) -> None:
+    def _publish_listing(self, listing: Listing) -> None:
         """Offer the listed tools, and log what is new."""
         if listing == self._listing:
             return

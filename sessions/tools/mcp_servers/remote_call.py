@@ -28,8 +28,8 @@ async def call_remote_tool(
     traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
     CURRENT.set(traffic)
     exchange = asyncio.ensure_future(session.call(name, arguments, call.context, traffic))
-    call.place.hold()
-    exchange.add_done_callback(lambda _: call.place.release())
+    call.slot.hold()
+    exchange.add_done_callback(lambda _: call.slot.release())
     exchange.add_done_callback(_retrieve_error)
     try:
         await asyncio.wait((exchange, traffic.fault), return_when=asyncio.FIRST_COMPLETED)

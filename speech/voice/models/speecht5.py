@@ -43,7 +43,7 @@ class SpeechT5:
         tokens = self._tokenizer(clause, return_tensors="pt").input_ids.to(self._model.device)
         torch.manual_seed(SEED)
         decoder = self._model.speecht5.decoder.wrapped_decoder
-        looking = decoder.register_forward_pre_hook(lambda _module, _asked: watch())
+        looking = decoder.register_forward_pre_hook(lambda _module, _inputs: watch())
         try:
             wave = self._model.generate_speech(tokens, self._speakers[voice], vocoder=self._vocoder)
         finally:

@@ -33,16 +33,16 @@ UPSTREAM = '[[upstream]]\nname = "one"\nurl = "{url}"\nmodel = "{model}"\ncontex
 GOOD, POOR, BAD = Verdict.GOOD, Verdict.POOR, Verdict.BAD
 
 
-def local_findings(tmp_path: Path, **said: Any) -> dict[str, Finding]:
+def local_findings(tmp_path: Path, **options: Any) -> dict[str, Finding]:
     """What is found of the machine, without torch: the replies are another server's."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM.format(url="http://h/v1", model="m"))
-    settings = Settings(**{"upstreams": str(tmp_path / "upstreams.toml"), "port": 0} | said)
+    settings = Settings(**{"upstreams": str(tmp_path / "upstreams.toml"), "port": 0} | options)
     return {finding.subject: finding for finding in machine(settings)}
 
 
-async def reached(**said: Any) -> list[Finding]:
+async def reached(**options: Any) -> list[Finding]:
     """What is found of what has to be reached."""
-    return [finding async for finding in network(Settings(**said))]
+    return [finding async for finding in network(Settings(**options))]
 
 
 def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
 
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "filters.toml").write_text('[input]\nwords = ["bad"]\n')
-    said = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_tools:noon",)}
-    assert local_findings(tmp_path, **said)["filters and tools"].verdict is GOOD
+    options = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_tools:noon",)}
+    assert local_findings(tmp_path, **options)["filters and tools"].verdict is GOOD
     for broken in ({"tools": ("tests.app.nowhere:noon",)}, {"filters": str(tmp_path / "nowhere.toml")}):
-        assert local_findings(tmp_path, **said | broken)["filters and tools"].verdict is BAD
+        assert local_findings(tmp_path, **options | broken)["filters and tools"].verdict is BAD
 
 
 def test_more_connections_than_files_may_be_open_are_told(

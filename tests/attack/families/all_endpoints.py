@@ -31,15 +31,15 @@ def _odd(path: str) -> list[bytes]:
 
 @cache
 def _many_replies() -> bytes:
-    said = {"id": "m", "role": "assistant", "content": "x" * 380}
-    return minimal_request("/v1/ag-ui", messages=[said] * 9_000 + [MESSAGE])
+    message = {"id": "m", "role": "assistant", "content": "x" * 380}
+    return minimal_request("/v1/ag-ui", messages=[message] * 9_000 + [MESSAGE])
 
 
 @cache
 def _many_inputs() -> bytes:
-    said = {"role": "user", "content": "x" * 1_900}
+    message = {"role": "user", "content": "x" * 1_900}
     return minimal_request(
-        "/v1/responses", key="many-sayings", input=[said] * 2_000, max_output_tokens=1, stream=False
+        "/v1/responses", key="many-sayings", input=[message] * 2_000, max_output_tokens=1, stream=False
     )
 
 

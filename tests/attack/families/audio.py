@@ -37,7 +37,7 @@ async def _begin(attacker: Attacker, **more: object) -> Socket:
     one = await attacker.send_hello(features=("audio",))
     await one.write(_request("audio.start", attacker, input={"format": "mulaw", "rate": RATE}, **more))
     answer = await one.get()
-    attacker.told(f"{answer['type']} {answer.get('code', '')}".strip())
+    attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
     if answer["type"] != "audio.started":
         await attacker.listen(one)
     return one
@@ -89,8 +89,8 @@ async def odd_sound(attacker: Attacker) -> None:
     for number in range(16):
         await one.write(framed(ODD[number % len(ODD)], opcode=BINARY))
     for _ in range(16):
-        told = await one.get()
-        attacker.told(f"{told['type']} {told.get('code', '')}".strip())
+        answer = await one.get()
+        attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
 
 
 ATTACKS = (

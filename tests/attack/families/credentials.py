@@ -61,7 +61,7 @@ async def _try(attacker: Attacker, token: str) -> None:
     one = await attacker.handshake()
     await one.put(type="hello", client_id=attacker.client_id, token=token)
     frame: Frame = await one.get()
-    attacker.told(f"{frame['type']} {frame.get('code', '')}".strip())
+    attacker.count(f"{frame['type']} {frame.get('code', '')}".strip())
     attacker.close()
 
 

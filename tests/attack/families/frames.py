@@ -65,7 +65,7 @@ async def bad_frames(attacker: Attacker) -> None:
     one = await attacker.send_hello()
     await one.write(framed(b"{") * 19)
     for _ in range(19):
-        attacker.told((await one.get())["type"])
+        attacker.count((await one.get())["type"])
 
 
 async def binary_frames(attacker: Attacker) -> None:

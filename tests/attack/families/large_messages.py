@@ -109,7 +109,7 @@ async def refused_messages(attacker: Attacker) -> None:
     """Sends a Realtime session a message of 1 MiB that is no JSON or no item of images, and comes back with another."""
     one = await session(attacker, REALTIME)
     await one.write(_refused()[(attacker.number + attacker.place + attacker.life) % len(_refused())])
-    attacker.told(str((await one.get())["type"]))
+    attacker.count(str((await one.get())["type"]))
 
 
 ATTACKS = (

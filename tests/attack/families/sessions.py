@@ -28,7 +28,7 @@ async def session(attacker: Attacker, path: str, *, receive_buffer: int | None =
     one = await attacker.connect(receive_buffer=receive_buffer)
     await one.handshake(path=path.format(name=f"{attacker.client_id}-{attacker.place}"))
     if receive_buffer is None:
-        attacker.told(str((await one.get())["type"]))
+        attacker.count(str((await one.get())["type"]))
     return one
 
 
@@ -82,8 +82,8 @@ async def odd_sessions(attacker: Attacker) -> None:
     for _ in range(16):
         await one.write(framed(next(odd).encode()))
     for _ in range(16):
-        told = await one.get()
-        attacker.told(f"{told['type']} {told.get('code', '')}".strip())
+        answer = await one.get()
+        attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
 
 
 async def session_crowds(attacker: Attacker) -> None:
@@ -95,8 +95,8 @@ async def session_crowds(attacker: Attacker) -> None:
 async def appended_text(attacker: Attacker) -> None:
     """Appends 30,000 characters to be translated, 20 times a second."""
     one = await session(attacker, TRANSLATIONS)
-    wishes = {"audio": {"output": {"language": "de"}}}
-    await one.write(event("session.update", session=wishes))
+    settings = {"audio": {"output": {"language": "de"}}}
+    await one.write(event("session.update", session=settings))
     await _send(attacker, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
 
 

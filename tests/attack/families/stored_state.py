@@ -33,9 +33,9 @@ async def a_chain(attacker: Attacker) -> str:
         fields = {"input": LINK, "truncation": "auto", "max_output_tokens": 1, "stream": False}
         await one.write(minimal_request(RESPONSES, key=OWNER, previous_response_id=last, **fields))
         status, reason = await one.answer()
-        told = await one.body()
-        assert status == 200, f"{status} {reason}: {told}"
-        last = str(told["id"])
+        response = await one.body()
+        assert status == 200, f"{status} {reason}: {response}"
+        last = str(response["id"])
     return str(last)
 
 
@@ -99,8 +99,8 @@ async def colliding_ids(attacker: Attacker) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(attacker.listen(one))
         async for number in beats(40):
-            said = {"id": "m", "role": "user", "parts": [{"type": "text", "text": f"Number {number}."}]}
-            sent = {"type": "send", "requestId": "r", "id": "chat", "messages": [said]}
+            message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": f"Number {number}."}]}
+            sent = {"type": "send", "requestId": "r", "id": "chat", "messages": [message]}
             await one.write(framed(json.dumps(sent).encode()))
 
 
@@ -109,8 +109,8 @@ async def chat_lanes(attacker: Attacker) -> None:
     one = await attacker.connect(receive_buffer=8 * KB)
     await one.handshake(path=f"{CHAT}?client_id=lanes-{attacker.number}-{attacker.place}")
     async for number in beats(50):
-        said = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "Hello."}]}
-        sent = {"type": "send", "requestId": f"r{number}", "id": f"chat-{number}", "messages": [said]}
+        message = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "Hello."}]}
+        sent = {"type": "send", "requestId": f"r{number}", "id": f"chat-{number}", "messages": [message]}
         await one.write(framed(json.dumps(sent).encode()))
 
 

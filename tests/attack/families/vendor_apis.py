@@ -87,8 +87,8 @@ async def left_chats(attacker: Attacker) -> None:
     """Begins a chat that shall go on, leaves in the middle of the answer, resumes it, and leaves again."""
     chat = f"left-{attacker.place}-{attacker.life}"
     parts = [{"type": "text", "text": "Hello."}]
-    said = {"id": uuid.uuid4().hex, "role": "user", "parts": parts}
-    body = {"id": chat, "messages": [said], "on_disconnect": "continue"}
+    message = {"id": uuid.uuid4().hex, "role": "user", "parts": parts}
+    body = {"id": chat, "messages": [message], "on_disconnect": "continue"}
     await _send_and_leave(attacker, post(CHAT, json.dumps(body).encode()))
     for _ in range(4):
         await _send_and_leave(

@@ -81,28 +81,28 @@ async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str
 
 
 async def _speak_and_wait(
-    phone: RealtimeVoiceClient, said: Utterance, *, had_pause: bool
+    phone: RealtimeVoiceClient, speech: Utterance, *, had_pause: bool
 ) -> tuple[Turn, Answer]:
     """Say something and wait for its answer's first sound."""
     before = len(phone.answers)
-    await phone.say(said)
+    await phone.speak(speech)
     answer = await phone.answered(before + 1)
     while answer.done is not None and answer.done["reason"] == "cancelled":  # an early guess
         before += 1
         answer = await phone.answered(before + 1)
-    received = [(at, frame) for at, frame in phone.told("heard", phone.spoke_at) if frame["final"]]
+    received = [(at, frame) for at, frame in phone.frames_of("heard", phone.spoke_at) if frame["final"]]
     words = " ".join(str(frame["text"]) for _, frame in received)
-    wanted = in_digits(said.text).split()
-    written = [at for at, frame in phone.told("delta") if frame["turn_id"] == answer.turn_id]
+    wanted = in_digits(speech.text).split()
+    written = [at for at, frame in phone.frames_of("delta") if frame["turn_id"] == answer.turn_id]
     return Turn(
-        said=said.text,
+        said=speech.text,
         words=len(wanted),
         wrong=wrong_words(wanted, words.split()),
         first_sound_ms=_since(phone, answer.first_sound_at),
         understood_ms=_since(phone, received[-1][0] if received else None),
         written_ms=_since(phone, written[0] if written else None),
         had_pause=had_pause,
-        is_premature=any(at < phone.said_at for at, _ in received),
+        is_premature=any(at < phone.speech_ended_at for at, _ in received),
     ), answer
 
 
@@ -112,8 +112,8 @@ async def _cut(phone: RealtimeVoiceClient, counting: Answer, rng: random.Random,
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)
     again = rng.random() < AGAIN
     over = await utterance("what did you say last" if again else "go on", voice=voice)
-    _, told = await _speak_and_wait(phone, over, had_pause=False)
-    await phone.heard_out(told)
+    _, answer = await _speak_and_wait(phone, over, had_pause=False)
+    await phone.heard_out(answer)
     done = counting.done or {}
     kept = counting.text[: done.get("chars", 0)]
     history = await phone.history()
@@ -122,16 +122,16 @@ async def _cut(phone: RealtimeVoiceClient, counting: Answer, rng: random.Random,
     return Cut(
         silent_ms=((counting.last_played_at or phone.spoke_at) - phone.spoke_at) * 1000,
         is_exact=stands and len(kept) == counting.heard_off,
-        goes_on=None if again else bool(words) and told.text.startswith(str(int(words[-1]) + 1)),
-        says_again=told.text == f"I said: {kept}" if again else None,
+        goes_on=None if again else bool(words) and answer.text.startswith(str(int(words[-1]) + 1)),
+        says_again=answer.text == f"I said: {kept}" if again else None,
         steps_after=done.get("cancel", {}).get("steps_after"),
     )
 
 
 def _name_understood(phone: RealtimeVoiceClient) -> str:
-    (_, frame), *_ = [one for one in phone.told("heard") if one[1]["final"]]
+    (_, frame), *_ = [one for one in phone.frames_of("heard") if one[1]["final"]]
     return str(frame["text"]).rpartition(" ")[2]
 
 
 def _since(phone: RealtimeVoiceClient, at: float | None) -> float | None:
-    return None if at is None else (at - phone.said_at) * 1000
+    return None if at is None else (at - phone.speech_ended_at) * 1000

@@ -49,14 +49,14 @@ class Dialogue(msgspec.Struct, frozen=True):
     other: str
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """Sentence by sentence."""
         return f"my name is {self.name}", "what is my name", f"what is {self.one} plus {self.other}"
 
     @property
     def answers(self) -> tuple[str, ...]:
         """What has to be in each reply."""
-        return self.name, self.name, str(_sum(self.said[-1]))
+        return self.name, self.name, str(_sum(self.sentences[-1]))
 
 
 class PageResult(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class PageResult(msgspec.Struct, frozen=True):
     @property
     def understood(self) -> int:
         """How many sentences were understood word for word."""
-        wanted = [in_digits(text) for text in self.dialogue.said]
+        wanted = [in_digits(text) for text in self.dialogue.sentences]
         return sum(received.lower() == one for (received, _), one in zip(self.pairs, wanted, strict=False))
 
     @property
@@ -125,7 +125,7 @@ def main() -> int:
     print(f"{machine.processor}, {machine.cores} cores; {machine.warning or 'nothing beside it'}")
     print("\n".join(f"{name:52}{value:>14}" for name, value in rows(seen)))
     for one in [one for one in seen if one.failure or one.complaints][:5]:
-        print(f"  {one.dialogue.said}: {one.failure} {'; '.join(one.complaints)} {one.pairs}")
+        print(f"  {one.dialogue.sentences}: {one.failure} {'; '.join(one.complaints)} {one.pairs}")
     if options.json:
         options.json.write_text(json.dumps([msgspec.to_builtins(one) for one in seen], indent=1))
     return 1 if any(one.failure or one.complaints for one in seen) else 0
@@ -161,19 +161,19 @@ async def _run_dialogue(playwright: Playwright, url: str, folder: Path, number: 
     """One dialogue, by a browser of its own: what it hears is said at its start."""
     dialogue = _drawn(random.Random(number))
     file = folder / f"said-{number}.wav"
-    lasts_s = await _record(dialogue.said, VOICES[number % 2], file)
+    lasts_s = await _record(dialogue.sentences, VOICES[number % 2], file)
     path = shutil.which("chromium")
     if path is None:
         raise SystemExit("There is no `chromium` on PATH (Debian: apt-get install chromium).")
-    hears = ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={file}%noloop"]
-    browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *hears])
+    audio_options = ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={file}%noloop"]
+    browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *audio_options])
     complaints: list[str] = []
     try:
         context = await browser.new_context(permissions=["microphone"], viewport=DESKTOP)
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on(
             "console",
-            lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None,
+            lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None,
         )
         chat = ChatPage(await context.new_page())
         failure = ""
@@ -199,10 +199,10 @@ def _drawn(rng: random.Random) -> Dialogue:
     return Dialogue(drawn("name", rng), number(rng, 50), number(rng, 50))
 
 
-async def _record(said: Sequence[str], voice: str, file: Path) -> float:
+async def _record(sentences: Sequence[str], voice: str, file: Path) -> float:
     """Write what a microphone hears; gives the seconds until the last reply may have ended."""
     parts = [np.zeros(int(LEAD_S * RATE), np.int16)]
-    for text in said:
+    for text in sentences:
         parts += [(await utterance(text, voice=voice)).pcm, np.zeros(int(GAP_S * RATE), np.int16)]
     sound = np.concatenate(parts)
     with wave.open(str(file), "wb") as target:

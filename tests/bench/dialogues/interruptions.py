@@ -66,8 +66,8 @@ class InterruptionResult(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind in ("noise", "backchannel"):
             return self.cut_ms is None and self.message is None
         is_cut = self.cut_ms is not None and self.cut_ms <= LATEST_MS
-        said = None if self.kind == "stop" else in_digits(self.sound[1:].split("”")[0])
-        return is_cut and self.message == said
+        expected = None if self.kind == "stop" else in_digits(self.sound[1:].split("”")[0])
+        return is_cut and self.message == expected
 
 
 def main() -> int:
@@ -99,9 +99,9 @@ def main() -> int:
 async def _all(url: str, at_once: int) -> list[InterruptionResult]:
     places = asyncio.Semaphore(at_once)
 
-    async def one(number: int, kind: Kind, said: Utterance) -> InterruptionResult:
+    async def one(number: int, kind: Kind, speech: Utterance) -> InterruptionResult:
         async with places:
-            return await _over(url, f"interruption-{number}", kind, said)
+            return await _over(url, f"interruption-{number}", kind, speech)
 
     decided, sounds = await _decided(), await _sounds()
     seen = await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(sounds)))
@@ -115,11 +115,11 @@ async def _decided() -> list[InterruptionResult]:
     """What the recognizer and the rules decide, without a service."""
     listener = PocketSphinxDecoder(str(GRAMMAR))
     seen = []
-    for kind, said in await _sounds():
-        cut_ms, message = outcome(listener, said.pcm)
+    for kind, speech in await _sounds():
+        cut_ms, message = outcome(listener, speech.pcm)
         seen.append(
             InterruptionResult(
-                kind=kind, sound=said.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None
+                kind=kind, sound=speech.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None
             )
         )
     return seen
@@ -136,7 +136,7 @@ async def _sounds() -> list[tuple[Kind, Utterance]]:
     return [*noises, *words]
 
 
-async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> InterruptionResult:
+async def _over(url: str, conversation: str, kind: Kind, speech: Utterance) -> InterruptionResult:
     """Make one sound over a count."""
     async with connect(url, max_queue=None) as socket:
         await socket.send(json.dumps({"type": "hello", "client_id": conversation, "features": ["audio"]}))
@@ -145,15 +145,15 @@ async def _over(url: str, conversation: str, kind: Kind, said: Utterance) -> Int
         phone = RealtimeVoiceClient(socket, conversation, silence_ms=500, noise=30.0, cascade=False)
         line = asyncio.create_task(phone.run())
         try:
-            await phone.say(await utterance(COUNT, voice=VOICES[0]))
+            await phone.speak(await utterance(COUNT, voice=VOICES[0]))
             count = await phone.answered(1)
             await phone.until(lambda: count.played_ms >= INTO_MS)
-            await phone.say(said)
+            await phone.speak(speech)
             await asyncio.sleep(SILENCE_S)
             _, *messages = [one["content"] for one in await phone.history() if one["role"] == "user"]
             return InterruptionResult(
                 kind=kind,
-                sound=said.text,
+                sound=speech.text,
                 decided_ms=None,
                 cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
                 message=messages[-1] if messages else None,

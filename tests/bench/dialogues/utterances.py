@@ -47,9 +47,9 @@ async def utterance(text: str, *, voice: str, pause_ms: int = 0) -> Utterance:
 
 
 async def _synthesize(text: str, voice: str) -> Pcm:
-    said = await TimedEspeak((voice,)).speak(text, voice=voice)
-    samples = np.frombuffer(said.pcm, "<i2").astype(np.float32)
-    pcm = np.clip(soxr.resample(samples, said.rate, RATE), -32768, 32767).astype(np.int16)
+    speech = await TimedEspeak((voice,)).speak(text, voice=voice)
+    samples = np.frombuffer(speech.pcm, "<i2").astype(np.float32)
+    pcm = np.clip(soxr.resample(samples, speech.rate, RATE), -32768, 32767).astype(np.int16)
     received = np.flatnonzero(np.abs(pcm) > LOUD)
     return np.asarray(pcm[received[0] : received[-1] + 1])
 

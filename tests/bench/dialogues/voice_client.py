@@ -18,7 +18,7 @@ from tests.bench.dialogues.utterances import RATE, Pcm, Utterance
 TICK_S = 0.02
 FRAME = RATE // 50
 """Samples of a tick."""
-TOLD_EVERY = 5
+PLAYED_EVERY = 5
 """Ticks between two `played`, a tenth of a second; each word is told where it ends, too, as clients do."""
 Frame = dict[str, Any]
 
@@ -59,7 +59,7 @@ class RealtimeVoiceClient:
         self.conversation = conversation
         self.frames: list[tuple[float, Frame]] = []
         self.answers: list[Answer] = []
-        self.said_at = 0.0
+        self.speech_ended_at = 0.0
         """Time at which the last sample of speech had left the microphone."""
         self.spoke_at = 0.0
         """Time at which the first one had."""
@@ -93,14 +93,14 @@ class RealtimeVoiceClient:
         """How much sound the microphone has sent."""
         return self._seq * TICK_S * 1000
 
-    async def say(self, said: Utterance) -> None:
+    async def speak(self, utterance: Utterance) -> None:
         """Say an utterance; return once it was said."""
-        whole = np.pad(said.pcm, (0, -len(said.pcm) % FRAME))
+        whole = np.pad(utterance.pcm, (0, -len(utterance.pcm) % FRAME))
         self._line.extend(whole[start : start + FRAME] for start in range(0, len(whole), FRAME))
-        self._left, self._begins = -(-said.ends_at // FRAME), True
+        self._left, self._begins = -(-utterance.ends_at // FRAME), True
         await self.until(lambda: not self._left)
         if self._cascade:
-            await asyncio.sleep(max(0.0, self.said_at + self._silence_ms / 1000 - monotonic()))
+            await asyncio.sleep(max(0.0, self.speech_ended_at + self._silence_ms / 1000 - monotonic()))
             await self._send(type="audio.commit", conversation_id=self.conversation)
 
     async def until(self, holds: Any, *, within_s: float = 30.0) -> None:
@@ -117,7 +117,7 @@ class RealtimeVoiceClient:
         """Return once its turn is over: counting to sixty takes a minute."""
         await self.until(lambda: answer.done is not None, within_s=120.0)
 
-    def told(self, kind: str, since: float = 0.0) -> list[tuple[float, Frame]]:
+    def frames_of(self, kind: str, since: float = 0.0) -> list[tuple[float, Frame]]:
         """Return the frames of a kind since a time."""
         return [(at, frame) for at, frame in self.frames if frame["type"] == kind and at >= since]
 
@@ -125,8 +125,8 @@ class RealtimeVoiceClient:
         """Return the messages that the service stores."""
         since = monotonic()
         await self._send(type="history", conversation_id=self.conversation)
-        await self.until(lambda: bool(self.told("history", since)))
-        messages: list[Frame] = self.told("history", since)[-1][1]["messages"]
+        await self.until(lambda: bool(self.frames_of("history", since)))
+        messages: list[Frame] = self.frames_of("history", since)[-1][1]["messages"]
         return messages
 
     async def _send(self, **frame: Any) -> None:
@@ -152,8 +152,8 @@ class RealtimeVoiceClient:
         if self._left:
             self._left -= 1
             if not self._left:
-                self.said_at = monotonic()
-                await self._tell()
+                self.speech_ended_at = monotonic()
+                await self._notify()
 
     async def _play(self) -> None:
         for answer in self.answers:
@@ -162,7 +162,7 @@ class RealtimeVoiceClient:
                 before = answer.heard_off
                 answer.played_ms = min(answer.got_ms, answer.played_ms + TICK_S * 1000)
                 is_word = answer.heard_off > before
-                if is_word or self._ticks % TOLD_EVERY == 0 or answer.played_ms == answer.got_ms:
+                if is_word or self._ticks % PLAYED_EVERY == 0 or answer.played_ms == answer.got_ms:
                     await self._send(
                         type="played",
                         conversation_id=self.conversation,
@@ -177,9 +177,9 @@ class RealtimeVoiceClient:
                 self._take_sound(message, at)
             else:
                 self._take(json.loads(message), at)
-            await self._tell()
+            await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 

@@ -25,7 +25,7 @@ def main() -> int:
     """Measure; return 0 if nothing failed, whatever the figures are."""
     options = _options()
     with assembled() as crew:
-        report = run_measurements(_plan(options), options.only, crew, say=partial(print, flush=True))
+        report = run_measurements(_plan(options), options.only, crew, progress=partial(print, flush=True))
     print(f"\n{table(report)}")
     if options.out:
         _write(report, options.out)

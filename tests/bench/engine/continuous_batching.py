@@ -35,14 +35,14 @@ class ContinuousBatching:
         self._manager = model.to(device).init_continuous_batching(
             generation_config=_generation(), continuous_batching_config=settings
         )
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._given_up: deque[TokenUpdate] = deque()
         self._manager.start()
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`."""
         for requested in requests:
-            self._told[requested.name] = 0
+            self._reported[requested.name] = 0
             self._manager.add_request(
                 list(requested.prompt),
                 request_id=requested.name,
@@ -63,7 +63,7 @@ class ContinuousBatching:
 
     def cancel(self, name: str) -> None:
         """See `Contender`. The manager reports no end after a cancel, so this method does."""
-        if self._told.pop(name, None) is not None:
+        if self._reported.pop(name, None) is not None:
             self._manager.cancel_request(name)
             self._given_up.append(TokenUpdate(name, 0, ended=True))
 
@@ -73,13 +73,13 @@ class ContinuousBatching:
 
     def _heard(self, output: Any) -> list[TokenUpdate]:
         name = output.request_id
-        if name not in self._told:  # it was cancelled meanwhile
+        if name not in self._reported:  # it was cancelled meanwhile
             return []
-        fresh = len(output.generated_tokens) - self._told[name]
-        self._told[name] += fresh
+        fresh = len(output.generated_tokens) - self._reported[name]
+        self._reported[name] += fresh
         ended = output.is_finished()
         if ended:
-            del self._told[name]
+            del self._reported[name]
         return [TokenUpdate(name, fresh, ended)]
 
     def _alive(self) -> list[TokenUpdate]:

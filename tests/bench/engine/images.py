@@ -189,7 +189,7 @@ class _Phase:
             end, answered = time.perf_counter(), self._answered - answered
             for task in tasks:
                 task.cancel()
-        return self._told(begin, end, answered)
+        return self._summary(begin, end, answered)
 
     async def _stream(self, begun: asyncio.Event) -> None:
         while True:
@@ -224,7 +224,7 @@ class _Phase:
             async for _ in stream:
                 pass
 
-    def _told(self, begin: float, end: float, images: int) -> Gaps:
+    def _summary(self, begin: float, end: float, images: int) -> Gaps:
         gaps = [
             (later - earlier) * MS
             for arrivals in self._arrivals

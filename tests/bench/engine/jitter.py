@@ -61,7 +61,7 @@ def _medians(
         observed = session.crew.ask(name, shape, session.plan.dtype, load(number), Observed)
         if (value := reading(observed)) is not None:
             found.setdefault(name, []).append(value)
-            session.say(f"  {TITLES[name]}, {what}: {value:,.2f}")
+            session.progress(f"  {TITLES[name]}, {what}: {value:,.2f}")
 
     session.turns(what, MEASURED, act)
     return {name: median(values) for name, values in found.items()}

@@ -33,7 +33,7 @@ class _Churn:
         self._engine = engine
         self._at_once = at_once
         self._draw = Random(0)
-        self._asked = 0
+        self._submitted = 0
         self._cancel_at: dict[str, int] = {}
         """Remaining steps of the turns that will be cancelled."""
         self.ended = 0
@@ -42,7 +42,7 @@ class _Churn:
     def run_until(self, turns: int) -> None:
         """Run until so many turns have ended, counted from the beginning."""
         while self.ended < turns:
-            while self._asked - self.ended < self._at_once:
+            while self._submitted - self.ended < self._at_once:
                 self._ask()
             self._cancel_those_due()
             for output in self._engine.core.step():
@@ -52,7 +52,7 @@ class _Churn:
                     self._cancel_at.pop(output.request_id, None)
 
     def _ask(self) -> None:
-        name = f"turn-{self._asked}"
+        name = f"turn-{self._submitted}"
         conversation = f"conversation-{self._draw.randrange(CONVERSATIONS)}"
         length = self._draw.randint(*PROMPT_TOKENS)
         # The same conversation begins the same way each time: what the engine kept of it is used again.
@@ -61,7 +61,7 @@ class _Churn:
         if self._draw.random() < CANCELLED:
             self._cancel_at[name] = self._draw.randint(0, new_tokens)
         self._engine.submit([GenerationRequest(name, tokens, new_tokens, conversation)])
-        self._asked += 1
+        self._submitted += 1
 
     def _cancel_those_due(self) -> None:
         for name, steps in list(self._cancel_at.items()):

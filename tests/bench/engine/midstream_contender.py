@@ -50,15 +50,19 @@ class MidstreamEngine:
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`."""
-        for asked in requests:
-            self.ask(asked)
+        for request in requests:
+            self.ask(request)
 
-    def ask(self, asked: GenerationRequest) -> RecordedReply:
+    def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
         reply = RecordedReply(ReplyText(self._detokenizers()))
         self.core.submit(
             PreparedRequest(
-                asked.name, asked.prompt, sampling(asked.new_tokens), reply, cache_salt=asked.conversation
+                request.name,
+                request.prompt,
+                sampling(request.new_tokens),
+                reply,
+                cache_salt=request.conversation,
             )
         )
         return reply

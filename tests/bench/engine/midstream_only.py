@@ -27,7 +27,7 @@ def next_turn(session: Session) -> None:
         if not times:
             continue
         first, following = median(one.first_s for one in times), median(one.next_s for one in times)
-        session.say(f"  {what}: {first / following:.1f}")
+        session.progress(f"  {what}: {first / following:.1f}")
         session.found(
             Finding(
                 figure=Figure.NEXT_TURN,
@@ -53,7 +53,7 @@ def cancel(session: Session) -> None:
         if facts is None:
             continue
         longest_ms = facts.longest_prefill_step_s * MS
-        session.say(f"  {what}: longest step in a prefill {longest_ms:.0f} ms")
+        session.progress(f"  {what}: longest step in a prefill {longest_ms:.0f} ms")
         session.findings += [
             Finding(figure=Figure.CANCEL, label=f"{what}: {label}", value=value, unit=unit, target=target)
             for label, value, unit, target in (
@@ -71,7 +71,7 @@ def bound(session: Session) -> None:
         facts = session.once(what, partial(_run_job, session, shape, session.plan.bound(), BoundFacts))
         if facts is None:
             continue
-        session.say(f"  {what}: {facts.share:.2f}")
+        session.progress(f"  {what}: {facts.share:.2f}")
         session.found(
             Finding(
                 figure=Figure.BOUND,
@@ -92,7 +92,7 @@ def memory(session: Session) -> None:
     facts = session.once(what, partial(act, kv_bytes=plan.kv_bytes_of_turns))
     if facts is None:
         return
-    session.say(f"  {what}: {facts.growth:.2%}")
+    session.progress(f"  {what}: {facts.growth:.2%}")
     session.found(
         Finding(
             figure=Figure.MEMORY,

@@ -31,11 +31,11 @@ def measure(engine: MidstreamEngine, job: NextTurn) -> TurnTimes:
 class _Turn:
     """One turn, run alone. `first_s`: until its first text; `tokens`: of the reply; `cached_tokens`: of the prompt."""
 
-    def __init__(self, engine: MidstreamEngine, asked: GenerationRequest) -> None:
+    def __init__(self, engine: MidstreamEngine, request: GenerationRequest) -> None:
         self.cached_tokens = 0
         first_s: float | None = None
         started = time.perf_counter()
-        reply = engine.ask(asked)
+        reply = engine.ask(request)
         while engine.core.busy:
             for output in engine.core.step():
                 match output:

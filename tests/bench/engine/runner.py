@@ -30,17 +30,17 @@ PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 
 
 def run_measurements(
-    plan: Plan, figures: Collection[Figure], crew: WorkerPool, *, say: Callable[[str], None]
+    plan: Plan, figures: Collection[Figure], crew: WorkerPool, *, progress: Callable[[str], None]
 ) -> EngineReport:
-    """Measure; a failure is in the report with its reason. `say` gets progress lines."""
+    """Measure; a failure is in the report with its reason. `progress` gets progress lines."""
     machine = this_machine(PACKAGES)
     if machine.warning:
-        say(machine.warning)
+        progress(machine.warning)
     kept_s = plan.budget_s * plan.throughput_share if Figure.THROUGHPUT in figures else 0.0
-    session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), say, kept_s)
+    session = Session(plan, crew, Budget(plan.budget_s, time.monotonic), progress, kept_s)
     for figure, measure in MEASURES.items():
         if figure in figures:
-            say(f"{figure}: {session.budget.left_s:.0f} s left")
+            progress(f"{figure}: {session.budget.left_s:.0f} s left")
             measure(session)
     return EngineReport(
         date=datetime.now(UTC).date().isoformat(),

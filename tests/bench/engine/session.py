@@ -25,7 +25,7 @@ class Session:
     plan: Plan
     crew: WorkerPool
     budget: Budget
-    say: Callable[[str], None]
+    progress: Callable[[str], None]
     kept_s: float = 0.0
     """Seconds that repetitions leave to the throughput."""
     findings: list[Finding] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Session:
             return act()
         except MeasurementFailed as failure:
             self.failures.append(Failure(what, str(failure)))
-            self.say(f"  FAILED: {what}: {failure}")
+            self.progress(f"  FAILED: {what}: {failure}")
             return None
         finally:
             self.budget.took(key or what, time.monotonic() - started - (self.crew.starting_s - starting_s))

@@ -46,7 +46,7 @@ def measure(session: Session) -> None:
         pairs = session.once(what, partial(_pairs, session, shape, what))
         if pairs:
             alone, over = (median(values) for values in zip(*pairs, strict=True))
-            session.say(f"  {what}: {over:,.0f} of {alone:,.0f}")
+            session.progress(f"  {what}: {over:,.0f} of {alone:,.0f}")
             session.found(
                 Finding(
                     figure=Figure.SOCKETS,
@@ -90,7 +90,7 @@ def _over_sockets(plan: Plan, url: str, pid: int, tokens: int) -> float:
     observed = observe(
         Job(
             measure=Measure.LOAD,
-            door=ServerApi.WEBSOCKET,
+            api=ServerApi.WEBSOCKET,
             url=url,
             model="",
             pid=pid,

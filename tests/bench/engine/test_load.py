@@ -19,10 +19,10 @@ class InStep:
     def __init__(self) -> None:
         self.now = 0.0
         self.running: dict[str, int] = {}
-        self.asked: list[GenerationRequest] = []
+        self.requests: list[GenerationRequest] = []
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
-        self.asked += requests
+        self.requests += requests
         self.running |= {one.name: one.new_tokens for one in requests}
 
     def wait(self) -> Sequence[TokenUpdate]:
@@ -47,8 +47,8 @@ def test_every_token_of_every_stream_has_its_moment() -> None:
     contender, observed = drive(LOAD)
     assert [stream.arrivals for stream in observed.streams] == [(1, 2, 3, 4)] * 3
     assert not observed.cut
-    assert {len(one.prompt) for one in contender.asked} == {5}
-    assert len({tuple(one.prompt) for one in contender.asked}) == 3
+    assert {len(one.prompt) for one in contender.requests} == {5}
+    assert len({tuple(one.prompt) for one in contender.requests}) == 3
 
 
 def test_what_takes_too_long_is_cut_and_what_came_until_then_counts() -> None:
@@ -61,7 +61,7 @@ def test_an_intruder_comes_once_all_have_begun_and_its_first_token_ends_the_load
     contender, observed = drive(
         Load(at_once=2, prompt_tokens=5, new_tokens=100, cut_s=100, intruder_tokens=30)
     )
-    assert len(contender.asked[-1].prompt) == 30
+    assert len(contender.requests[-1].prompt) == 30
     assert observed.intruder is not None
     assert (observed.intruder.sent, observed.intruder.arrivals) == (BEGUN, (BEGUN + 1,))
     assert len(observed.streams) == 2
@@ -75,7 +75,7 @@ def test_prompts_are_the_same_each_time_and_differ_by_their_seed() -> None:
 
 def test_requests_of_mixed_lengths_arrive_as_others_end() -> None:
     contender, observed = drive(msgspec.structs.replace(LOAD, longest_tokens=50, arriving=4))
-    lengths = [len(one.prompt) for one in contender.asked]
+    lengths = [len(one.prompt) for one in contender.requests]
     assert len(lengths) == len(observed.streams) == 7
     assert len(set(lengths)) > 2
     assert all(5 <= length <= 50 for length in lengths)

@@ -33,7 +33,7 @@ def crew() -> Iterator[WorkerPool]:
 
 
 def test_every_figure_is_found_and_nothing_fails(crew: WorkerPool) -> None:
-    report = run_measurements(PLAN, set(Figure), crew, say=print)
+    report = run_measurements(PLAN, set(Figure), crew, progress=print)
     assert report.failures == ()
     assert {found.figure for found in report.findings} == set(Figure) - {Figure.PREFILL_GAP}
     assert all(found.value is not None for found in report.findings)

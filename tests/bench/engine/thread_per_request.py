@@ -58,9 +58,9 @@ class ThreadPerRequest:
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`. Requests share the cores: more compute threads than cores are slower."""
         share = max(1, (os.cpu_count() or 1) // len(requests))
-        for asked in requests:
-            stopped = self._running[asked.name] = _Stopped()
-            threading.Thread(target=self._generate, args=(asked, stopped, share), daemon=True).start()
+        for request in requests:
+            stopped = self._running[request.name] = _Stopped()
+            threading.Thread(target=self._generate, args=(request, stopped, share), daemon=True).start()
 
     def wait(self) -> Sequence[TokenUpdate]:
         """See `Contender`."""
@@ -82,28 +82,28 @@ class ThreadPerRequest:
         for stopped in list(self._running.values()):
             stopped.event.set()
 
-    def _generate(self, asked: GenerationRequest, stopped: _Stopped, compute_threads: int) -> None:
+    def _generate(self, request: GenerationRequest, stopped: _Stopped, compute_threads: int) -> None:
         try:
             torch.set_num_threads(compute_threads)  # OpenMP's own count for this thread
             with torch.inference_mode():
-                self._call(asked, stopped)
+                self._call(request, stopped)
         except Exception as error:  # noqa: BLE001 - the boundary of this thread; the reader raises it
             self._news.put(error)
         finally:
-            del self._running[asked.name]
-            self._news.put(TokenUpdate(asked.name, 0, ended=True))
+            del self._running[request.name]
+            self._news.put(TokenUpdate(request.name, 0, ended=True))
 
-    def _call(self, asked: GenerationRequest, stopped: _Stopped) -> None:
-        ids = torch.tensor([list(asked.prompt)])
+    def _call(self, request: GenerationRequest, stopped: _Stopped) -> None:
+        ids = torch.tensor([list(request.prompt)])
         self._model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=asked.new_tokens,
+            max_new_tokens=request.new_tokens,
             do_sample=True,
             temperature=TEMPERATURE,
             top_p=TOP_P,
             top_k=0,
             pad_token_id=0,
-            streamer=_Streamer(asked.name, self._news),
+            streamer=_Streamer(request.name, self._news),
             stopping_criteria=StoppingCriteriaList([stopped]),
         )

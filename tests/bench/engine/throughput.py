@@ -60,7 +60,7 @@ def noted(session: Session, name: Name, load: tuple[Shape, str, int], number: in
     )
     session.runs.append(run)
     what = f"{TITLES[name]}, {shape.name} {dtype}, {at_once} at once"
-    session.say(f"  round {number + 1}, {what}: {run.tokens_per_s:,.0f} tokens/s{' (cut)' * run.cut}")
+    session.progress(f"  round {number + 1}, {what}: {run.tokens_per_s:,.0f} tokens/s{' (cut)' * run.cut}")
     return run
 
 

@@ -73,20 +73,20 @@ class Ours:
                 translation_config=TranslationConfig(Languages((), (), POSITIONS), POSITIONS, VOCABULARY),
             )
         )  # fmt: skip
-        self._asked = 0
+        self._calls = 0
 
     def __call__(self, at_once: int) -> int:
         """Translate. The salt is new each time, so that no cache helps."""
-        self._asked += 1
+        self._calls += 1
         sampling = resolve_sampling(Params(max_new_tokens=WRITTEN, do_sample=False), Params())
         for number, source in enumerate(sources(at_once)):
             self._core.submit(
                 PreparedRequest(
-                    f"{self._asked}.{number}",
+                    f"{self._calls}.{number}",
                     [PAD],
                     sampling,
                     Silent(),
-                    cache_salt=f"{self._asked}",
+                    cache_salt=f"{self._calls}",
                     source=source,
                 )
             )
@@ -105,8 +105,8 @@ class Generate:
 
     def __call__(self, at_once: int) -> int:
         """Translate."""
-        asked, made = sources(at_once), 0
-        for some in [asked] if self._padded else [[one] for one in asked]:
+        inputs, made = sources(at_once), 0
+        for some in [inputs] if self._padded else [[one] for one in inputs]:
             longest = max(map(len, some))
             ids = torch.tensor([[*one, *[PAD] * (longest - len(one))] for one in some])
             written = self._module.generate(

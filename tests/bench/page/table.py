@@ -24,14 +24,14 @@ def table(report: PageReport) -> str:
 
 def _row(finding: Measured) -> tuple[str, str, str]:
     seen = NOT_MEASURED if finding.value is None else _with_unit(finding.value, finding.unit)
-    told = [f"{name} {number(value)}" for name, value in finding.readings.items() if _tells(finding)]
-    beside = f" ({', '.join(told)})" if told else ""
+    readings = [f"{name} {number(value)}" for name, value in finding.readings.items() if _is_printed(finding)]
+    beside = f" ({', '.join(readings)})" if readings else ""
     bold = f"**{seen}**" if finding.met is False else seen
-    requested = NOTHING if finding.target is None else _asked(finding.target, finding.unit)
+    requested = NOTHING if finding.target is None else _target_text(finding.target, finding.unit)
     return finding.label, bold + beside, requested
 
 
-def _asked(target: Target, unit: str) -> str:
+def _target_text(target: Target, unit: str) -> str:
     return f"{'≤' if target.at_most else '≥'} {_with_unit(target.value, unit)}"
 
 
@@ -40,7 +40,7 @@ def _with_unit(value: float, unit: str) -> str:
     return f"{digits} {unit}".rstrip()
 
 
-def _tells(finding: Measured) -> bool:
+def _is_printed(finding: Measured) -> bool:
     """Return whether a row is printed: bytes by kind, and zeros of a state without violations, are for the file."""
     return finding.unit != "KB" and finding.value != 0
 

@@ -51,7 +51,7 @@ def test_a_mark_of_one_page_stands_beside_the_same_of_the_other() -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="NOT TESTED: there is no `chromium` on PATH")
 def test_each_turn_is_typed_and_read_to_its_end(tmp_path: Path) -> None:
     with gateway(tmp_path) as server:
-        talked = run_conversation(ours(server), turns=3, minutes=5, say=print)
+        talked = run_conversation(ours(server), turns=3, minutes=5, progress=print)
     (stand,) = talked.stands
     assert (talked.turns, stand.turns) == (3, 3)
     assert 0 < stand.first_text_ms < 1000 * stand.seconds

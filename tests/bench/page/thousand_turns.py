@@ -180,12 +180,12 @@ class Talker:
         return stand
 
     def _figures(self) -> dict[str, float]:
-        told = self._session.send("Performance.getMetrics")["metrics"]
-        return {one["name"]: one["value"] for one in told}
+        metrics = self._session.send("Performance.getMetrics")["metrics"]
+        return {one["name"]: one["value"] for one in metrics}
 
 
 def run_conversation(
-    place: ChatSite, turns: int, minutes: float, say: Callable[[str], None]
+    place: ChatSite, turns: int, minutes: float, progress: Callable[[str], None]
 ) -> ConversationRun:
     """Talk so long, or for so many turns. Raises FileNotFoundError if there is no Chromium."""
     with _page() as page:
@@ -201,7 +201,7 @@ def run_conversation(
             if done in MARKS or done == turns or out:
                 since = stands[-1].turns if stands else 0
                 stands.append(talker.stand(done, since, seconds, first_ms))
-                say(f"{place.name}: {stands[-1]}")
+                progress(f"{place.name}: {stands[-1]}")
             if out:
                 break
     return ConversationRun(page=place.name, version=place.version, turns=len(first_ms), stands=tuple(stands))
@@ -296,17 +296,17 @@ def _row(page: str, stand: Checkpoint) -> tuple[str, ...]:
     )
 
 
-def measure(turns: int, minutes: float, only: Sequence[str], say: Callable[[str], None]) -> Report:
+def measure(turns: int, minutes: float, only: Sequence[str], progress: Callable[[str], None]) -> Report:
     """Talk on each page, one after the other. Raises NotInstallable."""
     machine = this_machine(PACKAGES)
     talks = []
     with tempfile.TemporaryDirectory(prefix="midstream-turns-") as name, gateway(Path(name)) as server:
         if "open-webui" in only:  # first, because it may fail to start
             (folder := Path(name) / "webui").mkdir()
-            with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
-                talks.append(run_conversation(theirs(url), turns, minutes, say))
+            with open_webui.running(program_of("openwebui", "open-webui", progress), [server], folder) as url:
+                talks.append(run_conversation(theirs(url), turns, minutes, progress))
         if "midstream" in only:
-            talks.insert(0, run_conversation(ours(server), turns, minutes, say))
+            talks.insert(0, run_conversation(ours(server), turns, minutes, progress))
     return Report(
         date=datetime.now(UTC).date().isoformat(),
         command="python -m tests.bench.page.thousand_turns",

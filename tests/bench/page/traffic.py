@@ -31,7 +31,7 @@ class Traffic:
         self._socket_step = 0
         for event, listener in {
             "requestWillBeSent": self._sent,
-            "requestServedFromCache": lambda told: self._cached.add(told["requestId"]),
+            "requestServedFromCache": lambda params: self._cached.add(params["requestId"]),
             "responseReceived": self._received,
             "loadingFinished": self._loaded,
             "webSocketCreated": self._dialled,
@@ -72,30 +72,30 @@ class Traffic:
         found[SOCKET] = self._socket_bytes
         return dict(found)
 
-    def _sent(self, told: dict[str, Any]) -> None:
-        if not told["request"]["url"].startswith("http"):
+    def _sent(self, params: dict[str, Any]) -> None:
+        if not params["request"]["url"].startswith("http"):
             return
-        self._began = self._began or told["timestamp"]
-        self._urls[told["requestId"]] = told["request"]["url"]
-        self._kinds[told["requestId"]] = told.get("type", "other").lower()
-        self._steps[told["request"]["url"]] = self._step(told.get("initiator", {})) + 1
+        self._began = self._began or params["timestamp"]
+        self._urls[params["requestId"]] = params["request"]["url"]
+        self._kinds[params["requestId"]] = params.get("type", "other").lower()
+        self._steps[params["request"]["url"]] = self._step(params.get("initiator", {})) + 1
 
-    def _received(self, told: dict[str, Any]) -> None:
-        if told["response"].get("fromDiskCache"):
-            self._cached.add(told["requestId"])
+    def _received(self, params: dict[str, Any]) -> None:
+        if params["response"].get("fromDiskCache"):
+            self._cached.add(params["requestId"])
 
-    def _loaded(self, told: dict[str, Any]) -> None:
-        name = told["requestId"]
+    def _loaded(self, params: dict[str, Any]) -> None:
+        name = params["requestId"]
         if name in self._urls and name not in self._cached:
-            self._finished.append((name, told["timestamp"], told["encodedDataLength"]))
+            self._finished.append((name, params["timestamp"], params["encodedDataLength"]))
 
-    def _dialled(self, told: dict[str, Any]) -> None:
+    def _dialled(self, params: dict[str, Any]) -> None:
         self.sockets += 1
         if self.sockets == 1:
-            self._socket_step = self._step(told.get("initiator", {}))
+            self._socket_step = self._step(params.get("initiator", {}))
 
-    def _framed(self, told: dict[str, Any]) -> None:
-        self._socket_bytes += len(told["response"]["payloadData"].encode())
+    def _framed(self, params: dict[str, Any]) -> None:
+        self._socket_bytes += len(params["response"]["payloadData"].encode())
 
     def _step(self, initiator: dict[str, Any]) -> int:
         """Return the number of round trips in a row up to a request; those served from the browser's cache cost none."""

@@ -28,21 +28,21 @@ PACKAGES = ("midstream", "torch", "transformers", "tokenizers")
 TERMINATED = 143
 """The exit code of a process that got SIGTERM."""
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def main() -> int:
     """Install and measure; return 0 if nothing failed, whatever the figures are, and 2 if no peer is there."""
-    options, say = _options(), partial(print, flush=True)
+    options, progress = _options(), partial(print, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that started processes are ended
-    here, left_out = chosen(_peers(options), options.only, say, may_install=not options.no_install)
+    here, left_out = chosen(_peers(options), options.only, progress, may_install=not options.no_install)
     if not here:
         for one in left_out:
-            say(f"Left out: {TITLES[one.who]}: {one.why}")
+            progress(f"Left out: {TITLES[one.who]}: {one.why}")
         return 2
     if options.install_only:
         return 0
-    report = _measure(here, left_out, _plan(options), say)
+    report = _measure(here, left_out, _plan(options), progress)
     print(f"\n{table(report)}")
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -54,16 +54,16 @@ def main() -> int:
 def chosen(
     known: Collection[Peer],
     only: Collection[PeerName],
-    say: Say,
+    progress: Progress,
     *,
     may_install: bool,
-    install: Callable[[Peer, Say], None] = install,
+    install: Callable[[Peer, Progress], None] = install,
 ) -> tuple[dict[PeerName, Peer], list[LeftOut]]:
     """Return the peers that take part, installed, and the others, each with its reason."""
     here: dict[PeerName, Peer] = {}
     left_out: list[LeftOut] = []
     for peer in known:
-        if why := _left_out(peer, only, say, install if may_install else None):
+        if why := _left_out(peer, only, progress, install if may_install else None):
             left_out.append(LeftOut(peer.who, why))
         else:
             here[peer.who] = peer
@@ -71,7 +71,10 @@ def chosen(
 
 
 def _left_out(
-    peer: Peer, only: Collection[PeerName], say: Say, install: Callable[[Peer, Say], None] | None
+    peer: Peer,
+    only: Collection[PeerName],
+    progress: Progress,
+    install: Callable[[Peer, Progress], None] | None,
 ) -> str | None:
     """Return why a peer takes no part; None once it is installed."""
     if peer.who not in only:
@@ -81,9 +84,9 @@ def _left_out(
     if install is None:
         return "not installed; without --no-install it would be"
     try:
-        install(peer, say)
+        install(peer, progress)
     except NotInstallable as failure:
-        say(f"  not installed: {failure}")
+        progress(f"  not installed: {failure}")
         return f"not installed: {failure}"
     return None
 
@@ -125,12 +128,14 @@ def _plan(options: argparse.Namespace) -> Plan:
     return msgspec.structs.replace(QUICK if options.quick else FULL, **given)
 
 
-def _measure(here: dict[PeerName, Peer], left_out: list[LeftOut], plan: Plan, say: Say) -> PeersReport:
+def _measure(
+    here: dict[PeerName, Peer], left_out: list[LeftOut], plan: Plan, progress: Progress
+) -> PeersReport:
     machine = this_machine(PACKAGES)
     for line in warnings(plan, machine.warning):
-        say(line)
+        progress(line)
     with assembled() as crew:
-        rounds = Rounds(plan, here, crew, say)
+        rounds = Rounds(plan, here, crew, progress)
         rounds.measure(parts(frozenset(here)))
     return PeersReport(
         date=datetime.now(UTC).date().isoformat(),

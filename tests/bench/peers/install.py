@@ -13,19 +13,19 @@ from pathlib import Path
 
 from tests.bench.peers.registry import ROOT, TITLES, Peer, PeerName, Step
 
-TOLD_S = 20.0
+PROGRESS_S = 20.0
 """Seconds between two progress lines of a step."""
 LAST_WORDS = 300
 COMPILERS = ("c++", "g++", "clang++")
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class NotInstallable(Exception):
     """A peer could not be installed; the message says why."""
 
 
-def install(peer: Peer, say: Say, *, told_s: float = TOLD_S) -> None:
+def install(peer: Peer, progress: Progress, *, progress_s: float = PROGRESS_S) -> None:
     """Install a peer if it is not there yet. Raises NotInstallable; the next call goes on where this one ended."""
     if peer.installed:
         return
@@ -38,8 +38,8 @@ def install(peer: Peer, say: Say, *, told_s: float = TOLD_S) -> None:
     for number, step in enumerate(peer.steps, start=1):
         if step.title in done:
             continue
-        say(f"Installing {title} {peer.version}, {number} of {len(peer.steps)}: {step.title}")
-        _do(step, log, say, told_s)
+        progress(f"Installing {title} {peer.version}, {number} of {len(peer.steps)}: {step.title}")
+        _do(step, log, progress, progress_s)
         done.add(step.title)
     if not Path(peer.program).exists():
         raise NotInstallable(f"all steps were done, but there is no {peer.program}; see {log}")
@@ -79,7 +79,7 @@ class _Done:
         return self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else []
 
 
-def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
+def _do(step: Step, log: Path, progress: Progress, progress_s: float) -> None:
     """Run a step in a process group of its own, and end that group afterwards. Raises NotInstallable."""
     if step.folder:
         Path(step.folder).mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
         except OSError as error:
             raise NotInstallable(f"{step.title}: {error}") from error
     try:
-        code = _waited(process, step, lambda: say(f"  {_last_line(log, begins)}"), told_s)
+        code = _waited(process, step, lambda: progress(f"  {_last_line(log, begins)}"), progress_s)
     finally:
         if process.poll() is None:  # it took too long, or the caller was interrupted
             os.killpg(process.pid, signal.SIGKILL)
@@ -107,13 +107,15 @@ def _do(step: Step, log: Path, say: Say, told_s: float) -> None:
         raise NotInstallable(f"{step.title}: {_last_line(log, begins)} (all of it: {log})")
 
 
-def _waited(process: subprocess.Popen[bytes], step: Step, tell: Callable[[], None], told_s: float) -> int:
+def _waited(
+    process: subprocess.Popen[bytes], step: Step, progress: Callable[[], None], progress_s: float
+) -> int:
     """Wait for a step and report its progress. Raises NotInstallable if it takes too long."""
     deadline = time.monotonic() + step.limit_s
     while (left_s := deadline - time.monotonic()) > 0:
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(min(told_s, left_s))
-        tell()
+            return process.wait(min(progress_s, left_s))
+        progress()
     raise NotInstallable(f"{step.title}: not done in {step.limit_s:.0f} s")
 
 

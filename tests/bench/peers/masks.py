@@ -105,7 +105,7 @@ def _turn(who: PeerName, one: Served, model: str, tokens: int) -> Iterator[Reply
 def _job(*, url: str, model: str, pid: int, clients: int, new: int, more: dict[str, object]) -> Job:
     return Job(
         measure=Measure.LOAD,
-        door=ServerApi.CHAT,
+        api=ServerApi.CHAT,
         url=url,
         model=model,
         pid=pid,

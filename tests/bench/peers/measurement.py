@@ -48,12 +48,12 @@ class Rounds:
     """Measures; `runs`, `failures` and `cuts` fill up. A part that failed once gets no further turn."""
 
     def __init__(
-        self, plan: Plan, peers: Mapping[PeerName, Peer], crew: WorkerPool, say: Callable[[str], None]
+        self, plan: Plan, peers: Mapping[PeerName, Peer], crew: WorkerPool, progress: Callable[[str], None]
     ) -> None:
         self._plan = plan
         self._peers = peers
         self._crew = crew
-        self._say = say
+        self._progress = progress
         self._failed: set[Part] = set()
         self._counters: dict[str, Tokenizer] = {}
         self.runs: list[Run] = []
@@ -76,19 +76,19 @@ class Rounds:
 
     def _turn(self, part: Part, number: int) -> None:
         what = f"{TITLES[part.who]}, {part.shape.name}{', engine alone' if part.engine else ''}"
-        self._say(f"Round {number + 1} of {self._plan.rounds}: {what}")
+        self._progress(f"Round {number + 1} of {self._plan.rounds}: {what}")
         begun = time.monotonic()
         try:
             for run in (self._alone if part.engine else self._over_http)(part, number):
                 self.runs.append(run)
-                self._say(f"  {_summary(run)}")
+                self._progress(f"  {_summary(run)}")
         except MeasurementFailed as failure:
             self._failed.add(part)
             self.failures.append(Failure(what, str(failure)))
-            self._say(f"  FAILED: {failure}")
+            self._progress(f"  FAILED: {failure}")
         finally:
             self._crew.dismiss()
-        self._say(f"  took {time.monotonic() - begun:.0f} s")
+        self._progress(f"  took {time.monotonic() - begun:.0f} s")
 
     def _over_http(self, part: Part, number: int) -> Iterator[Run]:
         """Start a server and give each level its load. Raises MeasurementFailed."""
@@ -98,11 +98,11 @@ class Rounds:
                 port=free_port(), folder=folder, model=str(self._model(part)), device="cpu", dtype=DTYPE
             )
             with running(one.server, place) as pid:
-                asking = _Clients(one, place.url, pid, self._counter(part.shape))
+                clients = _Clients(one, place.url, pid, self._counter(part.shape))
                 for level in (Level(1, 1), Level(self._plan.most_clients, 1)):
-                    asking.ask(level, self._plan.prompt_tokens, WARM_UP_TOKENS, (number, "warm up"))
+                    clients.ask(level, self._plan.prompt_tokens, WARM_UP_TOKENS, (number, "warm up"))
                 for kind, level, tokens, new_tokens in self._loads(part):
-                    observed = asking.ask(level, tokens, new_tokens, (number, kind, level.clients))
+                    observed = clients.ask(level, tokens, new_tokens, (number, kind, level.clients))
                     yield _run(part, kind, level, number, observed)
 
     def _loads(self, part: Part) -> Iterator[tuple[Kind, Level, int, int]]:
@@ -212,7 +212,7 @@ class _Clients:
         return observe(
             Job(
                 measure=Measure.LOAD,
-                door=ServerApi.CHAT,
+                api=ServerApi.CHAT,
                 url=self._url,
                 model=self._model,
                 pid=self._pid,

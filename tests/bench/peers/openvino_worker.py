@@ -40,14 +40,14 @@ class OpenVino:
         self._numpy = importlib.import_module("numpy")
         self._open: dict[str, tuple[Any, int]] = {}
         """By name: the pipeline's request, and the number of tokens still to come."""
-        self._asked = 0
+        self._request_id = 0
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`."""
         for requested in requests:
-            self._asked += 1
+            self._request_id += 1
             tokens = self._tensor(self._numpy.array([requested.prompt], dtype=self._numpy.int64))
-            handle = self._pipeline.add_request(self._asked, tokens, self._config(requested.new_tokens))
+            handle = self._pipeline.add_request(self._request_id, tokens, self._config(requested.new_tokens))
             self._open[requested.name] = handle, requested.new_tokens
 
     def wait(self) -> Sequence[TokenUpdate]:

@@ -68,7 +68,7 @@ def _vllm(python: str) -> Contender:
     return PeerServer(
         name=PeerName.VLLM,
         title=TITLES[PeerName.VLLM],
-        door=ServerApi.CHAT,
+        api=ServerApi.CHAT,
         ready="/health",
         arguments=arguments,
         variables=lambda _place: {
@@ -89,7 +89,7 @@ def _llama(program: str) -> Contender:
     return PeerServer(
         name=PeerName.LLAMA,
         title=TITLES[PeerName.LLAMA],
-        door=ServerApi.CHAT,
+        api=ServerApi.CHAT,
         ready="/health",
         arguments=arguments,
     )

@@ -40,13 +40,13 @@ def peer(tmp_path: Path) -> Peer:
 
 
 def test_all_steps_are_done_once_and_the_stamp_holds_the_version(peer: Peer, tmp_path: Path) -> None:
-    said: list[str] = []
-    install(peer, said.append)
-    install(peer, said.append)
+    lines: list[str] = []
+    install(peer, lines.append)
+    install(peer, lines.append)
     assert peer.installed
     assert (tmp_path / "told").read_text() == "12"
-    assert said[0] == "Installing OpenVINO GenAI 1.0, 1 of 3: one"
-    assert len(said) == 3
+    assert lines[0] == "Installing OpenVINO GenAI 1.0, 1 of 3: one"
+    assert len(lines) == 3
 
 
 def test_an_installation_goes_on_where_the_last_one_failed(peer: Peer, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_another_version_is_installed_anew(peer: Peer, tmp_path: Path) -> None:
 def test_a_step_that_takes_too_long_is_ended_and_tells_on_its_way(peer: Peer) -> None:
     code = "import time; print('half', flush=True); time.sleep(60)"
     slow = msgspec.structs.replace(peer, steps=(python("slow", code, limit_s=1.0),))
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(NotInstallable, match="not done in 1 s"):
-        install(slow, said.append, told_s=0.2)
-    assert "  half" in said
+        install(slow, lines.append, progress_s=0.2)
+    assert "  half" in lines
 
 
 def test_a_program_that_is_not_there_and_one_that_was_not_made_are_told(peer: Peer) -> None:
@@ -85,7 +85,7 @@ def test_a_program_that_is_not_there_and_one_that_was_not_made_are_told(peer: Pe
 
 
 def test_who_is_left_out_is_told_with_a_reason(peer: Peer) -> None:
-    def refuse(one: Peer, _say: object) -> None:
+    def refuse(one: Peer, _progress: object) -> None:
         raise NotInstallable(f"no network for {one.who}")
 
     known = [peer, msgspec.structs.replace(peer, who=PeerName.VLLM)]

@@ -63,7 +63,7 @@ def test_fields_of_a_job_outrank_the_greedy_ones() -> None:
     assert (reported["temperature"], reported["max_completion_tokens"], reported["model"]) == (0.8, 16, "m")
     assert of_openai("m")(16)["temperature"] == 0
     made = Job(
-        measure=Measure.LOAD, door=ServerApi.CHAT, url="", model="", pid=1, clients=1, replies=1,
+        measure=Measure.LOAD, api=ServerApi.CHAT, url="", model="", pid=1, clients=1, replies=1,
         max_new_tokens=1, cancel_after_texts=0, limit_s=1,
     )  # fmt: skip
     assert (made.prompts, made.more) == ((), {})

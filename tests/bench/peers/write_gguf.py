@@ -90,11 +90,11 @@ def weights(file: Path) -> Iterator[tuple[str, Any]]:
         header = json.loads(opened.read(length))
         body = opened.read()
     header.pop("__metadata__", None)
-    for name, told in header.items():
-        if told["dtype"] != "BF16":
-            raise ValueError(f"{name} is stored as {told['dtype']}, not as BF16")
-        begin, end = told["data_offsets"]
-        yield name, numpy.frombuffer(body[begin:end], dtype="<u2").reshape(told["shape"])
+    for name, entry in header.items():
+        if entry["dtype"] != "BF16":
+            raise ValueError(f"{name} is stored as {entry['dtype']}, not as BF16")
+        begin, end = entry["data_offsets"]
+        yield name, numpy.frombuffer(body[begin:end], dtype="<u2").reshape(entry["shape"])
 
 
 def write(folder: Path, file: Path) -> None:
@@ -109,13 +109,13 @@ def write(folder: Path, file: Path) -> None:
         _add(writer, key, value)
     heads = {part: int(str(facts[f"llama.attention.{key}"])) for part, key in HEADS.items()}
     for name, weight in weights(folder / "model.safetensors"):
-        told = tensor_name(name)
+        target = tensor_name(name)
         if weight.ndim == 1:
-            writer.add_tensor(told, (weight.astype("<u4") << 16).view(numpy.float32))
+            writer.add_tensor(target, (weight.astype("<u4") << 16).view(numpy.float32))
             continue
-        part = told.removesuffix(".weight").rpartition("attn_")[2]
+        part = target.removesuffix(".weight").rpartition("attn_")[2]
         kept = interleaved(weight, heads[part]) if part in heads else weight
-        writer.add_tensor(told, kept.view(numpy.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+        writer.add_tensor(target, kept.view(numpy.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

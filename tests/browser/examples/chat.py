@@ -36,7 +36,7 @@ class Chat:
     async def connected(self) -> None:
         await expect(self.status).to_have_text("")
 
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         await self.page.get_by_label("Message").fill(text)
         await self.button("Send").click()
 

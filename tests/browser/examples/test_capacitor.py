@@ -84,8 +84,8 @@ async def npm(project: Path, verb: str, service: str) -> tuple[int | None, str]:
         stdout=pipe,
         stderr=both,
     )
-    said, _ = await ran.communicate()
-    return ran.returncode, said.decode()
+    output, _ = await ran.communicate()
+    return ran.returncode, output.decode()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -93,8 +93,8 @@ async def added(project: Path, network: Proxy) -> Path:
     """The project with those of Android Studio and Xcode in it."""
     (command,) = [line for line in snippets(ROOT / "examples" / "README.md", "sh") if "capacitor" in line]
     assert command.endswith("cd examples/capacitor && npm install && npm run add\n")
-    code, said = await npm(project, "add", f"ws://127.0.0.1:{network.port}/v1/ws")
-    assert code == 0, said
+    code, output = await npm(project, "add", f"ws://127.0.0.1:{network.port}/v1/ws")
+    assert code == 0, output
     return project
 
 
@@ -108,9 +108,9 @@ def files(added: Path) -> dict[str, dict[str, bytes]]:
 
 
 async def test_without_an_address_it_says_what_to_set(project: Path) -> None:
-    code, said = await npm(project, "build", "chat.example.org")
+    code, output = await npm(project, "build", "chat.example.org")
     assert code != 0
-    assert "CHAT_SERVICE has to be the chat service's address" in said
+    assert "CHAT_SERVICE has to be the chat service's address" in output
 
 
 async def test_both_projects_have_the_page_and_no_worker(files: dict[str, dict[str, bytes]]) -> None:
@@ -147,7 +147,7 @@ async def test_in_a_web_view_a_reply_is_stopped_and_survives_a_lost_line(
     complaints.expected = ["WebSocket connection", "ERR_INTERNET_DISCONNECTED"]
     await view.goto(f"{ANDROID}/")
     chat = Chat(view)
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     await context.set_offline(True)
     network.cut()

@@ -103,10 +103,10 @@ async def test_without_a_secret_it_says_what_to_set(python: str, secret: str) ->
     app = await asyncio.create_subprocess_exec(
         python, str(EXAMPLE / "app.py"), env=environ, stderr=asyncio.subprocess.PIPE
     )
-    _, said = await app.communicate()
+    _, stderr = await app.communicate()
     assert app.returncode == 1
-    assert b"CHAT_SECRET needs 32 characters or more: the same that" in said
-    assert b"MIDSTREAM_JWT_SECRET" in said
+    assert b"CHAT_SECRET needs 32 characters or more: the same that" in stderr
+    assert b"MIDSTREAM_JWT_SECRET" in stderr
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ async def test_a_page_stays_connected_while_its_user_is_logged_in(
     page = await enter(context, site, "bob", PASSWORDS["bob"])
     chat = Chat(page)
     await expect(chat.status).to_have_text("You are bob.")
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     async with page.expect_request("**/chat-token"):
         pass  # the first token has expired

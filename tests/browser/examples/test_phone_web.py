@@ -90,7 +90,7 @@ async def test_a_reply_is_stopped_with_a_finger_and_is_there_after_a_reload(phon
 
 
 async def test_a_finger_finds_what_it_wants_and_nothing_runs_off_the_screen(phone: Phone) -> None:
-    await phone.say("Count, please. " + "W" * 200)
+    await phone.send("Count, please. " + "W" * 200)
     for name in ("Send", "Stop"):
         box = await phone.button(name).bounding_box()
         assert box is not None
@@ -104,7 +104,7 @@ async def test_a_finger_finds_what_it_wants_and_nothing_runs_off_the_screen(phon
 
 async def test_back_from_the_background_the_reply_goes_on_at_once(phone: Phone) -> None:
     """A page that sleeps has no timers that would try again."""
-    await phone.say("Count, please.")
+    await phone.send("Count, please.")
     await phone.counts_to(5)
     await phone.page.clock.install()
     await phone.page.clock.pause_at(await phone.page.evaluate("Date.now() + 1000"))
@@ -125,7 +125,7 @@ async def test_what_is_said_offline_goes_out_once_the_network_is_back(
     await phone_context.set_offline(True)
     phone.network.cut()
     await expect(phone.status).to_have_text(re.compile("You are offline"))
-    await phone.say("Count, please.")
+    await phone.send("Count, please.")
     await expect(phone.messages.first).to_have_text("Count, please.")
     await phone_context.set_offline(False)
     await phone.counts_to(5)
@@ -194,7 +194,7 @@ async def test_no_rule_for_accessible_pages_is_broken(phone: Phone) -> None:
         axe = axe_script()
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
-    await phone.say("Count, please.")
+    await phone.send("Count, please.")
     await phone.counts_to(5)
     await phone.page.evaluate(axe.read_text())
     assert await violations(ChatPage(phone.page)) == []

@@ -90,7 +90,7 @@ async def chat(context: BrowserContext, site: str) -> AsyncIterator[Chat]:
 
 
 async def test_stop_keeps_what_was_seen(chat: Chat) -> None:
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     await expect(chat.status).to_have_text("Replying…")
     seen = await chat.stop()
@@ -100,7 +100,7 @@ async def test_stop_keeps_what_was_seen(chat: Chat) -> None:
 
 
 async def test_a_reload_goes_on_with_the_running_reply(chat: Chat) -> None:
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     await chat.page.reload()
     await chat.counts_to(40)
@@ -112,7 +112,7 @@ async def test_a_lost_connection_is_told_of_and_the_reply_goes_on(
     chat: Chat, network: Proxy, complaints: Complaints
 ) -> None:
     complaints.expected = ["WebSocket connection"]
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     network.refuse()
     network.cut()
@@ -124,7 +124,7 @@ async def test_a_lost_connection_is_told_of_and_the_reply_goes_on(
 
 async def test_what_is_refused_is_told_of_in_its_place(chat: Chat) -> None:
     await chat.connected()
-    await chat.say("W" * 70_000)
+    await chat.send("W" * 70_000)
     await expect(chat.page.locator(".error")).to_have_text(re.compile("longer than"))
     await chat.connected()
 
@@ -134,7 +134,7 @@ async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, s
     page = await context.new_page()
     await page.goto(site)
     chat = Chat(page)
-    await chat.say("Count, please.")
+    await chat.send("Count, please.")
     await chat.counts_to(5)
     assert await violations(ChatPage(page)) == []
     await chat.stop()

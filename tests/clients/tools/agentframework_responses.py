@@ -6,7 +6,7 @@ import json
 from agent_framework import Agent
 from agent_framework.openai import OpenAIChatClient
 
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 TURNS = 10
 called = []
 
@@ -22,7 +22,7 @@ async def turns(agent):
     texts = []
     for options in ({}, {"store": False}):
         session = agent.create_session()
-        texts += [last(await agent.run(ASKED, session=session, options=options)) for _ in range(TURNS)]
+        texts += [last(await agent.run(QUESTION, session=session, options=options)) for _ in range(TURNS)]
     return {"texts": sorted(set(texts)), "count": len(texts)}
 
 
@@ -32,10 +32,10 @@ def last(response):
 
 async def main():
     agent = Agent(OpenAIChatClient(model="midstream-demo"), tools=[get_weather])
-    text = last(await agent.run(ASKED))
+    text = last(await agent.run(QUESTION))
     print(json.dumps({"did": "tool", "called": called, "text": text}))
     called.clear()
-    text = last(await agent.run(ASKED, stream=True).get_final_response())
+    text = last(await agent.run(QUESTION, stream=True).get_final_response())
     print(json.dumps({"did": "streamed", "called": called, "text": text}))
     print(json.dumps({"did": "turns"} | await turns(agent)))
 

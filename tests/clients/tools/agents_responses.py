@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 TURNS = 10
 
 
@@ -36,7 +36,7 @@ def get_weather(city: str) -> str:
     return "rain, 7 °C"
 
 
-def told(result):
+def summary(result):
     kinds = ToolCallItem | HandoffCallItem
     calls = [item.raw_item for item in result.new_items if isinstance(item, kinds)]
     called = [[call.name, json.loads(call.arguments)] for call in calls]
@@ -45,12 +45,12 @@ def told(result):
 
 async def turns(agent):
     """A conversation that the client repeats, and one that it goes on with by the last response."""
-    said, last, texts = [], None, []
+    history, last, texts = [], None, []
     for _ in range(TURNS):
-        ran = await Runner.run(agent, [*said, {"role": "user", "content": ASKED}])
-        said = ran.to_input_list()
+        ran = await Runner.run(agent, [*history, {"role": "user", "content": QUESTION}])
+        history = ran.to_input_list()
         texts.append(ran.final_output)
-        ran = await Runner.run(agent, ASKED, previous_response_id=last)
+        ran = await Runner.run(agent, QUESTION, previous_response_id=last)
         last = ran.last_response_id
         texts.append(ran.final_output)
     return {"texts": sorted(set(texts)), "count": len(texts)}
@@ -59,16 +59,16 @@ async def turns(agent):
 async def main():
     set_tracing_disabled(True)  # traces go to OpenAI
     caller = Agent(name="Assistant", model=MODEL, instructions="Be kind.", tools=[get_weather])
-    print(json.dumps({"did": "tool", **told(await Runner.run(caller, ASKED))}))
-    streamed = Runner.run_streamed(caller, ASKED)
+    print(json.dumps({"did": "tool", **summary(await Runner.run(caller, QUESTION))}))
+    streamed = Runner.run_streamed(caller, QUESTION)
     async for _ in streamed.stream_events():
         pass
-    print(json.dumps({"did": "streamed", **told(streamed)}))
+    print(json.dumps({"did": "streamed", **summary(streamed)}))
     print(json.dumps({"did": "turns", **await turns(caller)}))
     forecaster = Agent(name="forecaster", model=MODEL, instructions="Know it.", tools=[get_weather])
-    desk = Agent(name="Desk", model=MODEL, instructions="Hand over.", handoffs=[forecaster])
-    ran = await Runner.run(desk, ASKED)
-    print(json.dumps({"did": "handoff", **told(ran), "by": ran.last_agent.name}))
+    triage = Agent(name="Desk", model=MODEL, instructions="Hand over.", handoffs=[forecaster])
+    ran = await Runner.run(triage, QUESTION)
+    print(json.dumps({"did": "handoff", **summary(ran), "by": ran.last_agent.name}))
     demo = OpenAIResponsesModel(model=MODEL, openai_client=AsyncOpenAI(base_url=os.environ["JSON_BASE_URL"]))
     held = Agent(
         name="Assistant", model=demo, model_settings=ModelSettings(temperature=0), output_type=Person

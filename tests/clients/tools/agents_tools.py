@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 
 
 class Person(BaseModel):
@@ -39,7 +39,7 @@ def agent(client, **more):
     return Agent(name="Assistant", model=model, model_settings=ModelSettings(temperature=0), **more)
 
 
-def told(result):
+def summary(result):
     calls = [item.raw_item for item in result.new_items if isinstance(item, ToolCallItem)]
     called = [[call.name, json.loads(call.arguments)] for call in calls]
     return {"called": called, "text": result.final_output}
@@ -48,11 +48,11 @@ def told(result):
 async def main():
     set_tracing_disabled(True)  # traces go to OpenAI
     caller = agent(AsyncOpenAI(), tools=[get_weather])  # reads OPENAI_BASE_URL and OPENAI_API_KEY
-    print(json.dumps({"did": "tool", **told(await Runner.run(caller, ASKED))}))
-    streamed = Runner.run_streamed(caller, ASKED)
+    print(json.dumps({"did": "tool", **summary(await Runner.run(caller, QUESTION))}))
+    streamed = Runner.run_streamed(caller, QUESTION)
     async for _ in streamed.stream_events():
         pass
-    print(json.dumps({"did": "streamed", **told(streamed)}))
+    print(json.dumps({"did": "streamed", **summary(streamed)}))
     held = agent(AsyncOpenAI(base_url=os.environ["JSON_BASE_URL"]), output_type=Person)
     ran = await Runner.run(held, "Ada is 36 years old. As JSON.")
     print(json.dumps({"did": "held", "is": ran.final_output.model_dump()}))

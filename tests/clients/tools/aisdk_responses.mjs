@@ -3,7 +3,7 @@ import { createOpenAI } from '@ai-sdk/openai'
 import { generateObject, generateText, isStepCount, streamText, tool } from 'ai'
 import { z } from 'zod'
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const { OPENAI_BASE_URL: url, JSON_BASE_URL: jsonUrl, OPENAI_API_KEY: apiKey } = process.env
 const openai = (baseURL) => createOpenAI({ baseURL, apiKey })('midstream-demo')
 
@@ -22,10 +22,10 @@ const user = { role: 'user', content: 'What is the weather in Oslo?' }
 const called = (steps) => steps.flatMap((step) => step.toolCalls.map((call) => [call.toolName, call.input]))
 
 const whole = await generateText({ ...ask, messages: [user] })
-say({ did: 'tool', called: called(whole.steps), text: whole.text })
+print({ did: 'tool', called: called(whole.steps), text: whole.text })
 const stream = streamText({ ...ask, messages: [user] })
 for await (const _ of stream.textStream);
-say({ did: 'streamed', called: called(await stream.steps), text: await stream.text })
+print({ did: 'streamed', called: called(await stream.steps), text: await stream.text })
 
 const messages = []
 const texts = []
@@ -35,10 +35,10 @@ for (let turn = 0; turn < 20; turn += 1) {
   messages.push(...whole.steps.flatMap((step) => step.response.messages))
   texts.push(whole.text)
 }
-say({ did: 'turns', texts: [...new Set(texts)], count: texts.length })
+print({ did: 'turns', texts: [...new Set(texts)], count: texts.length })
 
 const person = {
   schema: z.object({ name: z.string().max(20), age: z.number().int().min(0).max(150) }),
   prompt: 'Ada is 36 years old. As JSON.',
 }
-say({ did: 'held', is: (await generateObject({ ...person, model: openai(jsonUrl) })).object })
+print({ did: 'held', is: (await generateObject({ ...person, model: openai(jsonUrl) })).object })

@@ -4,7 +4,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateObject, generateText, isStepCount, streamText, tool } from 'ai'
 import { z } from 'zod'
 
-const say = (line) => console.log(JSON.stringify(line))
+const print = (line) => console.log(JSON.stringify(line))
 const { OPENAI_BASE_URL: url, JSON_BASE_URL: jsonUrl, OPENAI_API_KEY: apiKey } = process.env
 const id = 'midstream-demo'
 const compatible = (baseURL) =>
@@ -26,10 +26,10 @@ const ask = {
 const called = (steps) => steps.flatMap((step) => step.toolCalls.map((call) => [call.toolName, call.input]))
 
 const whole = await generateText(ask)
-say({ did: 'tool', called: called(whole.steps), text: whole.text })
+print({ did: 'tool', called: called(whole.steps), text: whole.text })
 const stream = streamText(ask)
 for await (const _ of stream.textStream);
-say({ did: 'streamed', called: called(await stream.steps), text: await stream.text })
+print({ did: 'streamed', called: called(await stream.steps), text: await stream.text })
 
 const person = {
   schema: z.object({ name: z.string().max(20), age: z.number().int().min(0).max(150) }),
@@ -37,5 +37,5 @@ const person = {
   temperature: 0,
 }
 const chat = createOpenAI({ baseURL: url, apiKey }).chat(id)
-say({ did: 'person', is: (await generateObject({ ...person, model: chat })).object })
-say({ did: 'held', is: (await generateObject({ ...person, model: compatible(jsonUrl) })).object })
+print({ did: 'person', is: (await generateObject({ ...person, model: chat })).object })
+print({ did: 'held', is: (await generateObject({ ...person, model: compatible(jsonUrl) })).object })

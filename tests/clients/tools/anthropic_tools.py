@@ -6,7 +6,7 @@ import os
 import anthropic
 from pydantic import BaseModel, ConfigDict, Field
 
-ASKED = {"model": "midstream-demo", "max_tokens": 2000, "extra_body": {"temperature": 0}}
+REQUEST = {"model": "midstream-demo", "max_tokens": 2000, "extra_body": {"temperature": 0}}
 TOOL = {
     "name": "get_weather",
     "description": "Say what the weather is.",
@@ -35,7 +35,7 @@ def followed(messages, first):
 
 
 client = server(os.environ["OPENAI_BASE_URL"])
-ask = ASKED | {"tools": [TOOL], "thinking": {"type": "enabled", "budget_tokens": 1024}}
+ask = REQUEST | {"tools": [TOOL], "thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
 first = client.messages.create(**ask, messages=messages)
@@ -53,6 +53,6 @@ with client.messages.stream(**ask, messages=messages) as stream:
 print(json.dumps({"did": "streamed", "called": called, "text": text}))
 
 json_client = server(os.environ["JSON_BASE_URL"])
-asked = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
-parsed = json_client.messages.parse(**ASKED, messages=asked, output_format=Person)
+prompt = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
+parsed = json_client.messages.parse(**REQUEST, messages=prompt, output_format=Person)
 print(json.dumps({"did": "held", "is": parsed.parsed_output.model_dump()}))

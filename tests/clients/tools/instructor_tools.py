@@ -8,7 +8,7 @@ import openai
 from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "midstream-demo"
-ASKED = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
+MESSAGES = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
 
 
 class Person(BaseModel):
@@ -21,8 +21,8 @@ class Person(BaseModel):
 
 def person(client, mode):
     made = instructor.from_openai(client, mode=mode)
-    said = made.create(model=MODEL, messages=ASKED, response_model=Person, temperature=0, max_retries=0)
-    return said.model_dump()
+    parsed = made.create(model=MODEL, messages=MESSAGES, response_model=Person, temperature=0, max_retries=0)
+    return parsed.model_dump()
 
 
 client = openai.OpenAI()  # reads OPENAI_BASE_URL and OPENAI_API_KEY

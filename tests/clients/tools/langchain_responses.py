@@ -8,7 +8,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 TURNS = 10
 PERSON = {
     "title": "Person",
@@ -45,7 +45,7 @@ def streamed(caller, messages):
 
 def run(caller, messages, ask=whole):
     """A turn: calls and their results, to the reply in words."""
-    messages.append(HumanMessage(ASKED))
+    messages.append(HumanMessage(QUESTION))
     called = []
     while True:
         reply = ask(caller, messages)

@@ -9,7 +9,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "midstream-demo"
-ASKED = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}]}
+QUESTION = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}]}
 
 
 class Person(BaseModel):
@@ -31,11 +31,11 @@ def called(messages):
 
 
 agent = create_agent(ChatOpenAI(model=MODEL, temperature=0), tools=[get_weather])  # reads OPENAI_BASE_URL
-messages = agent.invoke(ASKED)["messages"]
+messages = agent.invoke(QUESTION)["messages"]
 print(json.dumps({"did": "tool", "called": called(messages), "text": messages[-1].text}))
 
 text, state = "", None
-for kind, reported in agent.stream(ASKED, stream_mode=["messages", "values"]):
+for kind, reported in agent.stream(QUESTION, stream_mode=["messages", "values"]):
     if kind == "values":
         state = reported["messages"]
     elif isinstance(reported[0], AIMessageChunk):
@@ -44,12 +44,12 @@ final = state[-1].text
 assert text.endswith(final)
 print(json.dumps({"did": "streamed", "called": called(state), "text": final}))
 
-asked = "Ada is 36 years old. As JSON."
+prompt = "Ada is 36 years old. As JSON."
 chat = ChatOpenAI(model=MODEL, temperature=0)
-person = chat.with_structured_output(Person, method="function_calling").invoke(asked)
+person = chat.with_structured_output(Person, method="function_calling").invoke(prompt)
 print(json.dumps({"did": "person", "is": person.model_dump()}))
-person = chat.with_structured_output(Person, method="json_mode").invoke(asked)
+person = chat.with_structured_output(Person, method="json_mode").invoke(prompt)
 print(json.dumps({"did": "prompted", "is": person.model_dump()}))
 demo = ChatOpenAI(model=MODEL, temperature=0, base_url=os.environ["JSON_BASE_URL"])
-person = demo.with_structured_output(Person).invoke(asked)
+person = demo.with_structured_output(Person).invoke(prompt)
 print(json.dumps({"did": "held", "is": person.model_dump()}))

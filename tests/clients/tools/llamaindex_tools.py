@@ -10,7 +10,7 @@ from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel, ConfigDict, Field
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 
 
 class Person(BaseModel):
@@ -40,7 +40,7 @@ def get_weather(city: str) -> str:
 
 async def ask(streaming):
     agent = FunctionAgent(tools=[get_weather], llm=llm(os.environ["OPENAI_BASE_URL"]), streaming=streaming)
-    running = agent.run(ASKED)
+    running = agent.run(QUESTION)
     called, text = [], ""
     async for event in running.stream_events():
         if isinstance(event, ToolCallResult):
@@ -48,9 +48,9 @@ async def ask(streaming):
             text = ""
         elif isinstance(event, AgentStream):
             text += event.delta
-    said = str(await running)
-    assert not streaming or text == said
-    return {"called": called, "text": said}
+    response = str(await running)
+    assert not streaming or text == response
+    return {"called": called, "text": response}
 
 
 async def main():

@@ -53,9 +53,9 @@ with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools,
 called = [[call.function.name, dict(call.function.parsed_arguments)]]
 print(json.dumps({"did": "streamed", "called": called, "text": text}))
 
-asked = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
+prompt = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
 json_client = openai.OpenAI(base_url=os.environ["JSON_BASE_URL"])
 parsed = json_client.chat.completions.parse(
-    model=MODEL, messages=asked, response_format=Person, temperature=0
+    model=MODEL, messages=prompt, response_format=Person, temperature=0
 )
 print(json.dumps({"did": "held", "is": parsed.choices[0].message.parsed.model_dump()}))

@@ -11,7 +11,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 TURNS = 10
 
 
@@ -32,7 +32,7 @@ def get_weather(city: str) -> str:
     return "rain, 7 °C"
 
 
-def told(ran):
+def summary(ran):
     parts = [part for message in ran.all_messages() for part in message.parts]
     called = [[one.tool_name, one.args_as_dict()] for one in parts if isinstance(one, ToolCallPart)]
     return {"called": called, "text": ran.output}
@@ -46,21 +46,21 @@ async def read(_, events):
 
 async def turns():
     """A conversation that the client repeats, and one that it goes on with by the last response."""
-    said, kept, texts = [], [], []
+    history, kept, texts = [], [], []
     for _ in range(TURNS):
-        ran = await agent.run(ASKED, message_history=said)
-        said = ran.all_messages()
+        ran = await agent.run(QUESTION, message_history=history)
+        history = ran.all_messages()
         texts.append(ran.output)
         settings = {"openai_previous_response_id": "auto"}
-        ran = await agent.run(ASKED, message_history=kept, model_settings=settings)
+        ran = await agent.run(QUESTION, message_history=kept, model_settings=settings)
         kept = ran.all_messages()
         texts.append(ran.output)
     return {"texts": sorted(set(texts)), "count": len(texts)}
 
 
 async def main():
-    print(json.dumps({"did": "tool", **told(await agent.run(ASKED))}))
-    print(json.dumps({"did": "streamed", **told(await agent.run(ASKED, event_stream_handler=read))}))
+    print(json.dumps({"did": "tool", **summary(await agent.run(QUESTION))}))
+    print(json.dumps({"did": "streamed", **summary(await agent.run(QUESTION, event_stream_handler=read))}))
     print(json.dumps({"did": "turns", **await turns()}))
     demo = OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=os.environ["JSON_BASE_URL"]))
     held = Agent(demo, output_type=NativeOutput(Person, strict=True), model_settings={"temperature": 0})

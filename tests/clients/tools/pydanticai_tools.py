@@ -11,7 +11,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 MODEL = "midstream-demo"
-ASKED = "What is the weather in Oslo?"
+QUESTION = "What is the weather in Oslo?"
 
 
 class Person(BaseModel):
@@ -45,9 +45,9 @@ async def read(_, events):
 
 
 async def main():
-    ran = await agent.run(ASKED)
+    ran = await agent.run(QUESTION)
     print(json.dumps({"did": "tool", "called": called(ran.all_messages()), "text": ran.output}))
-    ran = await agent.run(ASKED, event_stream_handler=read)  # `run_stream` ends with text before a call
+    ran = await agent.run(QUESTION, event_stream_handler=read)  # `run_stream` ends with text before a call
     print(json.dumps({"did": "streamed", "called": called(ran.all_messages()), "text": ran.output}))
     requested = "Ada is 36 years old. As JSON."
     ran = await Agent(OpenAIChatModel(MODEL)).run(requested, output_type=ToolOutput(Person))

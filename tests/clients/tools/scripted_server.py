@@ -62,9 +62,9 @@ def _steps(request: Request) -> Sequence[Step]:
         others = [name for name in names if name not in ARGUMENTS]
         called = choice if choice in names else next(iter(others), names[0])
         return [Call(called, json.dumps(ARGUMENTS.get(called, PERSON)))]
-    asks = last.role == "user" or _asks_on(request) or _is_handed_over(last)
+    wants_call = last.role == "user" or _repeats_calls(request) or _is_handed_over(last)
     answers = any(words in last.content for words in (GREETING, "Count"))
-    if asks and request.spec.format is None and not answers:
+    if wants_call and request.spec.format is None and not answers:
         for name in sorted(ARGUMENTS, key=lambda name: name not in last.content):
             if name in names:
                 return [*_thoughts(request), "Let me see.", Call(name, json.dumps(ARGUMENTS[name]))]
@@ -76,7 +76,7 @@ def _thoughts(request: Request) -> Sequence[Step]:
     return [Thought("Who knows"), Thought("?")] if request.spec.template.get("enable_thinking") else []
 
 
-def _asks_on(request: Request) -> bool:
+def _repeats_calls(request: Request) -> bool:
     """Whether no result is enough for who asked."""
     return any(message.role == "user" and NEVER_ENOUGH in message.content for message in request.messages)
 

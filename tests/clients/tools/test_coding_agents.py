@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.environments import HERE, NotInstallable, Say, node_modules
+from tests.clients.environments import HERE, Notify, NotInstallable, node_modules
 from tests.clients.tools.coding_agents import AGENTS, CALLING, PROMPTS, Outcome, run_agent
 from tests.clients.tools.scripted_server import NOTHING
 from tests.server_process import ServerProcess
@@ -18,12 +18,12 @@ Run = Callable[[str, str], Outcome]
 
 
 @pytest.fixture
-def run(say: Say, scripted: ServerProcess, tmp_path: Path) -> Run:
+def run(notify: Notify, scripted: ServerProcess, tmp_path: Path) -> Run:
     """Runs an agent in a new home, with a prompt by its name."""
 
     def run(agent: str, turn: str) -> Outcome:
         try:
-            modules = node_modules(say, HERE / "tools" / f"{agent}.json")
+            modules = node_modules(notify, HERE / "tools" / f"{agent}.json")
         except NotInstallable as why:
             pytest.skip(f"{agent} could not be installed: {why}")
         return run_agent(AGENTS[agent], modules, scripted.url, tmp_path, PROMPTS[turn])

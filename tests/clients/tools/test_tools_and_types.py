@@ -17,7 +17,7 @@ from tests.clients.tools import scripted_server
 from tests.server_process import ServerProcess, serving
 
 CALLED = [["get_weather", {"city": "Oslo"}]]
-TOLD = "The weather in Oslo: rain, 7 °C."
+ANSWER = "The weather in Oslo: rain, 7 °C."
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
 DOES = {
     "openai_tools.py": ("tool", "streamed", "held"),
@@ -46,12 +46,12 @@ class Visits:
     def __init__(self, run_script: Runner, scripted: ServerProcess, demo: ServerProcess) -> None:
         self._run = partial(run_script, JSON_BASE_URL=f"{demo.url}/v1")
         self._url = scripted.url
-        self._said: dict[str, Lines] = {}
+        self._outputs: dict[str, Lines] = {}
 
-    def said(self, script: str) -> Lines:
-        if script not in self._said:
-            self._said[script] = self._run(f"tools/{script}", self._url)
-        return self._said[script]
+    def output(self, script: str) -> Lines:
+        if script not in self._outputs:
+            self._outputs[script] = self._run(f"tools/{script}", self._url)
+        return self._outputs[script]
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +71,30 @@ def clients(*kinds: str) -> pytest.MarkDecorator:
 
 @clients("tool", "streamed")
 def test_a_tool_is_called_and_its_result_told(visits: Visits, script: str, kind: str) -> None:
-    assert visits.said(script)[kind] == {"called": CALLED, "text": TOLD}
+    assert visits.output(script)[kind] == {"called": CALLED, "text": ANSWER}
 
 
 @clients("turns")
 def test_ten_turns_are_answered_whichever_way_they_are_gone_on_with(
     visits: Visits, script: str, kind: str
 ) -> None:
-    assert visits.said(script)[kind] == {"texts": [TOLD], "count": 20}
+    assert visits.output(script)[kind] == {"texts": [ANSWER], "count": 20}
 
 
 @clients("handoff")
 def test_an_agent_hands_over_to_another(visits: Visits, script: str, kind: str) -> None:
     called = [["transfer_to_forecaster", {}], *CALLED]
-    assert visits.said(script)[kind] == {"called": called, "text": TOLD, "by": "forecaster"}
+    assert visits.output(script)[kind] == {"called": called, "text": ANSWER, "by": "forecaster"}
 
 
 @clients("person", "prompted")
 def test_a_type_comes_by_a_tool_or_as_json(visits: Visits, script: str, kind: str) -> None:
-    assert visits.said(script)[kind] == {"is": scripted_server.PERSON}
+    assert visits.output(script)[kind] == {"is": scripted_server.PERSON}
 
 
 @clients("held")
 def test_a_model_is_held_to_a_type(visits: Visits, script: str, kind: str) -> None:
-    person = visits.said(script)[kind]["is"]
+    person = visits.output(script)[kind]["is"]
     assert isinstance(person["name"], str)
     assert isinstance(person["age"], int)
     assert set(person) == {"name", "age"}
@@ -102,7 +102,7 @@ def test_a_model_is_held_to_a_type(visits: Visits, script: str, kind: str) -> No
 
 @clients("thought")
 def test_what_was_thought_comes_before_the_call(visits: Visits, script: str, kind: str) -> None:
-    assert visits.said(script)[kind] == {"blocks": ["thinking", "text", "tool_use"], "text": "Who knows?"}
+    assert visits.output(script)[kind] == {"blocks": ["thinking", "text", "tool_use"], "text": "Who knows?"}
 
 
 LOOPS = [pytest.param(script, marks=OWN) for script in ("agents_loop.py", "pydanticai_loop.py")]
@@ -113,7 +113,7 @@ ROUNDS = {"MIDSTREAM_MAX_TOOL_ROUNDS": "3"}
 def test_a_loop_of_calls_ends_in_words(run_script: Runner, tmp_path: Path, script: str) -> None:
     with serving(tmp_path, ROUNDS, command=scripted_server.COMMAND) as server:
         loop = run_script(f"tools/{script}", server.url)["loop"]
-    assert loop == {"looked": 3, "text": TOLD}
+    assert loop == {"looked": 3, "text": ANSWER}
 
 
 @pytest.mark.parametrize("script", LOOPS)

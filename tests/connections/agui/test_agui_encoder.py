@@ -29,20 +29,20 @@ PIECES = st.lists(
 def events(
     pieces: list[Piece], reason: Reason = Reason.STOP, version: str | None = "1.0"
 ) -> list[dict[str, Any]]:
-    telling = AguiEncoder(
+    encoder = AguiEncoder(
         "turn_1", RunInput(thread_id="t", run_id="r", messages=[], protocol_version=version)
     )
-    told = telling.open() + b"".join(map(telling.piece, pieces)) + telling.ping() + telling.end(ended(reason))
-    blocks = told.decode().removesuffix("\n\n").split("\n\n")
+    body = encoder.open() + b"".join(map(encoder.piece, pieces)) + encoder.ping() + encoder.end(ended(reason))
+    blocks = body.decode().removesuffix("\n\n").split("\n\n")
     return [json.loads(block.removeprefix("data: ")) for block in blocks if block != ":"]
 
 
-def follow(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def follow(received: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """What a client has of a run: kinds and texts of its messages. Asserts that at most one is open at a time."""
     found: list[tuple[str, str]] = []
     names: set[str] = set()
     open_one = ""
-    for event in told:
+    for event in received:
         kind, name = event["type"], event.get("messageId") or event.get("toolCallId") or ""
         if kind in ("TEXT_MESSAGE_START", "REASONING_START", "TOOL_CALL_START"):
             assert not open_one
@@ -77,10 +77,10 @@ def pieced(pieces: list[Piece]) -> list[tuple[str, str]]:
 
 @given(PIECES.filter(lambda pieces: len({str(one) for one in pieces}) == len(pieces)))
 def test_a_client_puts_together_what_was_written(pieces: list[Piece]) -> None:
-    told = events(pieces)
-    assert told[0] == {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "protocolVersion": "1.0"}
-    assert follow(told) == pieced(pieces)
-    last = told[-1]
+    received = events(pieces)
+    assert received[0] == {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "protocolVersion": "1.0"}
+    assert follow(received) == pieced(pieces)
+    last = received[-1]
     assert (last["type"], last["metadata"]) == ("RUN_FINISHED", {"finishReason": "stop"})
     calls = [piece.call_id for piece in pieces if isinstance(piece, ToolCall)]
     assert last["outcome"].get("pendingToolCallIds", []) == calls

@@ -156,6 +156,6 @@ def test_what_thousands_of_messages_said_in_a_row_is_joined_once() -> None:
     body = {"threadId": "t", "runId": "r", "messages": [one] * 9_000 + [HELLO]}
     request = run_input(json.dumps(body).encode())
     started = time.process_time()
-    said, hello = ask_of(request, msgspec.structs.replace(LIMITS, max_content_chars=10_000_000)).messages
+    joined, hello = ask_of(request, msgspec.structs.replace(LIMITS, max_content_chars=10_000_000)).messages
     assert time.process_time() - started < 0.5
-    assert (len(said.content), hello.content) == (9_000 * 381 - 1, "Hello!")
+    assert (len(joined.content), hello.content) == (9_000 * 381 - 1, "Hello!")

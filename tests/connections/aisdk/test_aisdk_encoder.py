@@ -167,15 +167,15 @@ def test_calls_anywhere_in_a_text_are_steps_of_one_message(
     for number, (off, is_server) in enumerate(sorted(calls)):
         where: Where = "server" if is_server else "client"
         events += [piece(Delta, TEXT, at, off)] if off > at else []
-        at, asked = max(at, off), call(f"call_{number}", off, where=where)
-        events.append(asked)
+        at, tool_call = max(at, off), call(f"call_{number}", off, where=where)
+        events.append(tool_call)
         kept.append(
             ShownCall(
-                call_id=asked.call_id,
+                call_id=tool_call.call_id,
                 index=number,
                 name="f",
                 args="{}",
-                args_sha256=asked.args_sha256,
+                args_sha256=tool_call.args_sha256,
                 where=where,
                 needs="none",
                 off=off,
@@ -201,7 +201,7 @@ def test_calls_anywhere_in_a_text_are_steps_of_one_message(
 
 
 def test_a_message_goes_on_by_itself_behind_calls_of_the_servers() -> None:
-    asked = call("call_1", 0)
+    tool_call = call("call_1", 0)
     ended = ToolState(
         conversation_id="c", turn_id="turn_1", seq=4, call_id="call_1", state=CallState.DONE, content="x"
     )
@@ -210,7 +210,7 @@ def test_a_message_goes_on_by_itself_behind_calls_of_the_servers() -> None:
         started_encoder(),
         [
             accepted(),
-            asked,
+            tool_call,
             done(Reason.TOOLS, open=("call_1",)),
             ended,
             second,
@@ -236,17 +236,17 @@ def test_a_message_ends_where_all_that_is_open_waits_for_its_client() -> None:
     assert encoder.end is StreamEnd.WAITING_FOR_CLIENT
 
 
-def history_call(asked: ToolCall, state: CallState = CallState.WAITING) -> ShownCall:
+def history_call(tool_call: ToolCall, state: CallState = CallState.WAITING) -> ShownCall:
     """A call as the history has it."""
     return ShownCall(
-        call_id=asked.call_id,
+        call_id=tool_call.call_id,
         index=0,
-        name=asked.name,
-        args=asked.args,
-        args_sha256=asked.args_sha256,
-        where=asked.where,
-        needs=asked.needs,
-        off=asked.off,
+        name=tool_call.name,
+        args=tool_call.args,
+        args_sha256=tool_call.args_sha256,
+        where=tool_call.where,
+        needs=tool_call.needs,
+        off=tool_call.off,
         state=state,
     )
 

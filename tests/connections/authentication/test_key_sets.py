@@ -48,7 +48,7 @@ async def test_a_set_is_fetched_once_for_all_who_come(published: Provider, clock
     keys = JwkSet(published.url, clock=clock)
     found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(8)))
     assert {key.public_numbers() for key in found} == {rsa_key(0).public_key().public_numbers()}
-    assert published.asked == 1
+    assert published.request_count == 1
 
 
 async def test_a_set_is_fetched_off_the_event_loop() -> None:
@@ -69,10 +69,10 @@ async def test_an_unknown_id_fetches_again_but_not_at_once(published: Provider, 
     for _ in range(5):
         with pytest.raises(Unauthenticated):
             await keys.find("second", "RS256")
-    assert published.asked == 1
+    assert published.request_count == 1
     clock.now += MIN_FETCH_INTERVAL_S
     assert await keys.find("second", "RS256")
-    assert published.asked == 2
+    assert published.request_count == 2
 
 
 async def test_a_withdrawn_key_is_good_no_longer_than_the_set_is_kept(
@@ -94,7 +94,7 @@ async def test_a_provider_that_is_down_changes_nothing_for_keys_that_are_known(
     published.status = 500
     clock.now += REFRESH_S + 1
     assert await keys.find("first", "RS256")
-    assert published.asked == 2
+    assert published.request_count == 2
 
 
 async def test_keys_expire_while_their_provider_is_down(published: Provider, clock: Clock) -> None:
@@ -117,7 +117,7 @@ async def test_all_who_come_after_a_quiet_hour_wait_for_the_new_set(
     await keys.find("first", "RS256")
     clock.now += MAX_AGE_S + 1
     found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(4)))
-    assert (len(set(map(id, found))), published.asked) == (1, 2)
+    assert (len(set(map(id, found))), published.request_count) == (1, 2)
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
@@ -129,7 +129,7 @@ async def test_where_no_set_was_ever_had_nobody_is_called_a_forger(
     with pytest.raises(JwkSetUnavailable) as refused:
         await keys.find("first", "RS256")
     assert refused.value.retryable
-    assert published.asked == 1
+    assert published.request_count == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"keys":7}', b"\xff", b"[" * 100_000])
@@ -148,7 +148,7 @@ def test_a_redirect_is_not_followed(published: Provider) -> None:
     published.status = 302
     with pytest.raises(OSError, match="302"):
         download(published.url)
-    assert published.asked == 1
+    assert published.request_count == 1
 
 
 @pytest.mark.parametrize(

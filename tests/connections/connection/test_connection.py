@@ -34,12 +34,12 @@ class StubHandler:
     """A handler: pings are quick, histories wait until `open`, the rest goes wrong in one way each."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         self.open = asyncio.Event()
         self.dropped = 0
 
     def handle(self, connection: Connection, frame: Request) -> Coroutine[None, None, None] | None:
-        self.asked.append(frame)
+        self.requests.append(frame)
         match frame:
             case Ping():
                 connection.push(Pong(ref=frame.ref, t=frame.t))
@@ -81,7 +81,7 @@ class Peer:
 
     def __init__(self, max_bytes: int) -> None:
         self.wire = MemoryTransport()
-        self.desk = StubHandler()
+        self.handler = StubHandler()
         self.outbox = Outbox(max_bytes=max_bytes)
         self.limiters = Limiters()
         self.connection = Connection(
@@ -104,7 +104,7 @@ class Peer:
 async def served(max_bytes: int = 64 * 1024) -> AsyncIterator[Peer]:
     peer = Peer(max_bytes)
     before = asyncio.all_tasks()
-    peer.serving = asyncio.create_task(peer.connection.serve(peer.desk, codec.decode))
+    peer.serving = asyncio.create_task(peer.connection.serve(peer.handler, codec.decode))
     yield peer
     peer.wire.client_disconnects()
     await peer.serving
@@ -121,7 +121,7 @@ async def test_a_slow_request_keeps_nobody_waiting() -> None:
     async with served() as peer:
         peer.wire.client_sends({"type": "history", "ref": "slow"})
         assert (await peer.ask({"type": "ping", "ref": "quick"}))["ref"] == "quick"
-        peer.desk.open.set()
+        peer.handler.open.set()
         assert (await peer.wire.sent.get())["ref"] == "slow"
 
 
@@ -139,7 +139,7 @@ async def test_too_many_requests_at_once_are_refused_before_anything_is_done() -
             peer.wire.client_sends({"type": "history", "ref": str(number)})
         refused = await peer.ask(SEND)
         assert (refused["code"], refused["ref"], refused["retryable"]) == ("overloaded", "m1", True)
-        assert not [frame for frame in peer.desk.asked if isinstance(frame, Send)]
+        assert not [frame for frame in peer.handler.requests if isinstance(frame, Send)]
 
 
 async def test_a_cancel_and_an_end_of_listening_are_heard_however_many_requests_wait() -> None:
@@ -149,7 +149,7 @@ async def test_a_cancel_and_an_end_of_listening_are_heard_however_many_requests_
         assert (await peer.ask({"type": "cancel", "ref": "c1"}))["type"] == "cancelled"
         peer.wire.client_sends({"type": "audio.stop"})
         assert (await peer.ask({"type": "cancel", "mode": "rollback", "ref": "c2"}))["type"] == "cancelled"
-        peer.desk.open.set()
+        peer.handler.open.set()
         answered = [(await peer.wire.sent.get()).get("ref") for _ in range(MAX_REQUESTS + 1)]
         assert "c2" in answered  # what had to wait was waited for
 
@@ -163,7 +163,7 @@ async def test_a_cancel_that_finds_no_room_to_wait_says_so() -> None:
         assert (refused["code"], refused["ref"], refused["retryable"]) == ("overloaded", "c", True)
         assert (await peer.ask({"type": "cancel", "ref": "d"}))["type"] == "cancelled"
         assert (await peer.ask({"type": "ping", "ref": "e"}))["ref"] == "e"
-        peer.desk.open.set()
+        peer.handler.open.set()
 
 
 async def test_requests_under_way_end_with_their_connection() -> None:
@@ -172,7 +172,7 @@ async def test_requests_under_way_end_with_their_connection() -> None:
         await peer.ask({"type": "ping"})
         peer.wire.client_disconnects()
         await peer.ends()
-        assert peer.desk.dropped == 1
+        assert peer.handler.dropped == 1
         assert peer.wire.closed is None  # nobody is there to be told
 
 

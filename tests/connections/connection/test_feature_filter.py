@@ -35,21 +35,21 @@ FEATURES = st.sets(st.sampled_from([REASONING, TOOLS])).map(frozenset)
 
 def events(kinds: Iterable[str]) -> list[Journalled]:
     """A turn of pieces, each with its seq."""
-    told: list[Journalled] = [accepted()]
+    journal: list[Journalled] = [accepted()]
     off = reasoning_off = 0
     for seq, kind in enumerate(kinds, start=2):
         match kind:
             case "delta":
-                told.append(delta("ab", seq=seq, off=off))
+                journal.append(delta("ab", seq=seq, off=off))
                 off += 2
             case "reasoning":
-                told.append(reasoning("xyz", seq=seq, off=reasoning_off))
+                journal.append(reasoning("xyz", seq=seq, off=reasoning_off))
                 reasoning_off += 3
             case "call":
-                told.append(call(seq=seq, off=off))
+                journal.append(call(seq=seq, off=off))
             case _:
-                told.append(state(seq=seq))
-    return [*told, done(seq=len(told) + 1, chars=off)]
+                journal.append(state(seq=seq))
+    return [*journal, done(seq=len(journal) + 1, chars=off)]
 
 
 def reasoning(text: str, *, seq: int, off: int) -> Reasoning:
@@ -85,25 +85,25 @@ class Reader:
     def __init__(self, features: frozenset[str]) -> None:
         self.outbox = Outbox(max_bytes=10**9)
         self.features = features
-        self.told: list[Frame] = []
+        self.received: list[Frame] = []
 
     def put(self, event: Journalled, *, is_late: bool) -> None:
         if (frame := for_features(event, self.features)) is None:
             self.outbox.leave_out(event)
             return
         if not is_late and (passed := self.outbox.pass_nowait(frame)) is not None:
-            self.told.append(passed)
+            self.received.append(passed)
             return
         self.outbox.put_nowait(frame)
         if not is_late:
             self.catch_up()
 
     def catch_up(self) -> None:
-        self.told += iter(self.outbox.take_nowait, None)
+        self.received += iter(self.outbox.take_nowait, None)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        return [(first_seq_of(one), one.seq) for one in self.told if isinstance(one, Text | ControlEvent)]
+        return [(first_seq_of(one), one.seq) for one in self.received if isinstance(one, Text | ControlEvent)]
 
 
 def whole(spans: list[tuple[int, int]]) -> bool:
@@ -122,11 +122,11 @@ def test_continuity_holds_whatever_a_reader_understands(
     assert reader.spans[0][0] == 1
     assert reader.spans[-1][1] == published[-1].seq
     assert whole(reader.spans)
-    texts = [one for one in reader.told if isinstance(one, Delta)]
+    texts = [one for one in reader.received if isinstance(one, Delta)]
     assert "".join(one.text for one in texts) == "ab" * kinds.count("delta")
-    thoughts = "".join(one.text for one in reader.told if isinstance(one, Reasoning))
+    thoughts = "".join(one.text for one in reader.received if isinstance(one, Reasoning))
     assert thoughts == ("xyz" * kinds.count("reasoning") if REASONING in features else "")
-    calls = [one for one in reader.told if isinstance(one, ToolCall)]
+    calls = [one for one in reader.received if isinstance(one, ToolCall)]
     assert len(calls) == (kinds.count("call") if TOOLS in features else 0)
 
 
@@ -140,16 +140,16 @@ def test_what_is_withdrawn_of_text_reasoning_and_calls_is_covered(
         reader.put(event, is_late=data.draw(st.booleans()))
     chars = max(chars, reader.outbox.sent_off("t"))
     reasoning_off = max(reasoning_off, reader.outbox.reasoning_off("t"))
-    calls = [one for one in reader.told if isinstance(one, ToolCall)]
+    calls = [one for one in reader.received if isinstance(one, ToolCall)]
     chars = max([chars, *(one.off for one in calls)])
     reader.outbox.withdraw("t", chars, reasoning_off)
     reader.put(end, is_late=False)
     reader.catch_up()
     assert whole(reader.spans)
     assert reader.spans[-1][1] == end.seq
-    text = "".join(one.text for one in reader.told if isinstance(one, Delta))
+    text = "".join(one.text for one in reader.received if isinstance(one, Delta))
     assert text == ("ab" * kinds.count("delta"))[:chars]
-    assert all(one.off <= chars for one in reader.told if isinstance(one, ToolCall))
+    assert all(one.off <= chars for one in reader.received if isinstance(one, ToolCall))
     assert reader.outbox.statistics().bytes == 0
 
 
@@ -158,9 +158,9 @@ def test_who_knows_no_tools_is_told_that_the_reply_has_come_to_its_end() -> None
     requested = Done(
         **{name: getattr(end, name) for name in end.__struct_fields__} | {"reason": Reason.TOOLS}
     )
-    told = for_features(requested, frozenset({REASONING}))
-    assert isinstance(told, Done)
-    assert (told.reason, told.open) == (Reason.STOP, ())
+    sent = for_features(requested, frozenset({REASONING}))
+    assert isinstance(sent, Done)
+    assert (sent.reason, sent.open) == (Reason.STOP, ())
     assert for_features(requested, frozenset({TOOLS})) == requested
 
 

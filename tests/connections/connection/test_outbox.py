@@ -88,7 +88,7 @@ class Sent:
     def turn(self) -> str:
         return f"{self.place}-{self.turns}"
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         if self.text is None:
             self.turns += 1
             self.seq += 1
@@ -155,8 +155,8 @@ class Reader:
 TEXTS = st.sampled_from(["a", " word", "字", "😀" * 3_000, "é" * 9_000])
 PLACES = st.sampled_from(["one", "two", "three"])
 STEPS = st.one_of(
-    st.tuples(st.just("say"), PLACES, TEXTS),
-    st.tuples(st.just("say"), PLACES, TEXTS),
+    st.tuples(st.just("write"), PLACES, TEXTS),
+    st.tuples(st.just("write"), PLACES, TEXTS),
     st.tuples(st.just("end"), PLACES),
     st.tuples(st.just("wait"), PLACES, st.integers(1, 9)),
     st.tuples(st.just("cancel"), PLACES, st.integers(0, 20_000)),

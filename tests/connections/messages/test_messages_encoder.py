@@ -53,22 +53,22 @@ def ended(
 def events(
     reply: EphemeralReply, pieces: list[Piece], *, shows_reasoning: bool = True
 ) -> list[dict[str, Any]]:
-    telling = MessagesEncoder("turn_1", shows_reasoning=shows_reasoning)
-    told = telling.begin(reply) if pieces else b""
-    told += b"".join(map(telling.piece, pieces)) + telling.end(reply)
+    encoder = MessagesEncoder("turn_1", shows_reasoning=shows_reasoning)
+    body = encoder.begin(reply) if pieces else b""
+    body += b"".join(map(encoder.piece, pieces)) + encoder.end(reply)
     found = []
-    for event in told.decode().removesuffix("\n\n").split("\n\n"):
+    for event in body.decode().removesuffix("\n\n").split("\n\n"):
         name, data = event.split("\ndata: ", 1)
         found.append(json.loads(data))
         assert name == f"event: {found[-1]['type']}"
     return found
 
 
-def put_together(told: list[dict[str, Any]]) -> dict[str, Any]:
+def put_together(received: list[dict[str, Any]]) -> dict[str, Any]:
     """As a client does; every block is open while it grows, and they are numbered from 0 on."""
     message: dict[str, Any] = {}
     open_block: int | None = None
-    for event in told:
+    for event in received:
         match event["type"]:
             case "message_start":
                 assert not message
@@ -102,14 +102,16 @@ def _grow(block: dict[str, Any], delta: dict[str, Any]) -> None:
 @given(st.lists(PIECES, max_size=12), st.booleans())
 def test_a_stream_says_what_the_whole_says(pieces: list[Piece], shows_reasoning: bool) -> None:  # noqa: FBT001 - drawn
     reply = ended()
-    told = events(reply, pieces, shows_reasoning=shows_reasoning)
-    assert told[0]["type"] == "message_start"
-    assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
-    assert put_together(told) == json.loads(encode_message(reply, pieces, shows_reasoning=shows_reasoning))
+    received = events(reply, pieces, shows_reasoning=shows_reasoning)
+    assert received[0]["type"] == "message_start"
+    assert [one["type"] for one in received[-2:]] == ["message_delta", "message_stop"]
+    assert put_together(received) == json.loads(
+        encode_message(reply, pieces, shows_reasoning=shows_reasoning)
+    )
 
 
 @pytest.mark.parametrize(
-    ("reason", "stop", "told"),
+    ("reason", "stop", "stop_reason"),
     [
         (Reason.STOP, None, "end_turn"),
         (Reason.STOP, "END", "stop_sequence"),
@@ -118,9 +120,9 @@ def test_a_stream_says_what_the_whole_says(pieces: list[Piece], shows_reasoning:
         (Reason.FILTERED, None, "refusal"),
     ],
 )
-def test_why_a_reply_ended(reason: Reason, stop: str | None, told: str) -> None:
+def test_why_a_reply_ended(reason: Reason, stop: str | None, stop_reason: str) -> None:
     message = json.loads(encode_message(ended(reason, stop=stop), [TextPiece("Hi")]))
-    assert (message["stop_reason"], message["stop_sequence"]) == (told, stop)
+    assert (message["stop_reason"], message["stop_sequence"]) == (stop_reason, stop)
 
 
 def test_kept_tokens_of_the_prompt_are_told_apart() -> None:

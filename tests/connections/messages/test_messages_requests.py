@@ -75,9 +75,9 @@ def test_the_system_prompt_comes_first_as_a_text_or_as_blocks() -> None:
 
 def test_a_round_of_tools_is_calls_and_results_in_their_order() -> None:
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "sha256:00"}
-    asking = assistant(thought, {"type": "redacted_thinking", "data": "xyz"}, text("Let me look."), CALL)
+    reply = assistant(thought, {"type": "redacted_thinking", "data": "xyz"}, text("Let me look."), CALL)
     answers = user(result(), result([text("Two"), text("lines")], is_error=True), text("Well?"))
-    assert parsed(HELLO, asking, answers).messages[1:] == (
+    assert parsed(HELLO, reply, answers).messages[1:] == (
         Message(
             "assistant",
             "Let me look.",
@@ -116,12 +116,12 @@ def test_a_reply_goes_on_where_the_last_message_is_the_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "told", "name"),
+    ("choice", "expected", "name"),
     [("auto", "auto", ""), ("any", "required", ""), ("none", "none", ""), ("tool", "named", "look")],
 )
-def test_who_chooses_tools(choice: str, told: str, name: str) -> None:
+def test_who_chooses_tools(choice: str, expected: str, name: str) -> None:
     spec = parsed(tools=[LOOK], tool_choice={"type": choice, "name": name}).spec
-    assert (spec.tool_choice, spec.tool_name, spec.parallel_calls) == (told, name, True)
+    assert (spec.tool_choice, spec.tool_name, spec.parallel_calls) == (expected, name, True)
     assert spec.tools == (Tool("look", "Looks.", '{"type":"object","properties":{}}'),)
 
 
@@ -196,8 +196,8 @@ def test_a_schema_is_kept_to() -> None:
 
 
 def test_how_a_reply_is_sampled() -> None:
-    asked_for = parsed(max_tokens=7, temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"]).params
-    assert asked_for == Params(
+    params = parsed(max_tokens=7, temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"]).params
+    assert params == Params(
         max_new_tokens=7, do_sample=True, temperature=0.5, top_p=0.9, top_k=5, stop=("END",)
     )
 

@@ -139,8 +139,8 @@ def test_a_body_of_countless_values_is_refused_before_they_are_made() -> None:
 
 
 def test_a_chat_has_so_many_messages_and_no_more() -> None:
-    said = [{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1)
-    assert parse_error(messages=said) == ("messages", "invalid_value")
+    messages = [{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1)
+    assert parse_error(messages=messages) == ("messages", "invalid_value")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"null", b"[" * 10_000])

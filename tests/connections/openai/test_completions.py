@@ -12,15 +12,18 @@ from tests.connections.openai.request_parsing import completions, parse_error
 
 
 def test_a_prompt_is_read_as_it_is() -> None:
-    (ask,) = completions(prompt="Once upon ", max_tokens=5)
-    assert (ask.messages, ask.spec) == ((Message("user", "Once upon "),), ReplySpec(raw=True))
-    assert (ask.params.max_new_tokens, ask.params.top_logprobs, ask.replies) == (5, None, 1)
+    (request,) = completions(prompt="Once upon ", max_tokens=5)
+    assert (request.messages, request.spec) == ((Message("user", "Once upon "),), ReplySpec(raw=True))
+    assert (request.params.max_new_tokens, request.params.top_logprobs, request.replies) == (5, None, 1)
 
 
 def test_several_prompts_are_as_many_asks() -> None:
-    asks = completions(prompt=["One", "Two"], n=2, logprobs=3)
-    assert [(ask.messages[0].content, ask.replies) for ask in asks] == [("One", 2), ("Two", 2)]
-    assert [ask.params.top_logprobs for ask in asks] == [3, 3]
+    requests = completions(prompt=["One", "Two"], n=2, logprobs=3)
+    assert [(request.messages[0].content, request.replies) for request in requests] == [
+        ("One", 2),
+        ("Two", 2),
+    ]
+    assert [request.params.top_logprobs for request in requests] == [3, 3]
 
 
 def test_a_prompt_may_be_longer_than_a_message() -> None:

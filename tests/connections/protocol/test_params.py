@@ -12,12 +12,12 @@ from engine.messages import Params
 from sessions.turn.message_request import GenerationConfig
 
 
-def generation(**asked: Any) -> GenerationConfig:
-    return params.generation(frames.Params(**asked), max_new_tokens=4096)
+def generation(**values: Any) -> GenerationConfig:
+    return params.generation(frames.Params(**values), max_new_tokens=4096)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "values",
     [
         {"max_new_tokens": 1},
         {"max_new_tokens": 4096},
@@ -30,12 +30,12 @@ def generation(**asked: Any) -> GenerationConfig:
         {"do_sample": True},
     ],
 )
-def test_the_ends_of_a_range_are_in_it(asked: dict[str, Any]) -> None:
-    assert generation(**asked).params == Params(**asked)
+def test_the_ends_of_a_range_are_in_it(values: dict[str, Any]) -> None:
+    assert generation(**values).params == Params(**values)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "values",
     [
         {"max_new_tokens": 0},
         {"max_new_tokens": -2},
@@ -56,15 +56,15 @@ def test_the_ends_of_a_range_are_in_it(asked: dict[str, Any]) -> None:
         {"system": "x" * 16_001},
     ],
 )
-def test_out_of_range_is_refused_by_name(asked: dict[str, Any]) -> None:
-    (field,) = asked
+def test_out_of_range_is_refused_by_name(values: dict[str, Any]) -> None:
+    (field,) = values
     with pytest.raises(BadParams, match=f"^`params.{field}` must "):
-        generation(**asked)
+        generation(**values)
 
 
-@pytest.mark.parametrize(("asked", "meant"), [(4097, 4096), (10**9, 4096), (5, 5), (-1, None), (None, None)])
-def test_a_length_is_at_most_the_window(asked: int | None, meant: int | None) -> None:
-    assert generation(max_new_tokens=asked).params.max_new_tokens == meant
+@pytest.mark.parametrize(("length", "meant"), [(4097, 4096), (10**9, 4096), (5, 5), (-1, None), (None, None)])
+def test_a_length_is_at_most_the_window(length: int | None, meant: int | None) -> None:
+    assert generation(max_new_tokens=length).params.max_new_tokens == meant
 
 
 def test_temperature_zero_is_greedy() -> None:
@@ -73,8 +73,8 @@ def test_temperature_zero_is_greedy() -> None:
 
 @pytest.mark.parametrize(("do_sample", "samples"), [(None, True), (True, True), (False, False)])
 def test_a_temperature_samples_unless_told_otherwise(*, do_sample: bool | None, samples: bool) -> None:
-    asked = generation(temperature=0.7, do_sample=do_sample).params
-    assert asked == Params(temperature=0.7, do_sample=samples)
+    result = generation(temperature=0.7, do_sample=do_sample).params
+    assert result == Params(temperature=0.7, do_sample=samples)
 
 
 @pytest.mark.parametrize("system", [None, "", "Be brief."])

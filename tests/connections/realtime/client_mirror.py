@@ -94,11 +94,11 @@ class ClientMirror:
         self.open: set[str] = set()
         self.ended: list[str] = []
 
-    def hear(self, *events: ServerEvent) -> None:
+    def apply(self, *events: ServerEvent) -> None:
         for event in events:
-            self._hear(event)
+            self._apply(event)
 
-    def _hear(self, event: ServerEvent) -> None:
+    def _apply(self, event: ServerEvent) -> None:
         match event:
             case ItemAdded(previous_item_id=previous, item=item):
                 assert item.id not in self.order

@@ -35,10 +35,10 @@ class Store:
 
     def __init__(self) -> None:
         self.kept: list[Image] = []
-        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.requested, self.may = asyncio.Event(), asyncio.Event()
 
     async def keep(self, _: Owner, *images: Image, group: str) -> None:
-        self.asked.set()
+        self.requested.set()
         await self.may.wait()
         self.kept += images
 
@@ -131,8 +131,8 @@ async def test_a_response_that_ends_before_it_begins_leaves_no_work_behind() -> 
     conversation.handle = handle  # type: ignore[method-assign, assignment]
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
     for event in ({"type": "conversation.item.create", "item": item}, {"type": "response.create"}):
-        asked = conversation.codec.decode(msgspec.json.encode(event).decode())
-        slow = conversation.handler.handle(conversation.connection, asked)
+        request = conversation.codec.decode(msgspec.json.encode(event).decode())
+        slow = conversation.handler.handle(conversation.connection, request)
     assert slow is not None
     slow.close()
     assert [inspect.getcoroutinestate(one) for one in stored] == [inspect.CORO_CLOSED]
@@ -151,7 +151,7 @@ async def test_an_image_that_is_being_kept_holds_up_what_is_behind_it_and_no_can
     )
     wire.client_sends(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
     wire.client_sends(created({"type": "input_text", "text": "And?"}, item_id="second"))
-    await conversation.images.asked.wait()
+    await conversation.images.requested.wait()
     wire.client_sends({"type": "response.cancel"})
     assert (await wire.sent.get())["error"]["code"] == "response_cancel_not_active"
     assert len(conversation.read) == 1
@@ -168,8 +168,8 @@ async def test_no_image_stays_in_a_sessions_memory() -> None:
     conversation = Conversation(wire)
     conversation.images.may.set()
     event = created({"type": "input_image", "image_url": PNG.url}, item_id="mine")
-    asked = conversation.codec.decode(msgspec.json.encode(event).decode())
-    slow = conversation.handler.handle(conversation.connection, asked)
+    request = conversation.codec.decode(msgspec.json.encode(event).decode())
+    slow = conversation.handler.handle(conversation.connection, request)
     assert slow is not None
     await slow
     assert [image.data for item in conversation.items for image in item.images] == [b""]

@@ -13,7 +13,7 @@ from connections.realtime.session import RealtimeSession
 from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import JPEG, PNG
 
-SAID = Send(client_msg_id="said", content="And this?", conversation_id="c")
+SPOKEN = Send(client_msg_id="said", content="And this?", conversation_id="c")
 
 
 def new_session(most: int = 2) -> RealtimeSession:
@@ -45,7 +45,7 @@ def test_an_image_stands_behind_the_text_before_it() -> None:
 def test_an_image_that_waits_goes_with_what_is_said_behind_it() -> None:
     session = new_session()
     show(session, PNG.url)
-    send = session.speech_message(SAID, "item")
+    send = session.speech_message(SPOKEN, "item")
     assert (send.content, send.attachments) == ("And this?", (PNG.image.digest,))
     assert session.image_positions("said") == ((0, ""),)
     assert session.image_positions("another") == ()

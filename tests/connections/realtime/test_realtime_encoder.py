@@ -67,8 +67,8 @@ def page(*messages: ShownMessage) -> HistoryPage:
     return HistoryPage(conversation_id="c", epoch="e", seq=5, messages=list(messages))
 
 
-def known_by(asked: tuple[frames.Send | frames.ToolResult, ...]) -> str:
-    (send,) = asked
+def known_by(requests: tuple[frames.Send | frames.ToolResult, ...]) -> str:
+    (send,) = requests
     assert isinstance(send, frames.Send)
     return send.client_msg_id
 
@@ -82,22 +82,22 @@ class Session:
         self.encoder = RealtimeEventEncoder(self.items, self.session, after=after)
         self.mirror = ClientMirror()
 
-    def hear(self, frame: frames.Frame) -> list[Any]:
+    def deliver(self, frame: frames.Frame) -> list[Any]:
         sent = list(self.encoder.encode(frame))
-        self.mirror.hear(*sent)
+        self.mirror.apply(*sent)
         return sent
 
     def create(self, text: str, *, after: str | None = None) -> str:
         item = NewItem(role="user", content=[Part("input_text", text)])
         sent = self.session.create(ItemCreate(item=item, previous_item_id=after))
-        self.mirror.hear(*sent)
+        self.mirror.apply(*sent)
         return sent[0].item.id  # type: ignore[attr-defined,no-any-return]
 
     def run(self, turn_id: str, text: str = "Hello!", **end: Any) -> ResponseDone:
         """A whole turn of another's."""
-        self.hear(accepted(turn_id, "theirs", "Hi!"))
-        self.hear(delta(turn_id, text))
-        sent = self.hear(done(turn_id, end.pop("chars", len(text)), **end))
+        self.deliver(accepted(turn_id, "theirs", "Hi!"))
+        self.deliver(delta(turn_id, text))
+        sent = self.deliver(done(turn_id, end.pop("chars", len(text)), **end))
         return next(event for event in sent if isinstance(event, ResponseDone))
 
 
@@ -151,32 +151,32 @@ def test_an_exchange_that_is_rolled_back_is_gone() -> None:
     session.run("turn_1")
     session.run("turn_2", reason=Reason.CANCELLED, removed=True)
     assert session.mirror.order == ["msg_turn_1", "item_1"]
-    session.hear(Removed(conversation_id="c", turn_id="turn_1", seq=9))
+    session.deliver(Removed(conversation_id="c", turn_id="turn_1", seq=9))
     assert session.mirror.order == []
 
 
 def test_calls_that_the_server_runs_are_not_the_clients() -> None:
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    assert session.hear(call("turn_1", "call_1", where="server")) == []
-    assert session.hear(call_finished("turn_1", "call_1", "Noon.")) == []
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    assert session.deliver(call("turn_1", "call_1", where="server")) == []
+    assert session.deliver(call_finished("turn_1", "call_1", "Noon.")) == []
 
 
 def test_a_reply_that_calls_the_servers_tools_alone_has_no_message() -> None:
     """Nothing of it is told; it has its place all the same, so that the exchange is taken back as one."""
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    session.hear(call("turn_1", "call_1", where="server"))
-    (end,) = session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1",)))
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    session.deliver(call("turn_1", "call_1", where="server"))
+    (end,) = session.deliver(done("turn_1", 0, Reason.TOOLS, open=("call_1",)))
     assert isinstance(end, ResponseDone)
     assert (end.response.output, end.response.status) == ((), "completed")
     with pytest.raises(InvalidEvent):
         session.session.retrieve(ItemRetrieve(item_id=text_item_id("turn_1")))
     follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
-    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
-    session.hear(delta("turn_2", "Noon."))
+    session.deliver(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.deliver(delta("turn_2", "Noon."))
     assert session.mirror.order == ["msg_turn_1", "item_2"]
-    session.hear(done("turn_2", 5, Reason.CANCELLED, removed=True))
+    session.deliver(done("turn_2", 5, Reason.CANCELLED, removed=True))
     assert list(session.items) == []
 
 
@@ -189,17 +189,17 @@ def test_a_page_with_such_a_reply_has_no_message_for_it() -> None:
         message("turn_2", "assistant", "Noon."),
     )
     for _ in range(2):
-        session.hear(sent)
+        session.deliver(sent)
         assert session.mirror.order == ["msg_turn_1", "item_2"]
 
 
 def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    session.hear(delta("turn_1", "Hello, world!"))
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    session.deliver(delta("turn_1", "Hello, world!"))
     for place, off in enumerate((5, 13)):
-        session.hear(call("turn_1", f"call_{place}", off=off, index=place))
-    output = session.hear(done("turn_1", 5, Reason.CANCELLED))
+        session.deliver(call("turn_1", f"call_{place}", off=off, index=place))
+    output = session.deliver(done("turn_1", 5, Reason.CANCELLED))
     response = next(event for event in output if isinstance(event, ResponseDone)).response
     assert [item.id for item in response.output] == ["item_1", "item_1_0"]
     assert session.mirror.order == ["msg_turn_1", "item_1", "item_1_0", "item_1_0_output"]
@@ -208,41 +208,41 @@ def test_a_call_behind_text_that_was_withdrawn_is_withdrawn_too() -> None:
 @pytest.mark.parametrize("mine", [True, False])
 def test_what_came_of_a_call_stands_behind_it_whatever_was_told_since(*, mine: bool) -> None:
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    session.hear(call("turn_1", "call_1"))
-    session.hear(accepted("turn_2", "theirs", "And?"))
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    session.deliver(call("turn_1", "call_1"))
+    session.deliver(accepted("turn_2", "theirs", "And?"))
     if mine:
         output = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
-        session.mirror.hear(*session.session.create(ItemCreate(item=output)))
+        session.mirror.apply(*session.session.create(ItemCreate(item=output)))
     else:
-        session.hear(done("turn_1", 0))
-    session.hear(delta("turn_2", "Hello."))
+        session.deliver(done("turn_1", 0))
+    session.deliver(delta("turn_2", "Hello."))
     (status,) = [item for item in session.items if item.role == "tool"]
     assert session.mirror.order == ["msg_turn_1", "item_1_0", status.item_id, "msg_turn_2", "item_2"]
 
 
 def test_a_call_of_a_reply_stands_behind_its_message_whatever_began_since() -> None:
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    session.hear(accepted("turn_2", "theirs", "And?"))
-    session.hear(call("turn_1", "call_1"))
-    session.hear(done("turn_1", 0))
-    session.hear(delta("turn_2", "Hello."))
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    session.deliver(accepted("turn_2", "theirs", "And?"))
+    session.deliver(call("turn_1", "call_1"))
+    session.deliver(done("turn_1", 0))
+    session.deliver(delta("turn_2", "Hello."))
     assert session.mirror.order == ["msg_turn_1", "item_1_0", "item_1_0_output", "msg_turn_2", "item_2"]
 
 
 def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
     session = Session()
-    session.hear(accepted("turn_1", "theirs", "Hi!"))
-    session.hear(call("turn_1", "call_1"))
-    session.hear(call("turn_1", "call_2", index=1))
-    session.hear(done("turn_1", 0, Reason.TOOLS, open=("call_1", "call_2")))
+    session.deliver(accepted("turn_1", "theirs", "Hi!"))
+    session.deliver(call("turn_1", "call_1"))
+    session.deliver(call("turn_1", "call_2", index=1))
+    session.deliver(done("turn_1", 0, Reason.TOOLS, open=("call_1", "call_2")))
     mine = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
-    session.mirror.hear(*session.session.create(ItemCreate(item=mine)))
-    session.hear(call_finished("turn_1", "call_2", None, CallState.CANCELLED))
+    session.mirror.apply(*session.session.create(ItemCreate(item=mine)))
+    session.deliver(call_finished("turn_1", "call_2", None, CallState.CANCELLED))
     follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
-    session.hear(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
-    session.hear(done("turn_2", 0, Reason.CANCELLED, removed=True))
+    session.deliver(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
+    session.deliver(done("turn_2", 0, Reason.CANCELLED, removed=True))
     assert session.mirror.order == []
     assert list(session.items) == []
 
@@ -251,7 +251,7 @@ def test_a_conversation_that_is_deleted_leaves_what_waits() -> None:
     session = Session()
     session.run("turn_1")
     mine = session.create("Hi?")
-    session.hear(Deleted(conversation_id="c"))
+    session.deliver(Deleted(conversation_id="c"))
     assert session.mirror.order == [mine]
 
 
@@ -260,7 +260,7 @@ def test_another_branch_takes_the_place_of_the_one_before() -> None:
     for turn_id in ("turn_1", "turn_2"):
         session.run(turn_id)
     mine = session.create("Hi?")
-    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_3", "assistant", "Hello again!")))
+    session.deliver(page(message("turn_1", "user", "Hi!"), message("turn_3", "assistant", "Hello again!")))
     assert session.mirror.order == ["msg_turn_1", text_item_id("turn_3"), mine]
 
 
@@ -269,42 +269,42 @@ def test_an_edit_takes_the_place_of_what_it_edits_and_of_all_behind_it() -> None
     for turn_id in ("turn_1", "turn_2", "turn_3"):
         session.run(turn_id)
     mine = session.create("Hi?")
-    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id="reply_turn_1"))
-    session.hear(delta("turn_4", "Hello."))
+    session.deliver(accepted("turn_4", "theirs", "Hi there!", parent_id="reply_turn_1"))
+    session.deliver(delta("turn_4", "Hello."))
     assert session.mirror.order == ["msg_turn_1", "item_1", "msg_turn_4", "item_4", mine]
-    session.hear(done("turn_4", 0))
-    session.hear(accepted("turn_5", "theirs", "Hi again!", parent_id=None))
-    session.hear(delta("turn_5", "Hello."))
+    session.deliver(done("turn_4", 0))
+    session.deliver(accepted("turn_5", "theirs", "Hi again!", parent_id=None))
+    session.deliver(delta("turn_5", "Hello."))
     assert session.mirror.order == ["msg_turn_5", "item_5", mine]
 
 
 def test_another_reply_to_a_message_from_here_takes_the_place_of_the_one_before() -> None:
     session = Session()
-    asked = [session.create("Hi?"), session.create("Hm?")]
+    item_ids = [session.create("Hi?"), session.create("Hm?")]
     (send,) = session.session.ask(ResponseCreate())
     assert isinstance(send, frames.Send)
-    session.hear(accepted("turn_1", send.client_msg_id, parent_id=None))
-    session.hear(done("turn_1", 0))
+    session.deliver(accepted("turn_1", send.client_msg_id, parent_id=None))
+    session.deliver(done("turn_1", 0))
     again = {"message_id": "msg_turn_1", "parent_id": None}
-    session.hear(accepted("turn_2", "theirs", "Hi?", **again))
-    session.hear(delta("turn_2", "Hello."))
-    assert session.mirror.order == [*asked, "item_2"]
+    session.deliver(accepted("turn_2", "theirs", "Hi?", **again))
+    session.deliver(delta("turn_2", "Hello."))
+    assert session.mirror.order == [*item_ids, "item_2"]
 
 
 def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
     session = Session()
     session.run("turn_1")
-    session.hear(accepted("turn_2", "theirs", "And?", parent_id="reply_turn_1"))
-    session.hear(
+    session.deliver(accepted("turn_2", "theirs", "And?", parent_id="reply_turn_1"))
+    session.deliver(
         accepted("turn_3", "theirs", "Or?", parent_id="reply_turn_2")
     )  # whose name nobody has said yet
     for turn_id in ("turn_2", "turn_3"):
-        session.hear(delta(turn_id, "Hello."))
+        session.deliver(delta(turn_id, "Hello."))
     assert session.mirror.order[-4:] == ["msg_turn_2", "item_2", "msg_turn_3", "item_3"]
-    session.hear(accepted("turn_4", "theirs", "Hi there!", parent_id=None))
-    session.hear(delta("turn_4", "Hello."))
+    session.deliver(accepted("turn_4", "theirs", "Hi there!", parent_id=None))
+    session.deliver(delta("turn_4", "Hello."))
     for turn_id in ("turn_2", "turn_3"):
-        session.hear(done(turn_id, 0))
+        session.deliver(done(turn_id, 0))
     assert session.mirror.ended == ["resp_1", "resp_2", "resp_3"]
     assert session.mirror.order == ["msg_turn_4", "item_4"]
 
@@ -312,9 +312,9 @@ def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
 def test_a_reply_that_is_being_written_is_told_from_where_it_stands() -> None:
     session = Session(after="msg_turn_1")
     session.mirror.order = ["msg_turn_1"]
-    session.hear(page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hel", "running")))
-    session.hear(delta("turn_1", "lo!"))
-    session.hear(done("turn_1", 6))
+    session.deliver(page(message("turn_1", "user", "Hi!"), message("turn_1", "assistant", "Hel", "running")))
+    session.deliver(delta("turn_1", "lo!"))
+    session.deliver(done("turn_1", 6))
     assert session.mirror.texts["item_1"] == "Hello!"
     assert session.mirror.ended == ["resp_1"]
 
@@ -327,7 +327,7 @@ def test_who_knows_all_is_told_nothing_and_a_page_without_that_item_is_told_whol
 
 def test_a_token_that_ends_is_told_in_words_that_a_client_here_can_follow() -> None:
     expired = frames.Error(code="unauthenticated", message="send auth.refresh", retryable=True)
-    (error,) = Session().hear(expired)
+    (error,) = Session().deliver(expired)
     assert (error.error.type, error.error.code) == ("authentication_error", "session_expired")
     assert "auth.refresh" not in error.error.message
 
@@ -342,7 +342,7 @@ def test_what_waits_to_be_told_counts_with_its_text() -> None:
 
 
 def test_a_hole_is_told() -> None:
-    (error,) = Session().hear(Gap(conversation_id="c", epoch="e", min_seq=3))
+    (error,) = Session().deliver(Gap(conversation_id="c", epoch="e", min_seq=3))
     assert isinstance(error, ErrorEvent)
     assert (error.error.type, error.error.code) == ("server_error", "events_lost")
 
@@ -390,12 +390,12 @@ class Sessions(RuleBasedStateMachine):
         except InvalidEvent:
             return
         if not isinstance(sent, str):
-            self.session.mirror.hear(sent)
+            self.session.mirror.apply(sent)
         elif self.is_last(sent) and not self.running and not self.calling:
             gone = self.exchanges[sent]
             self.over = [one for one in self.over if self.exchanges[one] != gone]
             self.session.encoder.on_removed[sent] = lambda: None
-            self.session.hear(Removed(conversation_id="c", turn_id=sent, seq=9))
+            self.session.deliver(Removed(conversation_id="c", turn_id=sent, seq=9))
 
     def is_last(self, turn_id: str) -> bool:
         """The store has nothing behind it, so it can be taken back."""
@@ -425,7 +425,7 @@ class Sessions(RuleBasedStateMachine):
             return
         sent = [one for one in results if isinstance(one, frames.ToolResult)]
         for one in sent:
-            self.session.hear(call_finished(self.calls[one.call_id], one.call_id, one.content))
+            self.session.deliver(call_finished(self.calls[one.call_id], one.call_id, one.content))
             self.calls[one.call_id] = ""
         assert {one.call_id for one in sent} == set(open_calls)
 
@@ -436,12 +436,12 @@ class Sessions(RuleBasedStateMachine):
         calls = [item.call_id for item in self.session.items.open_calls()]
         call_id = calls[place % len(calls)]
         if not mine:
-            self.session.hear(call_finished(self.calls[call_id], call_id, "Theirs."))
+            self.session.deliver(call_finished(self.calls[call_id], call_id, "Theirs."))
             self.calls[call_id] = ""
             return
         item = NewItem(type="function_call_output", call_id=call_id, output="Mine.")
         try:
-            self.session.mirror.hear(*self.session.session.create(ItemCreate(item=item)))
+            self.session.mirror.apply(*self.session.session.create(ItemCreate(item=item)))
         except InvalidEvent:
             assert self.session.items.outcome(call_id) is not None
 
@@ -452,7 +452,7 @@ class Sessions(RuleBasedStateMachine):
         self.new_item += 1  # a call is named once, whatever became of those before
         sent = call(turn_id, f"call_{self.new_item}", off=self.running[turn_id], index=len(self.calls))
         self.calls[sent.call_id] = turn_id
-        self.session.hear(sent)
+        self.session.deliver(sent)
 
     @precondition(lambda self: self.calling and not self.of_calling())
     @rule()
@@ -460,7 +460,7 @@ class Sessions(RuleBasedStateMachine):
         """All calls are settled: the next turn begins by itself."""
         follows, self.calling = str(self.calling), None
         turn_id = self.next_turn(follows)
-        self.session.hear(
+        self.session.deliver(
             accepted(
                 turn_id, "theirs", message_id=f"reply_{follows}", follows=follows, parent_id=msgspec.UNSET
             )
@@ -473,7 +473,7 @@ class Sessions(RuleBasedStateMachine):
         client_msg_id, self.pending_request_id = str(self.pending_request_id), None
         if taken and not self.running and not self.calling:
             turn_id = self.next_turn()
-            self.session.hear(accepted(turn_id, client_msg_id))
+            self.session.deliver(accepted(turn_id, client_msg_id))
             self.running[turn_id] = 0
         else:
             self.session.session.requeue(client_msg_id)
@@ -482,7 +482,7 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     def others_turn(self) -> None:
         turn_id = self.next_turn()
-        self.session.hear(accepted(turn_id, "theirs", "Hi!"))
+        self.session.deliver(accepted(turn_id, "theirs", "Hi!"))
         self.running[turn_id] = 0
 
     @precondition(lambda self: not self.calling)
@@ -493,7 +493,7 @@ class Sessions(RuleBasedStateMachine):
         known = [one.message_id for one in self.session.items.stored() if one.role == role and one.message_id]
         which = known[place % len(known)] if known and place is not None else None
         names = {"message_id": which} if again and which else {}
-        self.session.hear(accepted(turn_id, "theirs", "Hi!", parent_id=None if again else which, **names))
+        self.session.deliver(accepted(turn_id, "theirs", "Hi!", parent_id=None if again else which, **names))
         self.running[turn_id] = 0
         there = {one.turn_id for one in self.session.items if one.role == "assistant"}
         self.over = [one for one in self.over if one in there]
@@ -502,7 +502,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(text=st.text(min_size=1, max_size=3))
     def speech_message(self, text: str) -> None:
         turn_id = next(iter(self.running))
-        self.session.hear(delta(turn_id, text))
+        self.session.deliver(delta(turn_id, text))
         self.running[turn_id] += len(text)
 
     @precondition(lambda self: self.running)
@@ -514,7 +514,7 @@ class Sessions(RuleBasedStateMachine):
         if reason is not Reason.TOOLS:
             chars = min(kept, chars)
             self.calls = {one: turn for one, turn in self.calls.items() if turn != turn_id}
-        self.session.hear(done(turn_id, chars, reason, removed=removed))
+        self.session.deliver(done(turn_id, chars, reason, removed=removed))
         assert self.session.mirror.ended[-1] == f"resp_{turn_id.removeprefix('turn_')}"
         mine = [item for item in self.session.items.of_turn(turn_id) if item.role == "assistant"]
         self.calling = turn_id if reason is Reason.TOOLS and mine and not self.running else None
@@ -546,11 +546,11 @@ TestSessions.settings = settings(max_examples=150, stateful_step_count=40, deadl
 def test_metadata_and_length_come_back_with_their_reply() -> None:
     session = Session()
     session.create("Hi?")
-    wishes = ResponseOptions(metadata={"a": "b"}, max_output_tokens=5)
-    (send,) = session.session.ask(ResponseCreate(response=wishes))
+    options = ResponseOptions(metadata={"a": "b"}, max_output_tokens=5)
+    (send,) = session.session.ask(ResponseCreate(response=options))
     assert isinstance(send, frames.Send)
     assert send.params.max_new_tokens == 5
-    created = session.hear(accepted("turn_1", send.client_msg_id))[0].response
+    created = session.deliver(accepted("turn_1", send.client_msg_id))[0].response
     assert (created.metadata, created.max_output_tokens) == ({"a": "b"}, 5)
-    ended = session.hear(done("turn_1", 0))[-1].response
+    ended = session.deliver(done("turn_1", 0))[-1].response
     assert (ended.metadata, ended.max_output_tokens) == ({"a": "b"}, 5)

@@ -27,9 +27,9 @@ def test_messages_of_a_user_are_one() -> None:
 def test_thousands_of_messages_are_joined_once() -> None:
     """Joined one by one, what was said would be copied two thousand times, while everybody waits."""
     started = time.process_time()
-    said = storable_input(Creation(model="m"), MANY, None, ())
-    assert isinstance(said, UserInput)
-    assert len(said.content) == 2_000 * 2_002 - 2
+    stored = storable_input(Creation(model="m"), MANY, None, ())
+    assert isinstance(stored, UserInput)
+    assert len(stored.content) == 2_000 * 2_002 - 2
     replies = [Message("assistant", one.content) for one in MANY]
     assert _same_conversation(replies, replies)
     assert time.process_time() - started < 1.0

@@ -1,4 +1,4 @@
-"""Lanes of a socket, and what may be gone on from."""
+"""Streams of a socket, and what may be gone on from."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from connections.responses.active_streams import (
 from engine.messages import Message
 from sessions.errors import Overloaded
 
-SAID = (Message("user", "Hello!"),)
+MESSAGES = (Message("user", "Hello!"),)
 
 
 def test_so_many_lanes_are_written_in_at_a_time() -> None:
-    lanes = ActiveStreams()
+    streams = ActiveStreams()
     for number in range(MAX_STREAMS):
-        lanes.take(str(number))
+        streams.take(str(number))
     with pytest.raises(Overloaded):
-        lanes.take("one more")
-    lanes.release("0")
-    lanes.take("one more")
+        streams.take("one more")
+    streams.release("0")
+    streams.take("one more")
 
 
 def test_a_stop_before_a_response_began_ends_it_when_it_does() -> None:
-    lanes, stopped = ActiveStreams(), list[str]()
-    lane = lanes.take(None)
-    lanes.stop(None, None)
-    lane.write("resp_1", lambda: stopped.append("resp_1"))
+    streams, stopped = ActiveStreams(), list[str]()
+    stream = streams.take(None)
+    streams.stop(None, None)
+    stream.write("resp_1", lambda: stopped.append("resp_1"))
     assert stopped == ["resp_1"]
 
 
 def test_a_response_is_stopped_by_its_name_in_whichever_lane() -> None:
-    lanes, stopped = ActiveStreams(), list[str]()
+    streams, stopped = ActiveStreams(), list[str]()
     for name in ("a", "b"):
-        lanes.take(name).write(f"resp_{name}", lambda name=name: stopped.append(name))  # type: ignore[misc]
-    lanes.stop("resp_b", None)
+        streams.take(name).write(f"resp_{name}", lambda name=name: stopped.append(name))  # type: ignore[misc]
+    streams.stop("resp_b", None)
     assert stopped == ["b"]
     with pytest.raises(Problem):
-        lanes.stop("resp_c", "a")
+        streams.stop("resp_c", "a")
 
 
 def test_the_oldest_responses_are_forgotten_where_many_are_kept() -> None:
     kept = UnstoredResponses()
     for number in range(MAX_UNSTORED + 1):
-        kept.put(str(number), SAID)
+        kept.put(str(number), MESSAGES)
     assert kept.get("0") is None
-    assert kept.get("1") == SAID
+    assert kept.get("1") == MESSAGES
 
 
 def test_long_conversations_are_kept_up_to_a_bound() -> None:

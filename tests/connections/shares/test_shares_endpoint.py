@@ -29,7 +29,7 @@ class NothingShared:
         raise NotFound("There is nothing.")
 
 
-async def status(door: SharesEndpoint, address: str) -> int:
+async def status(endpoint: SharesEndpoint, address: str) -> int:
     reported: list[Message] = []
     scope: Scope = {
         "type": "http",
@@ -47,7 +47,7 @@ async def status(door: SharesEndpoint, address: str) -> int:
     async def send(message: Message) -> None:
         reported.append(message)
 
-    await door(scope, receive, send)
+    await endpoint(scope, receive, send)
     return int(reported[0]["status"])
 
 
@@ -57,25 +57,25 @@ def nothing() -> NothingShared:
 
 
 @pytest.fixture
-def door(nothing: NothingShared) -> SharesEndpoint:
+def endpoint(nothing: NothingShared) -> SharesEndpoint:
     rates = LocalRateLimits(messages=Rate(1), reads=Rate(0.4), clock=lambda: 0.0)
     return SharesEndpoint(cast("Sessions", cast("Any", nothing)), Limiters(rates=rates))
 
 
-async def test_one_address_reads_so_many_a_second(door: SharesEndpoint) -> None:
-    assert [await status(door, "192.0.2.1") for _ in range(3)] == [404, 404, 429]
-    assert await status(door, "192.0.2.2") == 404
+async def test_one_address_reads_so_many_a_second(endpoint: SharesEndpoint) -> None:
+    assert [await status(endpoint, "192.0.2.1") for _ in range(3)] == [404, 404, 429]
+    assert await status(endpoint, "192.0.2.2") == 404
 
 
-async def test_a_network_of_ipv6_is_one_address(door: SharesEndpoint) -> None:
-    codes = [await status(door, f"2001:db8::{place}") for place in range(3)]
+async def test_a_network_of_ipv6_is_one_address(endpoint: SharesEndpoint) -> None:
+    codes = [await status(endpoint, f"2001:db8::{place}") for place in range(3)]
     assert codes == [404, 404, 429]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.1"])
 async def test_a_reader_has_no_part_in_the_replicas_own_work(
-    door: SharesEndpoint, nothing: NothingShared, address: str
+    endpoint: SharesEndpoint, nothing: NothingShared, address: str
 ) -> None:
     """That may hold all of the store's connections. Loopback, where a proxy may stand, has no group."""
-    assert await status(door, address) == 404
+    assert await status(endpoint, address) == 404
     assert nothing.askers != [OWN]

@@ -62,7 +62,7 @@ class Scripted:
 
     def __init__(self, *heard: Heard) -> None:
         self.heard = heard
-        self.asked: list[Listening] = []
+        self.requests: list[Listening] = []
         self.fed: list[bytes] = []
         self.committed = asyncio.Event()
         self.listens = asyncio.Event()
@@ -70,7 +70,7 @@ class Scripted:
     @asynccontextmanager
     async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[Scripted]:
         assert owner
-        self.asked.append(listening)
+        self.requests.append(listening)
         yield self
 
     def feed(self, sound: bytes) -> None:
@@ -90,30 +90,30 @@ class Scripted:
             yield heard
 
 
-def microphone(ear: Scripted, said: list[str], language: str | None = None) -> SpeechInput:
+def microphone(ear: Scripted, lines: list[str], language: str | None = None) -> SpeechInput:
     connection: Any = SimpleNamespace(
         owner="ann", caller=SimpleNamespace(subject="ann"), push=lambda _: pytest.fail("an error is told")
     )
     voice_service: Any = SimpleNamespace(ear=ear, slot=lambda _: nullcontext())
-    return SpeechInput(voice_service, connection, said.append, language=language)
+    return SpeechInput(voice_service, connection, lines.append, language=language)
 
 
 async def test_the_end_waits_for_the_words_that_were_said_last() -> None:
     """A silence may have ended a line just before: its end is heard first, and is not the last."""
-    said: list[str] = []
+    lines: list[str] = []
     ear = Scripted(Stopped(0, 1, "one"), Started(2), Stopped(2, 3, "two", is_committed=True))
-    one = microphone(ear, said)
+    one = microphone(ear, lines)
     listening = asyncio.create_task(one.run())
     await ear.listens.wait()
     await one.end()
     await listening
-    assert "".join(said) == "one\ntwo\n"
+    assert "".join(lines) == "one\ntwo\n"
 
 
 async def test_each_language_is_listened_to_as_such() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     ear = Scripted(Stopped(0, 1, "one", is_committed=True))
-    one = microphone(ear, said, "en")
+    one = microphone(ear, lines, "en")
     listening = asyncio.create_task(one.run())
     await ear.listens.wait()
     ear.listens.clear()
@@ -122,8 +122,8 @@ async def test_each_language_is_listened_to_as_such() -> None:
     await ear.listens.wait()
     await one.end()
     await listening
-    assert [asked.language for asked in ear.asked] == ["en", "de"]
-    assert (ear.fed, said) == ([b"", bytes(2)], ["one\n", "one\n"])
+    assert [request.language for request in ear.requests] == ["en", "de"]
+    assert (ear.fed, lines) == ([b"", bytes(2)], ["one\n", "one\n"])
 
 
 @pytest.mark.parametrize(

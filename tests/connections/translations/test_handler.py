@@ -16,7 +16,7 @@ from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
-from connections.translations import event_encoder as tells
+from connections.translations import event_encoder
 from connections.translations import handler as handling
 from connections.translations.codec import TranslationCodec, decode
 from connections.translations.event_encoder import TranslationEventEncoder
@@ -135,7 +135,7 @@ def append(text: str, event_id: str = "e") -> dict[str, Any]:
 async def conversation(monkeypatch: pytest.MonkeyPatch) -> Conversation:
     """One in which nobody waits for anything that does not come."""
     monkeypatch.setattr(handling, "RETRY_MS", 1)
-    monkeypatch.setattr(tells, "END_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(event_encoder, "END_TIMEOUT_S", 0.0)
     return Conversation()
 
 
@@ -150,7 +150,7 @@ async def test_what_another_device_adds_is_gone_on_from(conversation: Conversati
 async def test_what_is_told_late_of_another_devices_text_loses_nothing(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tells, "END_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(event_encoder, "END_TIMEOUT_S", 60.0)
     await conversation.client_sends(into("zh"), append("One. "))
     conversation.sources["t1"] += "Theirs. "
     appending = asyncio.create_task(conversation.client_sends(append("Two. ")))

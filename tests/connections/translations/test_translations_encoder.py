@@ -77,18 +77,18 @@ def test_interpretations_follow_each_other_as_their_sources_do() -> None:
     encoder = TranslationEventEncoder()
     first = accepted(encoder, 1)
     encoder.encode(note_chars(first, 0, "One. "))
-    told = deltas(encoder.encode(delta(first, 0, "Eins.")))
+    texts = deltas(encoder.encode(delta(first, 0, "Eins.")))
     encoder.encode(done(first))
     assert encoder.current is None
     second = accepted(encoder, 2)
     encoder.encode(note_chars(second, 0, "Two.\n"))
-    told += deltas(encoder.encode(delta(second, 0, "Zwei")))
-    told += deltas(encoder.encode(delta(second, 4, ".")))
+    texts += deltas(encoder.encode(delta(second, 0, "Zwei")))
+    texts += deltas(encoder.encode(delta(second, 4, ".")))
     encoder.encode(done(second))
     third = accepted(encoder, 3)
     encoder.encode(note_chars(third, 0, "三"))
-    told += deltas(encoder.encode(delta(third, 0, "Drei.")))
-    assert "".join(told) == "Eins. Zwei.\nDrei."
+    texts += deltas(encoder.encode(delta(third, 0, "Drei.")))
+    assert "".join(texts) == "Eins. Zwei.\nDrei."
 
 
 def test_the_source_is_told_where_its_client_wants_it() -> None:
@@ -127,8 +127,8 @@ def test_an_end_that_nobody_wanted_is_an_error_and_what_comes_begins_anew(
     encoder = TranslationEventEncoder()
     accepted(encoder, 1)
     [error] = encoder.encode(end)
-    told: Any = msgspec.to_builtins(error)
-    assert (told["error"]["code"], words in told["error"]["message"]) == (code, True)
+    fields: Any = msgspec.to_builtins(error)
+    assert (fields["error"]["code"], words in fields["error"]["message"]) == (code, True)
     assert encoder.current is None
 
 
@@ -143,8 +143,8 @@ def test_a_refusal_names_the_field_as_it_is_called_here() -> None:
     [error] = TranslationEventEncoder().encode(
         Error(ref="e1", code="bad_params", message="`target` is one of zho_Hans.")
     )
-    told: Any = msgspec.to_builtins(error)["error"]
-    assert (told["param"], told["code"], told["event_id"]) == (
+    fields: Any = msgspec.to_builtins(error)["error"]
+    assert (fields["param"], fields["code"], fields["event_id"]) == (
         "session.audio.output.language",
         "invalid_value",
         "e1",
@@ -163,10 +163,12 @@ def update(**fields: Any) -> Any:
 
 def test_what_a_session_says_fits_openais_types() -> None:
     one = session()
-    wishes = {"input": {"transcription": {"model": "x"}}, "output": {"language": "zh"}}
-    said: list[ServerEvent] = [one.created(), one.update(update(audio=wishes, told="segment"))]
+    audio = {"input": {"transcription": {"model": "x"}}, "output": {"language": "zh"}}
+    events: list[ServerEvent] = [one.created(), one.update(update(audio=audio, told="segment"))]
     lines = (
-        TranslationCodec(TranslationEventEncoder()).encode(TranslationFrame(events=tuple(said))).splitlines()
+        TranslationCodec(TranslationEventEncoder())
+        .encode(TranslationFrame(events=tuple(events)))
+        .splitlines()
     )
     coded = [
         _events.validate_json(line)
@@ -225,9 +227,9 @@ def test_a_voice_that_is_not_there_is_refused_and_changes_nothing(
 def test_nothing_that_is_appended_waits_for_nothing() -> None:
     one = session(FACTS)
     one.update(update(audio={"output": {"language": "zh"}}))
-    for told in ("wait", "segment"):
+    for mode in ("wait", "segment"):
         one.append("", "e1")
-        one.update(update(told=told))
+        one.update(update(told=mode))
     one.append("", "e2")
     [waits] = [one.queue.take(0) for _ in range(len(one.queue))]
     assert (waits.text, waits.ref) == ("", None)

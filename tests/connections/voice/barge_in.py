@@ -20,10 +20,10 @@ LEAD, REST = np.zeros(RATE, np.int16), np.zeros(RATE * 2, np.int16)
 
 
 class Outcome(NamedTuple):
-    """`cut_ms`: from the first sample of the sound to the cut; None: the reply continued. `said`: the message."""
+    """`cut_ms`: from the first sample of the sound to the cut; None: the reply continued. `message`: what it sent."""
 
     cut_ms: float | None
-    said: str
+    message: str
 
 
 def outcome(listener: PocketSphinxDecoder, sound: Pcm, *, late: int = 0) -> Outcome:
@@ -39,7 +39,7 @@ def outcome(listener: PocketSphinxDecoder, sound: Pcm, *, late: int = 0) -> Outc
     sound = np.concatenate((np.zeros(late, np.int16), sound))
     room = np.random.default_rng(0).normal(0, 30, len(LEAD) + len(sound) + len(REST))
     microphone = (np.concatenate((LEAD, sound, REST)) + room).astype("<i2")
-    cut_ms, said = None, ""
+    cut_ms, message = None, ""
     for at in range(0, len(microphone) - STEP, STEP):
         stream.feed(microphone[at : at + STEP].tobytes())
         while stream.has_work:
@@ -49,7 +49,7 @@ def outcome(listener: PocketSphinxDecoder, sound: Pcm, *, late: int = 0) -> Outc
                 if act is ReplyAction.CUT:
                     cut_ms = (at + STEP - len(LEAD)) * 1000 / RATE
                 elif isinstance(act, SubmitMessage):
-                    said = act.text
+                    message = act.text
                 elif isinstance(act, TranscriptUpdate) and act.final and not act.text:
-                    said = ""
-    return Outcome(cut_ms, said)
+                    message = ""
+    return Outcome(cut_ms, message)

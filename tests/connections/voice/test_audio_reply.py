@@ -57,7 +57,7 @@ class Listener:
             self.heard.set()
 
     def write(self, text: str, off: int = 0) -> None:
-        self.reply.say(
+        self.reply.feed(
             Delta(conversation_id="here", turn_id="t", seq=1, first_seq=1, off=off, text=text, tokens=1)
         )
 

@@ -34,8 +34,8 @@ def _each(*texts: str) -> list[tuple[str, str]]:
 
 async def synthesize(text: str, voice: str) -> Pcm:
     """Return a text in a voice, from its first sound to its last, as loud as the noises."""
-    said = await TimedEspeak((voice,)).speak(text, voice=voice)
-    samples = soxr.resample(np.frombuffer(said.pcm, "<i2").astype(np.float32), said.rate, RATE)
+    clip = await TimedEspeak((voice,)).speak(text, voice=voice)
+    samples = soxr.resample(np.frombuffer(clip.pcm, "<i2").astype(np.float32), clip.rate, RATE)
     received = np.flatnonzero(np.abs(samples) > 200)
     samples = samples[received[0] : received[-1] + 1]
     return np.asarray(samples * (LOUD / np.abs(samples).max())).astype(np.int16)
@@ -61,10 +61,10 @@ async def test_a_backchannel_lets_the_reply_go_on(
 
 async def message_after_a_cut(listener: PocketSphinxDecoder, text: str, voice: str) -> str:
     """Say a text over a reply, check that it is cut within a second, and return the message."""
-    cut_ms, said = outcome(listener, await synthesize(text, voice))
+    cut_ms, message = outcome(listener, await synthesize(text, voice))
     assert cut_ms is not None
     assert cut_ms <= 1000
-    return said
+    return message
 
 
 @needs_a_voice

@@ -40,17 +40,17 @@ class Speaker:
     reports_late = False
 
     def __init__(self) -> None:
-        self.told = RecordingConnection()
-        self.connection = cast("Connection", self.told)
+        self.recorder = RecordingConnection()
+        self.connection = cast("Connection", self.recorder)
         self.start = AudioStart(output=AudioOutput())
-        self.said: list[VoiceMessage] = []
+        self.requests: list[VoiceMessage] = []
         self.waiting: list[str] = []
 
     def stop(self, reason: AudioStopped) -> None:
-        self.told.push(reason)
+        self.recorder.push(reason)
 
     def push(self, frame: Frame) -> None:
-        self.told.push(frame)
+        self.recorder.push(frame)
 
     def on_action(self, act: Action, *, talking: bool) -> None:
         pass
@@ -61,10 +61,10 @@ class Speaker:
     def refused(self, send: Send) -> None:
         self.waiting.append(send.content)
 
-    async def send_message(self, said: VoiceMessage) -> None:
-        self.said.append(said)
-        if said.playback is not None:
-            await said.playback.over()
+    async def send_message(self, request: VoiceMessage) -> None:
+        self.requests.append(request)
+        if request.playback is not None:
+            await request.playback.over()
 
 
 class EchoSpeaker(Speaker):
@@ -72,23 +72,23 @@ class EchoSpeaker(Speaker):
 
     turn_id = "guess"
 
-    async def send_message(self, said: VoiceMessage) -> None:
-        assert said.playback is not None
-        said.playback.begin(self.turn_id)
+    async def send_message(self, request: VoiceMessage) -> None:
+        assert request.playback is not None
+        request.playback.begin(self.turn_id)
         text = Delta(
             conversation_id="here", turn_id="guess", seq=1, first_seq=1, off=0, text="One. Two.", tokens=1
         )
-        said.playback.say(text)
-        await super().send_message(said)
+        request.playback.feed(text)
+        await super().send_message(request)
 
 
 class Writing(Speaker):
     """One whose reply is still written."""
 
-    async def send_message(self, said: VoiceMessage) -> None:
-        self.said.append(said)
-        reply_of(said).begin("first")
-        while not reply_of(said).is_over:  # noqa: ASYNC110 - turns of the loop
+    async def send_message(self, request: VoiceMessage) -> None:
+        self.requests.append(request)
+        reply_of(request).begin("first")
+        while not reply_of(request).is_over:  # noqa: ASYNC110 - turns of the loop
             await asyncio.sleep(0)
 
 
@@ -117,18 +117,18 @@ class StubSessions:
         self.taken_back.append(turn_id)
 
 
-def voice_conversation(tasks: asyncio.TaskGroup, asked: StubSessions | None = None) -> VoiceConversation:
+def voice_conversation(tasks: asyncio.TaskGroup, sessions: StubSessions | None = None) -> VoiceConversation:
     return VoiceConversation(
         owner=Owner("anna", ""),
         conversation_id="here",
-        sessions=cast("Sessions", asked),  # without them no turn began, so none is ended
+        sessions=cast("Sessions", sessions),  # without them no turn began, so none is ended
         voice=Mute(),
         tasks=tasks,
     )
 
 
-def reply_of(said: VoiceMessage) -> SpokenReply:
-    return cast("SpokenReply", said.playback)
+def reply_of(request: VoiceMessage) -> SpokenReply:
+    return cast("SpokenReply", request.playback)
 
 
 async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
@@ -141,7 +141,7 @@ async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
         talk.forget()
         talk.feed(Started(900))
         talk.feed(Stopped(900, 1800, "what now"))
-    first, second = [frame for frame in anna.told.frames if isinstance(frame, Heard)]
+    first, second = [frame for frame in anna.recorder.frames if isinstance(frame, Heard)]
     assert (first.text, second.text) == ("count", "what now")
     assert first.item != second.item
 
@@ -154,8 +154,8 @@ async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
         talk.feed(Paused(900, "count to ten"))
         await asyncio.sleep(0)  # the message is sent
         talk.begin(Speaker())
-        (said,) = anna.said
-        is_over = said.playback is not None and cast("SpokenReply", said.playback).is_over
+        (request,) = anna.requests
+        is_over = request.playback is not None and cast("SpokenReply", request.playback).is_over
         talk.cut()  # whatever is left would be waited for
     assert is_over
 
@@ -167,9 +167,9 @@ async def test_a_message_bears_the_name_of_what_was_said() -> None:
         for event in (Started(0), Paused(600, "count"), Resumed(700), Stopped(0, 1800, "count to ten")):
             talk.feed(event)
             await asyncio.sleep(0)  # what is said is sent
-        (heard,) = [frame for frame in anna.told.frames if isinstance(frame, Heard)]
+        (heard,) = [frame for frame in anna.recorder.frames if isinstance(frame, Heard)]
         talk.cut()
-    assert [said.send.client_msg_id for said in anna.said] == [f"{heard.item}.1", f"{heard.item}.2"]
+    assert [request.send.client_msg_id for request in anna.requests] == [f"{heard.item}.1", f"{heard.item}.2"]
 
 
 async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> None:
@@ -179,59 +179,61 @@ async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> N
         talk.feed(Started(0))
         talk.feed(Paused(900, "count to ten"))
         await asyncio.sleep(0)
-        (said,) = anna.said  # it is counted, and has no turn so far
-        assert not said.is_withdrawn
+        (request,) = anna.requests  # it is counted, and has no turn so far
+        assert not request.is_withdrawn
         talk.feed(Resumed(1000))
-        assert said.is_withdrawn
+        assert request.is_withdrawn
 
 
 async def test_no_other_turn_than_the_guess_is_taken_back() -> None:
     """The guess itself may have been refused, or have ended."""
     async with asyncio.TaskGroup() as tasks:
-        asked, anna = StubSessions(), Speaker()
-        talk = voice_conversation(tasks, asked)
+        sessions, anna = StubSessions(), Speaker()
+        talk = voice_conversation(tasks, sessions)
         talk.begin(anna)
         talk.feed(Stopped(0, 900, "count to ten"))
         await asyncio.sleep(0)
-        reply_of(anna.said[0]).begin("first")
+        reply_of(anna.requests[0]).begin("first")
         talk._apply(ReplyAction.ROLL_BACK)
-        assert asked.cancels == []
+        assert sessions.cancels == []
         talk.cut()
-        assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
-        reply_of(anna.said[0]).stop()
+        assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
+        reply_of(anna.requests[0]).stop()
 
 
 async def test_a_guess_whose_voice_failed_is_taken_back_all_the_same() -> None:
     async with asyncio.TaskGroup() as tasks:
-        asked, anna = StubSessions(), EchoSpeaker()
-        asked.ended = anna.turn_id
-        talk = voice_conversation(tasks, asked)
+        sessions, anna = StubSessions(), EchoSpeaker()
+        sessions.ended = anna.turn_id
+        talk = voice_conversation(tasks, sessions)
         talk.begin(anna)
         talk.feed(Started(0))
         talk.feed(Paused(900, "count to ten"))
         while talk._replies:  # noqa: ASYNC110 - turns of the loop
             await asyncio.sleep(0)
         talk.feed(Resumed(1000))
-    assert [frame.code for frame in anna.told.frames if isinstance(frame, Error)] == ["speech_unavailable"]
-    assert [cancel.rollback for cancel in asked.cancels] == [True]
-    assert asked.taken_back == [anna.turn_id]
+    assert [frame.code for frame in anna.recorder.frames if isinstance(frame, Error)] == [
+        "speech_unavailable"
+    ]
+    assert [cancel.rollback for cancel in sessions.cancels] == [True]
+    assert sessions.taken_back == [anna.turn_id]
 
 
 async def test_a_reply_waits_for_its_listener_no_longer_than_he_said() -> None:
     """Another tab may be attached, for which the turn would go on for ever."""
     async with asyncio.TaskGroup() as tasks:
-        asked, anna = StubSessions(), Speaker()
+        sessions, anna = StubSessions(), Speaker()
         anna.start = AudioStart(output=AudioOutput(), grace_s=0)
-        talk = voice_conversation(tasks, asked)
+        talk = voice_conversation(tasks, sessions)
         talk.begin(anna)
         talk.feed(Stopped(0, 900, "count to ten"))
         await asyncio.sleep(0)
-        reply_of(anna.said[0]).begin("first")
+        reply_of(anna.requests[0]).begin("first")
         talk.end(anna)
-        while not asked.cancels:  # noqa: ASYNC110 - a timer of the loop
+        while not sessions.cancels:  # noqa: ASYNC110 - a timer of the loop
             await asyncio.sleep(0)
-        reply_of(anna.said[0]).stop()
-    assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+        reply_of(anna.requests[0]).stop()
+    assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
 
 
 def send_message(talk: VoiceConversation, speaker: Speaker, name: str) -> asyncio.Task[None]:
@@ -241,47 +243,47 @@ def send_message(talk: VoiceConversation, speaker: Speaker, name: str) -> asynci
 
 async def test_a_typed_messages_reply_ends_at_what_was_heard_where_who_asked_leaves() -> None:
     async with asyncio.TaskGroup() as tasks:
-        asked, anna = StubSessions(), Writing()
+        sessions, anna = StubSessions(), Writing()
         anna.start = AudioStart(output=AudioOutput(), grace_s=0)
-        talk = voice_conversation(tasks, asked)
+        talk = voice_conversation(tasks, sessions)
         talk.begin(anna)
-        asking = send_message(talk, anna, "one")
-        while not anna.said:  # noqa: ASYNC110 - turns of the loop
+        task = send_message(talk, anna, "one")
+        while not anna.requests:  # noqa: ASYNC110 - turns of the loop
             await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        assert not reply_of(anna.said[0]).is_over
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not reply_of(anna.requests[0]).is_over
         talk.end(anna)
-        while not asked.cancels:  # noqa: ASYNC110 - a timer of the loop
+        while not sessions.cancels:  # noqa: ASYNC110 - a timer of the loop
             await asyncio.sleep(0)
-        reply_of(anna.said[0]).stop()
-    assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
+        reply_of(anna.requests[0]).stop()
+    assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
 
 
 async def test_who_asks_for_too_many_replies_is_refused_and_what_he_says_waits() -> None:
     async with asyncio.TaskGroup() as tasks:
         talk, anna = voice_conversation(tasks), Speaker()
         talk.begin(anna)
-        asking = [send_message(talk, anna, str(number)) for number in range(MAX_REPLIES)]
-        while len(anna.said) < MAX_REPLIES:  # noqa: ASYNC110 - turns of the loop
+        pending = [send_message(talk, anna, str(number)) for number in range(MAX_REPLIES)]
+        while len(anna.requests) < MAX_REPLIES:  # noqa: ASYNC110 - turns of the loop
             await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="Too many replies"):
             await send_message(talk, anna, "one too many")
         talk.feed(Stopped(0, 900, "count to ten"))
         assert anna.waiting == ["count to ten"]
-        assert [frame.code for frame in anna.told.frames if isinstance(frame, Error)] == ["overloaded"]
+        assert [frame.code for frame in anna.recorder.frames if isinstance(frame, Error)] == ["overloaded"]
         talk.cut()
-        await asyncio.gather(*asking)
+        await asyncio.gather(*pending)
 
 
 async def test_replies_end_where_the_next_one_to_speak_can_not_play_them() -> None:
     async with asyncio.TaskGroup() as tasks:
-        asked, anna, late = StubSessions(), Writing(), Speaker()
+        sessions, anna, late = StubSessions(), Writing(), Speaker()
         late.reports_late = True
-        talk = voice_conversation(tasks, asked)
+        talk = voice_conversation(tasks, sessions)
         talk.begin(anna)
         talk.feed(Stopped(0, 900, "count to ten"))
         await asyncio.sleep(0)
         talk.begin(late)
-        assert [cancel.turn_id for cancel in asked.cancels] == ["first"]
-        reply_of(anna.said[0]).stop()
+        assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
+        reply_of(anna.requests[0]).stop()

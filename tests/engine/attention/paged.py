@@ -65,10 +65,10 @@ def paged(
         for place in range(length):
             stored_keys[own[place // page], place % page] = keys[-1][place]
             stored_values[own[place // page], place % page] = values[-1][place]
-    asked = torch.randn(sum(queries), made.heads, made.size, generator=dice).to(dtype)
+    query_rows = torch.randn(sum(queries), made.heads, made.size, generator=dice).to(dtype)
     step = step_of(lengths, queries, tables, page)
     stored = LayerPages(stored_keys.to(DEVICE, dtype), stored_values.to(DEVICE, dtype))
-    return Case(step, asked.to(DEVICE), stored, keys, values)
+    return Case(step, query_rows.to(DEVICE), stored, keys, values)
 
 
 def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page: int) -> StepLayout:
@@ -105,20 +105,20 @@ def attended_by_hand(case: Case, terms: AttentionParams, sinks: Tensor | None = 
     starts = case.step.query_starts.tolist()
     parts = []
     for request, (keys, values) in enumerate(zip(case.keys, case.values, strict=True)):
-        asked = case.queries[starts[request] : starts[request + 1]].float().cpu()
-        parts.append(_one_request(asked, keys, values, terms, None if sinks is None else sinks.cpu()))
+        query_rows = case.queries[starts[request] : starts[request + 1]].float().cpu()
+        parts.append(_one_request(query_rows, keys, values, terms, None if sinks is None else sinks.cpu()))
     return torch.cat(parts).to(DEVICE)
 
 
 def _one_request(
-    asked: Tensor, keys: Tensor, values: Tensor, terms: AttentionParams, sinks: Tensor | None
+    query_rows: Tensor, keys: Tensor, values: Tensor, terms: AttentionParams, sinks: Tensor | None
 ) -> Tensor:
-    count, heads, _ = asked.shape
+    count, heads, _ = query_rows.shape
     if not len(keys):
-        return asked.new_zeros(count, heads, values.shape[2])
+        return query_rows.new_zeros(count, heads, values.shape[2])
     sharing = heads // keys.shape[1]
     keys, values = keys.repeat_interleave(sharing, 1), values.repeat_interleave(sharing, 1)
-    scores = torch.einsum("qhd,khd->hqk", asked, keys) * terms.scale
+    scores = torch.einsum("qhd,khd->hqk", query_rows, keys) * terms.scale
     if terms.softcap is not None:
         scores = torch.tanh(scores / terms.softcap) * terms.softcap
     key, query = torch.arange(len(keys)), torch.arange(len(keys) - count, len(keys))[:, None]

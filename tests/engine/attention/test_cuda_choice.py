@@ -27,30 +27,30 @@ class ByHand:
     def __init__(self, case: Case, terms: AttentionParams = PLAIN) -> None:
         self.case, self.terms, self.calls = case, terms, 0
 
-    def serves(self, asked: AttentionInputs) -> bool:
-        return asked.terms == self.terms
+    def serves(self, inputs: AttentionInputs) -> bool:
+        return inputs.terms == self.terms
 
-    def decode(self, asked: AttentionInputs) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         self.calls += 1
-        asked.out.copy_(attended_by_hand(self.case, self.terms))
+        inputs.out.copy_(attended_by_hand(self.case, self.terms))
 
-    def prompts(self, asked: AttentionInputs) -> None:
-        self.decode(asked)
+    def prompts(self, inputs: AttentionInputs) -> None:
+        self.decode(inputs)
 
 
 class Wrong(ByHand):
-    def decode(self, asked: AttentionInputs) -> None:
-        super().decode(asked)
-        asked.out[0, 0, 0] = torch.nan
+    def decode(self, inputs: AttentionInputs) -> None:
+        super().decode(inputs)
+        inputs.out[0, 0, 0] = torch.nan
 
 
 class Refused(ByHand):
-    def decode(self, asked: AttentionInputs) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         raise RuntimeError("no kernel image is available for execution on the device")
 
 
 class Changed(ByHand):
-    def decode(self, asked: AttentionInputs) -> None:
+    def decode(self, inputs: AttentionInputs) -> None:
         raise TypeError("got an unexpected keyword argument 'block_table'")
 
 
@@ -92,10 +92,10 @@ def test_the_faster_way_is_taken(queries: tuple[int, ...]) -> None:
 def test_a_choice_holds_for_its_rows_and_terms_alone() -> None:
     way = ByHand(case_of(1, 1))
     backend = trying(way, timed(2.0, 1.0))
-    asked = AttentionInputs(way.case.queries, way.case.stored, way.case.step, PLAIN, way.case.queries)
-    assert backend._way(asked, 2) is way
-    assert isinstance(backend._way(asked, 3), Triton)
-    assert isinstance(backend._way(replace(asked, terms=AttentionParams(0.3, window=5)), 2), Triton)
+    inputs = AttentionInputs(way.case.queries, way.case.stored, way.case.step, PLAIN, way.case.queries)
+    assert backend._way(inputs, 2) is way
+    assert isinstance(backend._way(inputs, 3), Triton)
+    assert isinstance(backend._way(replace(inputs, terms=AttentionParams(0.3, window=5)), 2), Triton)
 
 
 def test_rows_are_rounded_up_to_few_numbers() -> None:
@@ -123,12 +123,12 @@ def test_torchs_own_attention_serves_what_it_has_kernels_for() -> None:
         pytest.skip("NOT TESTED: this torch has no attention over block tables")
     pages = torch.zeros(2, 256, 2, 64, dtype=torch.bfloat16)
     case = case_of(1, 1)
-    asked = AttentionInputs(case.queries, LayerPages(pages, pages), case.step, PLAIN, case.queries)
-    assert Varlen().serves(asked)
-    assert Varlen().serves(replace(asked, terms=AttentionParams(0.3, window=7)))
+    inputs = AttentionInputs(case.queries, LayerPages(pages, pages), case.step, PLAIN, case.queries)
+    assert Varlen().serves(inputs)
+    assert Varlen().serves(replace(inputs, terms=AttentionParams(0.3, window=7)))
     for terms in (AttentionParams(0.3, chunk=8), AttentionParams(0.3, softcap=1.0)):
-        assert not Varlen().serves(replace(asked, terms=terms))
-    assert not Varlen().serves(replace(asked, sinks=torch.zeros(4)))
+        assert not Varlen().serves(replace(inputs, terms=terms))
+    assert not Varlen().serves(replace(inputs, sinks=torch.zeros(4)))
     for other in (pages.float(), pages[:, :16], torch.zeros(2, 256, 2, 60, dtype=torch.bfloat16)):
-        assert not Varlen().serves(replace(asked, layer=LayerPages(other, other)))
-    assert not Varlen().serves(replace(asked, layer=LayerPages(pages, pages[..., :32])))
+        assert not Varlen().serves(replace(inputs, layer=LayerPages(other, other)))
+    assert not Varlen().serves(replace(inputs, layer=LayerPages(pages, pages[..., :32])))

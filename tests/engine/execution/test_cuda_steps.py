@@ -35,18 +35,18 @@ def spans(lengths: Sequence[int], *prompts: tuple[int, int]) -> list[Span]:
     return [*replies, *(Span(9, before, [1] * count, True, table) for before, count in prompts)]
 
 
-def traced(asked: list[Span]) -> Launches:
+def traced(batch: list[Span]) -> Launches:
     """The second step of these spans, from its input on to its tokens."""
     with fake_cuda():
         run = Runner(llama(), pages=100, page_size=PAGE, context_tokens=CONTEXT)
-        sampler = Sampler(slots=len(asked), vocabulary=128_256, device=CUDA)
-        for slot in range(len(asked)):
+        sampler = Sampler(slots=len(batch), vocabulary=128_256, device=CUDA)
+        for slot in range(len(batch)):
             sampler.join(slot, SamplerState.of(SAMPLED), [1])
         for _ in range(2):
             with Launches() as launches:
-                tokens = sampler.choose(run.run(asked), range(len(asked)))
+                tokens = sampler.choose(run.run(batch), range(len(batch)))
         assert tokens.device == CUDA
-        assert tokens.shape == (len(asked),)
+        assert tokens.shape == (len(batch),)
     return launches
 
 
@@ -72,10 +72,10 @@ def test_requests_side_by_side_get_what_they_get_alone(family: str) -> None:
     """Sliding windows, soft caps and chunks among them, by the kernels' own numbers."""
     run = Runner(served(family).module.to(DEVICE), pages=10, page_size=16)
     texts, tables = [prompt(9), prompt(40, 1), prompt(15, 2)], ([5, 0, 3], [7, 1, 8], [2, 9, 4])
-    asked = list(enumerate(zip(texts, tables, strict=True)))
-    run.run([Span(n, 0, text[:-1], samples=False, pages=table) for n, (text, table) in asked])
+    requests = list(enumerate(zip(texts, tables, strict=True)))
+    run.run([Span(n, 0, text[:-1], samples=False, pages=table) for n, (text, table) in requests])
     logits = run.run(
-        [Span(n, len(text) - 1, text[-1:], samples=True, pages=table) for n, (text, table) in asked]
+        [Span(n, len(text) - 1, text[-1:], samples=True, pages=table) for n, (text, table) in requests]
     )
     for row, text in zip(logits, texts, strict=True):
         expected = make(family)(torch.tensor([text])).logits[0, -1]

@@ -214,8 +214,8 @@ def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another(
 ) -> None:
     """Twenty in a row would take twenty times as long as one may. The try itself takes longer than it is waited for here."""
     monkeypatch.setattr("engine.grammar.grammar_trial.HURRIED_S", 60.0)
-    with closing(Hurrying()) as said:
-        trials = GrammarTrials(Endless(vocabulary()), said)
+    with closing(Hurrying()) as signals:
+        trials = GrammarTrials(Endless(vocabulary()), signals)
         for source in (GrammarSource("first"), GrammarSource("second")):
             with pytest.raises(TrialPostponed):
                 trials(source)

@@ -40,7 +40,7 @@ def allows(
 
 
 @pytest.mark.parametrize(
-    ("asked", "good", "bad"),
+    ("reply_format", "good", "bad"),
     [
         (JsonObject(), '{"a": [1, {"b": null}]}', "[1]"),
         (JsonSchema(CITY), '{"city": "Rome", "days": 14}', '{"city": "Rome", "days": 15}'),
@@ -50,8 +50,8 @@ def allows(
         (Grammar('start: "a"+ b\nb: "b" | "c"'), "aac", "aa"),
     ],
 )
-def test_a_format_is_all_of_the_reply(asked: Format, good: str, bad: str) -> None:
-    spec = ReplySpec(format=asked)
+def test_a_format_is_all_of_the_reply(reply_format: Format, good: str, bad: str) -> None:
+    spec = ReplySpec(format=reply_format)
     assert allows(spec, good)
     assert not allows(spec, bad)
     assert not allows(spec, f"Here: {good}")
@@ -73,9 +73,9 @@ AIRY = [
 ]
 
 
-@pytest.mark.parametrize("asked", [JsonObject(), JsonSchema('{"type":"object"}')])
-def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(asked: Format) -> None:
-    spec = ReplySpec(format=asked)
+@pytest.mark.parametrize("reply_format", [JsonObject(), JsonSchema('{"type":"object"}')])
+def test_json_has_a_space_behind_a_colon_and_a_comma_at_most(reply_format: Format) -> None:
+    spec = ReplySpec(format=reply_format)
     assert [text for text in COMPACT if not allows(spec, text)] == []
     assert [text for text in AIRY if allows(spec, text)] == []
 
@@ -277,11 +277,12 @@ def test_what_cannot_be_written_is_the_fault_of_the_tools(
 
 
 @pytest.mark.parametrize(
-    "asked", [Regex("x" * (MAX_BYTES + 1)), Grammar("x" * (MAX_BYTES + 1)), JsonSchema("x" * (MAX_BYTES + 1))]
+    "reply_format",
+    [Regex("x" * (MAX_BYTES + 1)), Grammar("x" * (MAX_BYTES + 1)), JsonSchema("x" * (MAX_BYTES + 1))],
 )
-def test_a_format_of_more_than_its_bytes_is_refused(asked: Format) -> None:
+def test_a_format_of_more_than_its_bytes_is_refused(reply_format: Format) -> None:
     with pytest.raises(PromptRejected, match="at most 256 KiB") as refused:
-        writer().write(ReplySpec(format=asked))
+        writer().write(ReplySpec(format=reply_format))
     assert refused.value.field == "format"
 
 

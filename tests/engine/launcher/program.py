@@ -93,26 +93,26 @@ async def _tokenize(request: Request) -> Response:
 
 async def _chat(request: Request) -> Response:
     _check_key(request)
-    asked = (await request.json())["messages"][-1]["content"]
-    return StreamingResponse(_events(asked), media_type="text/event-stream")
+    prompt = (await request.json())["messages"][-1]["content"]
+    return StreamingResponse(_events(prompt), media_type="text/event-stream")
 
 
-async def _events(asked: str) -> AsyncIterator[str]:
+async def _events(prompt: str) -> AsyncIterator[str]:
     reported = {"pids": [os.getpid(), *state.children], "environ": dict(os.environ), "argv": sys.argv}
-    if asked == "who are you":
+    if prompt == "who are you":
         yield _event(json.dumps(reported))
     else:
         yield _event("Hello")
-    if asked == "write to the log":
+    if prompt == "write to the log":
         _print_line("(APIServer pid=7) INFO 11-22 18:37:16 [a.py:1] an everyday line")
         _print_line("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] a grave line")
         _print_line("(APIServer pid=7) ERROR 11-22 18:37:16 [a.py:1] ValueError: words of a client")
         _print_line("ValueError: a secret of a client")
-    if asked == "die":
+    if prompt == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if asked == "stall":
+    if prompt == "stall":
         state.answers.clear()
-    if asked in {"stall", "go on"}:
+    if prompt in {"stall", "go on"}:
         await asyncio.sleep(60)
     yield _event(".", "stop")
     yield "data: [DONE]\n\n"

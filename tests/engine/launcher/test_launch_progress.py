@@ -12,7 +12,7 @@ RECORD = "(EngineCore pid=31268) {} 11-22 18:38:12 [core.py:402] {}"
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("Fetching 9 files:  50%|#####     | 4/9 [00:02<00:02]", ("fetching the model", 0.1)),
         ("Loading safetensors checkpoint shards:   0% Completed | 0/1", ("reading the weights", 0.2)),
@@ -24,8 +24,8 @@ RECORD = "(EngineCore pid=31268) {} 11-22 18:38:12 [core.py:402] {}"
         ("Using LBHNC KV cache layout.", None),
     ],
 )
-def test_a_line_tells_how_far_the_start_is(line: str, told: tuple[str, float] | None) -> None:
-    assert stage_of(line) == (told if told is None else (told[0], pytest.approx(told[1])))
+def test_a_line_tells_how_far_the_start_is(line: str, expected: tuple[str, float] | None) -> None:
+    assert stage_of(line) == (expected if expected is None else (expected[0], pytest.approx(expected[1])))
 
 
 def test_a_record_has_a_level_and_no_marks() -> None:

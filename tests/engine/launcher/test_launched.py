@@ -146,20 +146,20 @@ async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptio
 async def test_its_progress_is_told_while_it_starts(
     options: LaunchOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[tuple[str, float]] = []
+    stages: list[tuple[str, float]] = []
     loading = launched_engine.Lifecycle.loading
 
     def noted(
         life: launched_engine.Lifecycle, stage: str, progress: float, message: str | None = None
     ) -> None:
-        told.append((stage, progress))
+        stages.append((stage, progress))
         loading(life, stage, progress, message)
 
     monkeypatch.setattr(launched_engine.Lifecycle, "loading", noted)
     caplog.set_level(logging.INFO, "engine")
     async with serving(options):
         pass
-    assert told == [
+    assert stages == [
         ("starting vLLM", 0.0),
         ("reading the configuration", 0.05),
         ("reading the weights", 0.2),
@@ -231,18 +231,18 @@ async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions,
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "reason"),
     [
         ("ValueError: the model is bad", r"^vLLM ended with exit code 1: ValueError: the model is bad\.$"),
         ("python: No module named 'vllm'", "`make vllm` makes an environment"),
     ],
 )
 async def test_a_start_that_fails_is_told_with_its_reason(
-    options: LaunchOptions, mood: Mood, trouble: str, told: str
+    options: LaunchOptions, mood: Mood, trouble: str, reason: str
 ) -> None:
     mood(trouble if "Error" in trouble else f"ModuleNotFoundError: {trouble}")
     async with LaunchedEngine(options).running() as engine:
-        with pytest.raises(ModelNotUsable, match=told):
+        with pytest.raises(ModelNotUsable, match=reason):
             await engine.ready(READY_S)
 
 
@@ -273,10 +273,10 @@ async def test_a_gateway_that_is_killed_leaves_nothing_of_it(options: LaunchOpti
     url, key = (await gateway.stdout.readline()).decode().strip().split(" ", 1)
     requested = {"messages": [{"role": "user", "content": "who are you"}]}
     async with httpx.AsyncClient(trust_env=False) as client:
-        told = (
+        body = (
             await client.post(f"{url}/chat/completions", json=requested, headers={"Authorization": key})
         ).text
-    first = json.loads(told.partition("data: ")[2].partition("\n")[0])
+    first = json.loads(body.partition("data: ")[2].partition("\n")[0])
     pids = json.loads(first["choices"][0]["delta"]["content"])["pids"]
     gateway.kill()
     await gateway.wait()
@@ -318,9 +318,9 @@ async def test_it_gets_no_setting_and_nobody_asks_it_without_its_key(
 ) -> None:
     monkeypatch.setenv("MIDSTREAM_JWT_SECRET", "of nobody's business, " * 2)
     async with serving(options) as engine:
-        told = await engine_status(engine)
-        assert not [name for name in told["environ"] if name.startswith("MIDSTREAM_")]
-        assert told["environ"]["VLLM_API_KEY"] not in " ".join(told["argv"])
+        status = await engine_status(engine)
+        assert not [name for name in status["environ"] if name.startswith("MIDSTREAM_")]
+        assert status["environ"]["VLLM_API_KEY"] not in " ".join(status["argv"])
         assert engine._upstream is not None
         async with httpx.AsyncClient(trust_env=False) as client:
             answer = await client.get(f"{engine._upstream.options.url}/models")

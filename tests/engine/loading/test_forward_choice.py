@@ -15,7 +15,7 @@ def test_the_attention_over_slots_is_served_under_both_of_its_names(attn: str) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("options", "reason"),
     [
         (ForwardOptions(attn="sdpa"), "can't read the pages"),
         (ForwardOptions(attn="flash_attention_2"), "can't read the pages"),
@@ -24,9 +24,9 @@ def test_the_attention_over_slots_is_served_under_both_of_its_names(attn: str) -
         (ForwardOptions(tensor_parallel=2), "runs a model on one device"),
     ],
 )
-def test_what_is_not_served_is_refused_with_the_reason(asked: ForwardOptions, reason: str) -> None:
+def test_what_is_not_served_is_refused_with_the_reason(options: ForwardOptions, reason: str) -> None:
     with pytest.raises(ModelNotUsable, match=reason):
-        check_forward(asked)
+        check_forward(options)
 
 
 @pytest.mark.parametrize(

@@ -85,17 +85,17 @@ def test_an_image_whose_bytes_are_missing_is_not_taken_for_broken(folder: Path) 
     """Somebody else may have them; what was broken is known by its digest, for all."""
     prompt_images, shown = PromptImages(ImageProcessor.of(str(folder))), image(7)
     torn = msgspec.structs.replace(shown, data=shown.data[:60])
-    said = [Message("user", "What?", images=(shown,))]
+    messages = [Message("user", "What?", images=(shown,))]
     assert isinstance(prompt_images.tiles(DecodeImage("r", 0, shown.named())), Rejected)
-    assert prompt_images.known(said) == said
+    assert prompt_images.known(messages) == messages
     assert isinstance(prompt_images.tiles(DecodeImage("r", 0, torn)), Rejected)
-    assert prompt_images.known(said) == (Message("user", f"{NOT_SEEN}\nWhat?"),)
+    assert prompt_images.known(messages) == (Message("user", f"{NOT_SEEN}\nWhat?"),)
 
 
 def test_an_image_with_other_sizes_than_were_said_is_not_decoded(folder: Path) -> None:
-    said = Image("", "image/png", 31, 20, data=picture(1, 30, 20))
+    mislabeled = Image("", "image/png", 31, 20, data=picture(1, 30, 20))
     with pytest.raises(ImageNotDecodable, match="different sizes"):
-        ImageProcessor.of(str(folder)).tiles(said)
+        ImageProcessor.of(str(folder)).tiles(mislabeled)
     other = Image("", "image/jpeg", 30, 20, data=picture(1, 30, 20))
     with pytest.raises(ImageNotDecodable, match="damaged"):
         ImageProcessor.of(str(folder)).size(other)

@@ -15,10 +15,10 @@ from engine.model.devices import choose_device, choose_dtype, has_fast_bf16
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("asked", [None, "auto"])
-def test_without_a_wish_the_best_device_is_taken(asked: str | None) -> None:
+@pytest.mark.parametrize("device", [None, "auto"])
+def test_without_a_wish_the_best_device_is_taken(device: str | None) -> None:
     best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert choose_device(asked).type == best
+    assert choose_device(device).type == best
 
 
 def test_a_wish_is_followed() -> None:
@@ -48,12 +48,12 @@ def test_the_loader_warns_of_a_missing_c_compiler_on_cuda(
     assert "Install gcc and libc6-dev." in caplog.text
 
 
-@pytest.mark.parametrize(("asked", "index"), [("cuda", 0), ("cuda:1", 1)])
+@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:1", 1)])
 def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
-    asked: str, index: int, selected: list[int]
+    device: str, index: int, selected: list[int]
 ) -> None:
     with pytest.raises(ModelNotUsable, match="no-such-model"):
-        load("./no-such-model", device=asked, dtype="bf16")
+        load("./no-such-model", device=device, dtype="bf16")
     assert selected == [index]
 
 

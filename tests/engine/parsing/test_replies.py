@@ -20,7 +20,7 @@ from tests.engine.chat_families import FAMILIES
 from tests.engine.parsing.parse import TOOLS, add, in_json
 from tests.engine.parsing.test_parser import hermes
 
-ASKS = ReplySpec(tools=TOOLS)
+WITH_TOOLS = ReplySpec(tools=TOOLS)
 ADD = add()
 
 
@@ -68,7 +68,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_the_tokens_of_a_family_make_its_calls(name: str) -> None:
-    reply, reported = written(name, CALLS[name], ASKS)
+    reply, reported = written(name, CALLS[name], WITH_TOOLS)
     assert reported[-1] == ADD
     assert reply.written == CALLS[name]
 
@@ -87,25 +87,25 @@ def test_special_tokens_are_shown_only_where_that_is_asked() -> None:
         assert "<|im" not in str(hidden)
         assert "<|im" in str(shown)
     assert written("mistral", CALLS["mistral"], params=shows)[1] == [CALLS["mistral"]]
-    assert written("mistral", "a [ARGS] b", ASKS, params=shows)[1] == ["a [ARGS] b"]
+    assert written("mistral", "a [ARGS] b", WITH_TOOLS, params=shows)[1] == ["a [ARGS] b"]
 
 
 def test_a_call_that_is_none_is_told_without_its_special_tokens() -> None:
-    reply, reported = written("mistral", "[TOOL_CALLS]add[ARGS]1", ASKS)
+    reply, reported = written("mistral", "[TOOL_CALLS]add[ARGS]1", WITH_TOOLS)
     assert reported == ["add1"]
     assert reply.written == "[TOOL_CALLS]add[ARGS]1"
-    assert written("qwen", "<tool_call>none</tool_call>", ASKS)[1] == ["<tool_call>none</tool_call>"]
+    assert written("qwen", "<tool_call>none</tool_call>", WITH_TOOLS)[1] == ["<tool_call>none</tool_call>"]
 
 
 def test_a_model_without_reasoning_and_tools_has_the_plain_path() -> None:
-    assert isinstance(written("plain", "a", ASKS)[0], ReplyText)
+    assert isinstance(written("plain", "a", WITH_TOOLS)[0], ReplyText)
     assert isinstance(written("llama", "a")[0], ReplyText)
-    assert isinstance(written("llama", "a", ASKS)[0], ParsedReply)
+    assert isinstance(written("llama", "a", WITH_TOOLS)[0], ParsedReply)
     assert isinstance(written("r1", "a")[0], ParsedReply)
 
 
 def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
-    for spec in (PLAIN, ReplySpec(reasoning="off"), ASKS):
+    for spec in (PLAIN, ReplySpec(reasoning="off"), WITH_TOOLS):
         assert written("qwen", "<think>\na\n</think>\n\nb", spec)[1] == [Thought("a"), "b"]
 
 

@@ -13,7 +13,7 @@ from tests.engine.parsing.test_response_templates import MARKED
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("qwen", "calls as hermes, reasoning in <think>"),
         ("llama", "calls as llama 3"),
@@ -22,9 +22,9 @@ from tests.engine.parsing.test_response_templates import MARKED
         ("plain", None),
     ],
 )
-def test_a_family_is_known_by_its_template_and_its_tokens(name: str, told: str | None) -> None:
+def test_a_family_is_known_by_its_template_and_its_tokens(name: str, expected: str | None) -> None:
     found = detect_format(FAMILIES[name]())
-    assert (found.name if found else None) == told
+    assert (found.name if found else None) == expected
 
 
 def kinds(found: ReplyFormat | None) -> set[Kind]:

@@ -51,8 +51,8 @@ async def read(stream: OutputStream) -> tuple[str, Finished]:
     return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
 
 
-def format_spec(asked: Format) -> ReplySpec:
-    return ReplySpec(format=asked)
+def format_spec(reply_format: Format) -> ReplySpec:
+    return ReplySpec(format=reply_format)
 
 
 async def test_the_model_says_that_it_can_follow_formats(engine: EngineClient) -> None:
@@ -62,8 +62,8 @@ async def test_the_model_says_that_it_can_follow_formats(engine: EngineClient) -
 
 
 async def test_a_reply_follows_its_format(engine: EngineClient) -> None:
-    asked = [make_request(f"r{n}", format_spec(CITIES), seed=n) for n in range(6)]
-    for text, end in await asyncio.gather(*(read(engine.generate(request)) for request in asked)):
+    requests = [make_request(f"r{n}", format_spec(CITIES), seed=n) for n in range(6)]
+    for text, end in await asyncio.gather(*(read(engine.generate(request)) for request in requests)):
         assert end.reason is FinishReason.STOP
         jsonschema.validate(json.loads(text), json.loads(CITY))
     text, end = await read(engine.generate(make_request("regex", format_spec(Regex("[0-9]{4}-[0-9]{2}")))))
@@ -96,11 +96,11 @@ BAD = {
 async def test_a_format_that_cannot_be_followed_is_refused_with_its_count(
     engine: EngineClient, case: str
 ) -> None:
-    asked, why = BAD[case]
+    reply_format, why = BAD[case]
     with pytest.raises(PromptRejected, match=why) as refused:
-        await engine.count_tokens(HELLO, spec=format_spec(asked))
+        await engine.count_tokens(HELLO, spec=format_spec(reply_format))
     assert refused.value.field == "format"
-    _, end = await read(engine.generate(make_request("bad", format_spec(asked))))
+    _, end = await read(engine.generate(make_request("bad", format_spec(reply_format))))
     assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
     assert why in (end.error or "")
 
@@ -126,7 +126,10 @@ async def test_nobody_notices_bad_formats_nor_good_ones(engine: EngineClient) ->
         return await asyncio.gather(*(read(engine.generate(one)) for one in (*plain, *others)))
 
     quiet = await bystanders()
-    bad = [make_request(f"bad {n}", format_spec(asked)) for n, (asked, _) in enumerate(BAD.values())]
+    bad = [
+        make_request(f"bad {n}", format_spec(reply_format))
+        for n, (reply_format, _) in enumerate(BAD.values())
+    ]
     good = [make_request(f"good {n}", format_spec(CITIES), seed=n) for n in range(3)]
     disturbed = await bystanders(*bad, *good)
     assert [text for text, _ in disturbed[:4]] == [text for text, _ in quiet]

@@ -64,9 +64,9 @@ async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
         while engine.statistics().kv_parked_bytes:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.05)
     watching.cancel()
-    said = re.search(r"memory: at most about ([\d,]+) MB", capfd.readouterr().err)
-    assert said is not None
-    bound = int(said[1].replace(",", "")) * 10**6
+    found = re.search(r"memory: at most about ([\d,]+) MB", capfd.readouterr().err)
+    assert found is not None
+    bound = int(found[1].replace(",", "")) * 10**6
     assert bound < 10**9, "it is a model of 5 MB"
     most = max(one.resident_bytes for one in seen)
     parked = max(one.kv_parked_bytes for one in seen)

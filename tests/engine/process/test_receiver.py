@@ -66,7 +66,7 @@ class InlinePromptBuilder:
         self.stops = threading.Event()
         self.hurries = threading.Event()
         self.tried: Counter[str] = Counter()
-        self.asked: list[str] = []
+        self.received: list[str] = []
         self.hurried: list[bool] = []
         self.begun = threading.Event()
         self.goes_on = threading.Event()
@@ -77,9 +77,9 @@ class InlinePromptBuilder:
 
     def run_job(self, job: Job) -> Answer:
         if isinstance(job, DecodeImage):
-            self.asked.append(job.image.digest)
+            self.received.append(job.image.digest)
             return Rejected(LOST)
-        self.asked.append(job.messages[0].content)
+        self.received.append(job.messages[0].content)
         self.hurried.append(job.hurried)
         self.begun.set()
         if self.tried[job.messages[0].content] > 0:
@@ -252,7 +252,7 @@ def test_a_prompt_whose_asker_left_is_made_no_further_or_not_at_all(gateway: Gat
     gateway.made.goes_on.set()
     (_stopped,) = Unpacker().feed(gateway.end.recv(10_000))
     assert gateway.run_job(CountRequest(3, saying("abc"))) == CountResult(3, 3)
-    assert gateway.made.asked == ["current", "abc"]
+    assert gateway.made.received == ["current", "abc"]
 
 
 HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
@@ -282,7 +282,7 @@ def test_nobody_waits_for_a_trial_that_is_begun_before_him(
     gateway.run_job(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 3) == ["first", "plain", "held"]
-    assert gateway.made.asked == ["first", "a", plain, "a"]
+    assert gateway.made.received == ["first", "a", plain, "a"]
     assert gateway.made.hurried[1:] == [True, False, False]
 
 
@@ -300,13 +300,13 @@ def test_a_trial_is_not_hurried_for_who_would_wait_all_the_same(gateway: Gateway
 
 def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
     """Each time takes as long as many prompts: one whose requests come one after the other waits for few of them."""
-    asked = gateway.made.asked
+    received = gateway.made.received
     gateway.made.tried["a"] = 1_000_000
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
     assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
     assert _arrived(gateway, 1) == ["plain"]
-    while asked[-1] != "a":  # nobody else waits: it is level with the others from here on
+    while received[-1] != "a":  # nobody else waits: it is level with the others from here on
         gateway.run_job(Ping(1))
     gateway.made.goes_on.clear()
     for place in range(9):
@@ -314,7 +314,7 @@ def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gatewa
     gateway.run_job(Ping(1))
     gateway.made.goes_on.set()
     assert _arrived(gateway, 9)[-1] == "plain8"
-    between = asked[asked.index("plain") + 1 :]
+    between = received[received.index("plain") + 1 :]
     between = between[between.index("plain") : len(between) - between[::-1].index("plain")]
     assert between.count("a") <= 1
     gateway.made.tried["a"] = 0
@@ -329,7 +329,7 @@ def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gatew
     unpacker, reported = Unpacker(), list[bytes]()
     while len(reported) < 2:
         reported += unpacker.feed(gateway.end.recv(10_000))
-    assert gateway.made.asked == ["a", "plain"]
+    assert gateway.made.received == ["a", "plain"]
 
 
 def test_an_image_with_which_a_process_was_lost_is_never_decoded_again(gateway: Gateway) -> None:
@@ -338,6 +338,6 @@ def test_an_image_with_which_a_process_was_lost_is_never_decoded_again(gateway: 
         gateway.dispatcher.look(DecodeImage(f"r{number}", 0, PNG.image))
         (image_result,) = gateway.inbox.take(30).image_result
         assert image_result.answer == Rejected(LOST)
-    assert gateway.made.asked == [PNG.image.digest]
+    assert gateway.made.received == [PNG.image.digest]
     later = Message("user", "What?", images=(PNG.image,))
     assert gateway.run_job(CountRequest(1, (later,))) == CountResult(1, len(f"{NOT_SEEN}\nWhat?"))

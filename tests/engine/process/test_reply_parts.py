@@ -67,21 +67,21 @@ def make_request(*messages: Message, spec: ReplySpec = TOOLS, params: Params = G
 
 async def outputs_of(engine: EngineClient, request: Request) -> tuple[list[Output], Finished]:
     """What is told of a reply, and its end."""
-    _, *told, end = [output async for output in engine.generate(request)]
+    _, *outputs, end = [output async for output in engine.generate(request)]
     assert isinstance(end, Finished)
-    return told, end
+    return outputs, end
 
 
-def text_of(told: Sequence[Output], kind: type[Chunk | Reasoning]) -> str:
-    return "".join(output.text for output in told if isinstance(output, kind))
+def text_of(outputs: Sequence[Output], kind: type[Chunk | Reasoning]) -> str:
+    return "".join(output.text for output in outputs if isinstance(output, kind))
 
 
-def as_message(told: Sequence[Output], end: Finished) -> Message:
-    calls = [output for output in told if isinstance(output, ToolCallOutput)]
+def as_message(outputs: Sequence[Output], end: Finished) -> Message:
+    calls = [output for output in outputs if isinstance(output, ToolCallOutput)]
     return Message(
         "assistant",
-        text_of(told, Chunk),
-        reasoning=text_of(told, Reasoning),
+        text_of(outputs, Chunk),
+        reasoning=text_of(outputs, Reasoning),
         calls=tuple(ToolCall(f"call_{n}", call.name, call.arguments) for n, call in enumerate(calls)),
         written=end.written,
     )
@@ -93,22 +93,22 @@ async def test_the_engine_tells_what_its_model_can_follow(engine: EngineClient) 
 
 
 async def test_a_reply_thinks_speaks_and_calls(engine: EngineClient) -> None:
-    told, end = await outputs_of(engine, make_request(HELLO))
-    assert text_of(told, Reasoning) == "Sumsare easy."
-    assert text_of(told, Chunk) == "Well:"
-    assert [(one.name, one.arguments) for one in told if isinstance(one, ToolCallOutput)] == [
+    outputs, end = await outputs_of(engine, make_request(HELLO))
+    assert text_of(outputs, Reasoning) == "Sumsare easy."
+    assert text_of(outputs, Chunk) == "Well:"
+    assert [(one.name, one.arguments) for one in outputs if isinstance(one, ToolCallOutput)] == [
         ("add", '{"a":1}')
     ]
-    assert [type(one) for one in told][-1] is ToolCallOutput
+    assert [type(one) for one in outputs][-1] is ToolCallOutput
     assert (end.reason, end.generated_tokens, end.written) == (FinishReason.STOP, len(WORDS) + 1, WRITTEN)
-    assert sum(one.tokens for one in told if isinstance(one, Chunk | Reasoning | ToolCallOutput)) == len(
+    assert sum(one.tokens for one in outputs if isinstance(one, Chunk | Reasoning | ToolCallOutput)) == len(
         WORDS
     )
 
 
 async def test_the_turn_behind_a_call_goes_on_from_what_was_kept(engine: EngineClient) -> None:
-    told, first = await outputs_of(engine, make_request(HELLO))
-    reply, result = as_message(told, first), Message("tool", "1", call_id="call_0")
+    outputs, first = await outputs_of(engine, make_request(HELLO))
+    reply, result = as_message(outputs, first), Message("tool", "1", call_id="call_0")
     _, second = await outputs_of(engine, make_request(HELLO, reply, result))
     assert second.cached_tokens >= first.prompt_tokens + first.generated_tokens - 1
     counted = await engine.count_tokens((HELLO, reply, result), spec=TOOLS)
@@ -116,40 +116,40 @@ async def test_the_turn_behind_a_call_goes_on_from_what_was_kept(engine: EngineC
 
 
 async def test_without_tools_the_same_reply_is_text_behind_its_reasoning(engine: EngineClient) -> None:
-    told, end = await outputs_of(engine, make_request(HELLO, spec=PLAIN))
-    assert text_of(told, Reasoning) == "Sumsare easy."
-    assert text_of(told, Chunk) == "".join(WORDS[4:])
-    assert not any(isinstance(one, ToolCallOutput) for one in told)
+    outputs, end = await outputs_of(engine, make_request(HELLO, spec=PLAIN))
+    assert text_of(outputs, Reasoning) == "Sumsare easy."
+    assert text_of(outputs, Chunk) == "".join(WORDS[4:])
+    assert not any(isinstance(one, ToolCallOutput) for one in outputs)
     assert end.written == WRITTEN
 
 
 async def test_a_raw_prompt_is_answered_by_text_alone(engine: EngineClient) -> None:
     """The same tokens as the template makes, and nothing of the reply is parsed."""
     raw = Message("user", "<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n")
-    told, end = await outputs_of(engine, make_request(raw, spec=ReplySpec(raw=True)))
-    assert text_of(told, Chunk) == WRITTEN
-    assert not any(isinstance(one, Reasoning | ToolCallOutput) for one in told)
+    outputs, end = await outputs_of(engine, make_request(raw, spec=ReplySpec(raw=True)))
+    assert text_of(outputs, Chunk) == WRITTEN
+    assert not any(isinstance(one, Reasoning | ToolCallOutput) for one in outputs)
     assert (end.reason, end.generated_tokens, end.written) == (FinishReason.STOP, len(WORDS) + 1, "")
     assert await engine.count_tokens((raw,), spec=ReplySpec(raw=True)) == end.prompt_tokens
 
 
 async def test_a_reply_that_is_cut_in_its_call_has_that_as_text(engine: EngineClient) -> None:
     cut = Params(do_sample=False, max_new_tokens=len(WORDS) - 2)
-    told, end = await outputs_of(engine, make_request(HELLO, params=cut))
-    assert text_of(told, Chunk) == "".join(WORDS[4:-2])
+    outputs, end = await outputs_of(engine, make_request(HELLO, params=cut))
+    assert text_of(outputs, Chunk) == "".join(WORDS[4:-2])
     assert (end.reason, end.written) == (FinishReason.LENGTH, "".join(WORDS[:-2]))
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 5])
 async def test_a_cut_reply_goes_on_to_what_it_would_have_been(engine: EngineClient, tokens: int) -> None:
     whole, _ = await outputs_of(engine, make_request(HELLO))
-    told, first = await outputs_of(
+    outputs, first = await outputs_of(
         engine, make_request(HELLO, params=Params(do_sample=False, max_new_tokens=tokens))
     )
     goes_on = ReplySpec(tools=TOOLS.tools, continues=True)
-    more, second = await outputs_of(engine, make_request(HELLO, as_message(told, first), spec=goes_on))
+    more, second = await outputs_of(engine, make_request(HELLO, as_message(outputs, first), spec=goes_on))
     for kind in (Reasoning, Chunk):
-        assert text_of([*told, *more], kind) == text_of(whole, kind)
+        assert text_of([*outputs, *more], kind) == text_of(whole, kind)
     assert next(one for one in more if isinstance(one, ToolCallOutput)).arguments == '{"a":1}'
     assert second.written == WRITTEN
     assert second.prompt_tokens == first.prompt_tokens + tokens
@@ -158,8 +158,8 @@ async def test_a_cut_reply_goes_on_to_what_it_would_have_been(engine: EngineClie
 
 async def test_a_stop_string_ends_the_text_alone(engine: EngineClient) -> None:
     stops = Params(do_sample=False, max_new_tokens=50, stop=("easy", "ll"))
-    told, end = await outputs_of(engine, make_request(HELLO, params=stops))
-    assert (text_of(told, Reasoning), text_of(told, Chunk)) == ("Sumsare easy.", "We")
+    outputs, end = await outputs_of(engine, make_request(HELLO, params=stops))
+    assert (text_of(outputs, Reasoning), text_of(outputs, Chunk)) == ("Sumsare easy.", "We")
     assert (end.reason, end.written) == (FinishReason.STOP, "".join(WORDS[:4]) + "We")
 
 
@@ -170,10 +170,10 @@ async def test_one_call_ends_a_reply_that_may_have_no_more(engine: EngineClient)
 
 
 async def test_log_probabilities_are_those_of_the_text(engine: EngineClient) -> None:
-    told, _ = await outputs_of(
+    outputs, _ = await outputs_of(
         engine, make_request(HELLO, params=Params(do_sample=False, max_new_tokens=50, top_logprobs=1))
     )
-    tokens = [one for output in told if isinstance(output, Chunk) for one in output.logprobs]
+    tokens = [one for output in outputs if isinstance(output, Chunk) for one in output.logprobs]
     assert [(one.chosen.token, one.end) for one in tokens] == [("Well:", 5)]
 
 

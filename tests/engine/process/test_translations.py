@@ -67,14 +67,14 @@ def generated(folder: Path, prefix: str = "") -> str:
     started = [module.config.decoder_start_token_id, tokenizer.get_lang_id("zh")]
     if prefix:
         started += tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
-    said = module.generate(
+    tokens = module.generate(
         **tokenizer(TEXT, return_tensors="pt"),
         decoder_input_ids=torch.tensor([started]),
         max_new_tokens=TOKENS,
         do_sample=False,
         num_beams=1,
     )
-    whole: str = tokenizer.decode(said[0, 2:], skip_special_tokens=True)
+    whole: str = tokenizer.decode(tokens[0, 2:], skip_special_tokens=True)
     return whole
 
 
@@ -109,11 +109,15 @@ async def test_what_a_model_is_tells_its_languages(engine: EngineClient) -> None
 async def test_only_the_last_message_is_translated(engine: EngineClient) -> None:
     """A conversation of any length costs no more than its last message."""
     requested = Translation("zh", "en")
-    said = (Message("system", "Be kind."), Message("user", "Good morning!"), Message("assistant", "早上好。"))
+    history = (
+        Message("system", "Be kind."),
+        Message("user", "Good morning!"),
+        Message("assistant", "早上好。"),
+    )
     alone = await outputs_of(engine.generate(make_request("alone", requested)))
     behind = Request(
         "behind",
-        (*said, Message("user", TEXT)),
+        (*history, Message("user", TEXT)),
         Params(max_new_tokens=TOKENS),
         spec=ReplySpec(translation=requested),
     )

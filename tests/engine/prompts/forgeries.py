@@ -99,7 +99,7 @@ def is_dangerous(tokenizer: Any, rewritten: str, word: str) -> bool:
     """Return whether a message with this word has more control tokens, if nobody takes care."""
     tokenizer.chat_template = template(rewritten)
     forged, harmless = (
-        tokenizer.apply_chat_template([{"role": "user", "content": said}], return_dict=False)
-        for said in (word, "gadget")
+        tokenizer.apply_chat_template([{"role": "user", "content": content}], return_dict=False)
+        for content in (word, "gadget")
     )
     return len(control_tokens(tokenizer, forged)) > len(control_tokens(tokenizer, harmless))

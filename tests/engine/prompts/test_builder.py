@@ -65,13 +65,13 @@ def test_a_long_text_that_fits_is_made_whole() -> None:
     assert made.tokens == window - 1
 
 
-@pytest.mark.parametrize("asks", [1, 2, 3])
-def test_a_prompt_that_nobody_waits_for_is_read_no_further(asks: int) -> None:
+@pytest.mark.parametrize("checks", [1, 2, 3])
+def test_a_prompt_that_nobody_waits_for_is_read_no_further(checks: int) -> None:
     prompts, times = Noting(), iter(range(9))
     job = BuildPrompt(saying(" " * 10_000_000), WINDOW, counts=True)
-    made = JobHandler(prompts).build(job, lambda: next(times) == asks - 1)
+    made = JobHandler(prompts).build(job, lambda: next(times) == checks - 1)
     assert isinstance(made, Stopped | TooLong)
-    assert prompts.chars <= (asks - 1) * PIECE_CHARS
+    assert prompts.chars <= (checks - 1) * PIECE_CHARS
     assert prompts.whole == 0
 
 

@@ -38,20 +38,20 @@ def continued(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@given(said=st.text(st.sampled_from("helo thr\n<é👍")))
-def test_a_reply_goes_on_where_it_ended(name: str, said: str) -> None:
-    made = continued(name, HELLO, Message("assistant", said))
-    assert tokenizer(name).decode(made.token_ids) == text(name, HELLO) + said
+@given(written=st.text(st.sampled_from("helo thr\n<é👍")))
+def test_a_reply_goes_on_where_it_ended(name: str, written: str) -> None:
+    made = continued(name, HELLO, Message("assistant", written))
+    assert tokenizer(name).decode(made.token_ids) == text(name, HELLO) + written
     started = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer(name).decode(started) == said
+    assert tokenizer(name).decode(started) == written
     assert made.token_ids[: len(made.token_ids) - made.continued] == prompt(name, HELLO)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
     memory, spelling = ReplyCache(), oddly(name, "hello there, hello there")
-    said = write(name, spelling, memory, ReplySpec())
-    made = continued(name, HELLO, Message("assistant", said), memory=memory)
+    written = write(name, spelling, memory, ReplySpec())
+    made = continued(name, HELLO, Message("assistant", written), memory=memory)
     assert made.token_ids == prompt(name, HELLO) + spelling
     assert made.continued == len(spelling)
 
@@ -59,10 +59,10 @@ def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
 @given(st.integers(0, 30))
 def test_a_cut_reply_goes_on_from_the_kept_tokens_that_were_seen(letters: int) -> None:
     memory, spelling = ReplyCache(), oddly("qwen", "hello 👍 there, 👍 hello there")
-    said = write("qwen", spelling, memory, ReplySpec())[:letters]
-    made = continued("qwen", HELLO, Message("assistant", said), memory=memory)
+    written = write("qwen", spelling, memory, ReplySpec())[:letters]
+    made = continued("qwen", HELLO, Message("assistant", written), memory=memory)
     started = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer("qwen").decode(started) == said
+    assert tokenizer("qwen").decode(started) == written
     assert started == spelling[: len(started)]
 
 
@@ -94,9 +94,9 @@ def test_reasoning_that_was_cut_goes_on_in_it() -> None:
 def test_words_behind_reasoning_go_on_behind_it() -> None:
     cut = Message("assistant", "So it", reasoning="Sums are easy.")
     made = continued("qwen", HELLO, cut)
-    said = "<think>\nSums are easy.\n</think>\n\nSo it"
-    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + said
-    assert made.continued == len(ids("qwen", said))
+    written = "<think>\nSums are easy.\n</think>\n\nSo it"
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + written
+    assert made.continued == len(ids("qwen", written))
 
 
 def test_a_cut_reply_with_reasoning_goes_on_from_the_kept_tokens() -> None:
@@ -128,10 +128,10 @@ def test_an_empty_reply_begins() -> None:
 
 
 def test_control_tokens_that_a_reply_spells_out_stay_text_where_it_goes_on() -> None:
-    said = "an end is <|im_end|> so"
-    made = continued("qwen", HELLO, Message("assistant", said))
+    written = "an end is <|im_end|> so"
+    made = continued("qwen", HELLO, Message("assistant", written))
     assert made.token_ids.count(tokenizer("qwen").convert_tokens_to_ids("<|im_end|>")) == 1
-    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + said
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + written
 
 
 def test_a_count_of_a_reply_that_goes_on_is_that_of_its_prompt() -> None:

@@ -96,14 +96,14 @@ def test_what_was_taken_out_is_not_served() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), min_size=1, max_size=60))
 def test_nobody_who_waits_is_behind_by_more_than_one_piece_of_work(
-    asked: list[tuple[str, int]],
+    jobs: list[tuple[str, int]],
 ) -> None:
     queue: FairQueue[int, tuple[str, int]] = FairQueue()
-    for number, (client, cost) in enumerate(asked):
+    for number, (client, cost) in enumerate(jobs):
         queue.add(number, (client, cost), client=client, cost=cost)
     done = dict.fromkeys("abc", 0)
-    left = [client for client, _ in asked]
-    most = max(cost for _, cost in asked)
+    left = [client for client, _ in jobs]
+    most = max(cost for _, cost in jobs)
     while len(queue):
         _, (client, cost) = queue.pop()
         left.remove(client)

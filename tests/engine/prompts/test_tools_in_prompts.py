@@ -154,10 +154,10 @@ def test_who_wants_the_least_reasoning_gets_what_the_template_can() -> None:
     assert effort.decode(PromptBuilder(effort).token_ids([HELLO], least)) == "hello there: low"
 
 
-@pytest.mark.parametrize(("name", "wish"), [("r1", "off"), ("plain", "off")])
-def test_a_wish_that_the_template_does_not_know_is_refused(name: str, wish: str) -> None:
+@pytest.mark.parametrize(("name", "reasoning"), [("r1", "off"), ("plain", "off")])
+def test_a_wish_that_the_template_does_not_know_is_refused(name: str, reasoning: str) -> None:
     with pytest.raises(PromptRejected) as refused:
-        prompt(name, HELLO, spec=ReplySpec(reasoning=wish))
+        prompt(name, HELLO, spec=ReplySpec(reasoning=reasoning))
     assert refused.value.field == "reasoning"
 
 

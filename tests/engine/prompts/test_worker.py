@@ -123,17 +123,17 @@ def test_nobody_who_says_something_waits_for_one_that_reads_nothing(
     os.kill(stands, signal.SIGSTOP)
     large = BuildPrompt((Message("user", "\u00e9" * 3_000_000),), 4096)
 
-    def say() -> None:
+    def stop_repeatedly() -> None:
         while prompts.pid == stands:
             began = time.monotonic()
             prompts.stop()
             waited.append(time.monotonic() - began)
 
-    asks = threading.Thread(target=lambda: reported.append(prompts.run_job(large)), daemon=True)
-    says = threading.Thread(target=say, daemon=True)
-    for thread in (asks, says):
+    builder = threading.Thread(target=lambda: reported.append(prompts.run_job(large)), daemon=True)
+    stopper = threading.Thread(target=stop_repeatedly, daemon=True)
+    for thread in (builder, stopper):
         thread.start()
-    for thread in (asks, says):
+    for thread in (builder, stopper):
         thread.join(60)
         assert not thread.is_alive()
     assert max(waited) < 1.0

@@ -68,10 +68,10 @@ def results(message: Message) -> list[Message]:
 def test_the_next_prompt_goes_on_from_the_reply_as_it_was_written(name: str, written: str) -> None:
     message = reply(written, format_name=name)
     assert message.calls
-    asked = text(name, HELLO, spec=TOOLS)
+    before = text(name, HELLO, spec=TOOLS)
     after = text(name, HELLO, message, *results(message), spec=TOOLS)
-    assert after.startswith(asked + written)
-    assert after[len(asked + written) :].startswith(("<|im_end|>", "<|eot_id|>", "</s>"))
+    assert after.startswith(before + written)
+    assert after[len(before + written) :].startswith(("<|im_end|>", "<|eot_id|>", "</s>"))
 
 
 @pytest.mark.parametrize(("name", "written"), CASES)
@@ -130,8 +130,8 @@ def test_what_the_prompt_opened_is_not_there_twice() -> None:
     )
     tokenizer = family(opens, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>"))
     prompts = PromptBuilder(tokenizer, detect_format(tokenizer))
-    asked = prompts.prompt([HELLO], TOOLS)
-    assert asked.opened == "<think>\n"
+    built = prompts.prompt([HELLO], TOOLS)
+    assert built.opened == "<think>\n"
     written = f"Sums  are easy.</think>{HERMES_CALL}"
     message = Message(
         "assistant",
@@ -141,7 +141,7 @@ def test_what_the_prompt_opened_is_not_there_twice() -> None:
         written=written,
     )
     after = tokenizer.decode(prompts.token_ids([HELLO, message, result(call_id="call_0")], TOOLS))
-    assert after.startswith(f"{tokenizer.decode(asked.token_ids)}{written}<|im_end|>")
+    assert after.startswith(f"{tokenizer.decode(built.token_ids)}{written}<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_any_talk_with_tools_has_its_replies_as_they_were_written(
     turns: list[tuple[str, str, dict[str, object]]], indent: int | None
 ) -> None:
     talk = [HELLO]
-    for said, thought, arguments in turns:
+    for content, thought, arguments in turns:
         call = json.dumps({"name": "add", "arguments": arguments}, indent=indent, ensure_ascii=False)
-        message = reply(f"{thought}{said}<tool_call>{call}</tool_call>")
+        message = reply(f"{thought}{content}<tool_call>{call}</tool_call>")
         assert message.calls
-        asked = text("qwen", *talk, spec=TOOLS)
+        before = text("qwen", *talk, spec=TOOLS)
         talk += [message, *results(message)]
-        assert text("qwen", *talk, spec=TOOLS).startswith(f"{asked}{message.written}<|im_end|>")
+        assert text("qwen", *talk, spec=TOOLS).startswith(f"{before}{message.written}<|im_end|>")

@@ -30,8 +30,8 @@ def guides() -> MaskWorkers:
     return MaskWorkers(compiler())
 
 
-def started_guide(guides: MaskWorkers, asked: Format | GrammarSource, *, min_tokens: int = 0) -> Guide:
-    source = asked if isinstance(asked, GrammarSource) else source_of(asked)
+def started_guide(guides: MaskWorkers, constraint: Format | GrammarSource, *, min_tokens: int = 0) -> Guide:
+    source = constraint if isinstance(constraint, GrammarSource) else source_of(constraint)
     guide = guides.guide(source, min_tokens=min_tokens)
     guides.begin(guide)
     guides.wait([guide], LONG)

@@ -83,11 +83,11 @@ def test_a_source_that_grows_is_translated_as_if_each_hypothesis_were_made_anew(
         name, started = f"{number}", beginning(kind, reported)
         core.submit(translating(name, text[:length], started, SOME, draft=draft, ahead=ahead))
         outputs = run_out(core)
-        said, end = tokens_of(outputs, name), end_of(outputs, name)
-        assert said == generated(kind, text[:length], LENGTH, reported)[: len(said)]
+        tokens, end = tokens_of(outputs, name), end_of(outputs, name)
+        assert tokens == generated(kind, text[:length], LENGTH, reported)[: len(tokens)]
         assert end.generated_tokens - end.accepted_tokens <= ahead
-        more = data.draw(st.integers(0, min(2, len(said))))
-        reported, draft = [*reported, *said[:more]], said[more:]
+        more = data.draw(st.integers(0, min(2, len(tokens))))
+        reported, draft = [*reported, *tokens[:more]], tokens[more:]
 
 
 @st.composite

@@ -38,27 +38,27 @@ class VisionHarness:
         self.prompt_images = PromptImages(ImageProcessor.of(str(folder)))
         self.prompts = PromptBuilder(self.model.tokenizer, None, self.prompt_images)
 
-    def asking(self, name: str, *messages: Message, **how: Any) -> PreparedRequest:
+    def request(self, name: str, *messages: Message, **how: Any) -> PreparedRequest:
         made = self.prompts.prompt(messages)
         images = {one.digest: one for one in images_of(messages)}
         shown = [PlacedImage(images[digest], starts) for digest, starts in made.shown]
         return PreparedRequest(name, made.token_ids, how.pop("sampling", SOME), Numbers(), shown=shown, **how)
 
-    def said(self, *messages: Message, count: int = LENGTH) -> list[int]:
+    def expected(self, *messages: Message, count: int = LENGTH) -> list[int]:
         return generated(self.folder, messages, count)
 
 
 class Watched(EngineCore):
-    """A core that decodes what it asks for; `by_hand`: when the test says so. `asked`: all that it asked for."""
+    """A core that decodes what it asks for; `by_hand`: when the test says so. `requested`: all that it asked for."""
 
     def __init__(self, vision: VisionHarness, *, by_hand: bool = False, **how: Any) -> None:
-        self.asked: list[DecodeImage] = []
+        self.requested: list[DecodeImage] = []
         self.open: deque[DecodeImage] = deque()
         self._by_hand, self._prompt_images = by_hand, vision.prompt_images
         super().__init__(vision.model, request_decode=self._decode, **how)
 
     def _decode(self, look: DecodeImage) -> None:
-        self.asked.append(look)
+        self.requested.append(look)
         self.open.append(look)
         if not self._by_hand:
             self.answer()
@@ -88,7 +88,7 @@ def user(text: str, *images: Any) -> Message:
     return Message("user", text, images=images)
 
 
-ASKED = user("What is this?", image(1))
+QUESTION = user("What is this?", image(1))
 TALK = (
     user("What is this?", image(1)),
     Message("assistant", "A field."),
@@ -99,35 +99,35 @@ TALK = (
 def test_replies_to_images_are_those_of_generate(each_vision: VisionHarness) -> None:
     """One image, several in a talk, none; with a page that was kept, and all of them at once."""
     talks = {
-        "one": (ASKED,),
+        "one": (QUESTION,),
         "talk": TALK,
         "none": (user("Hello there"),),
         "other": (user("What is this?", image(2)),),
     }
     core = Watched(each_vision)
     for name, talk in talks.items():
-        core.submit(each_vision.asking(name, *talk))
-        assert tokens_of(run_out(core), name) == each_vision.said(*talk), name
+        core.submit(each_vision.request(name, *talk))
+        assert tokens_of(run_out(core), name) == each_vision.expected(*talk), name
     together = Watched(each_vision)
     for name, talk in talks.items():
-        together.submit(each_vision.asking(name, *talk))
+        together.submit(each_vision.request(name, *talk))
     outputs = run_out(together)
     for name, talk in talks.items():
-        assert tokens_of(outputs, name) == each_vision.said(*talk), name
-    assert each_vision.said(*talks["one"]) != each_vision.said(*talks["other"])
+        assert tokens_of(outputs, name) == each_vision.expected(*talk), name
+    assert each_vision.expected(*talks["one"]) != each_vision.expected(*talks["other"])
 
 
 def test_a_template_rewrites_the_text_beside_an_image_as_any_other(tmp_path: Path) -> None:
     template = TEMPLATE.replace("{{ line['text'] }}", "{{ line['text'] | upper }}")
     vision = VisionHarness(folder_of("smolvlm", tmp_path, template=template))
-    asked = user("What is <b>this</b>?", image(1))
-    assert vision.prompts.token_ids([asked]) == inputs_of(vision.folder, [asked])["input_ids"][0].tolist()
+    message = user("What is <b>this</b>?", image(1))
+    assert vision.prompts.token_ids([message]) == inputs_of(vision.folder, [message])["input_ids"][0].tolist()
 
 
 def test_an_image_in_steps_of_one_token_is_the_same(vision: VisionHarness) -> None:
     core = Watched(vision, step_target_s=1e-9)
-    core.submit(vision.asking("a", *TALK))
-    assert tokens_of(run_out(core), "a") == vision.said(*TALK)
+    core.submit(vision.request("a", *TALK))
+    assert tokens_of(run_out(core), "a") == vision.expected(*TALK)
 
 
 def started(outputs: list[Output], name: str) -> Started:
@@ -136,40 +136,44 @@ def started(outputs: list[Output], name: str) -> Started:
 
 def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> None:
     core = Watched(vision)
-    first = vision.asking("first", ASKED, cache_salt="s")
+    first = vision.request("first", QUESTION, cache_salt="s")
     core.submit(first)
     run_out(core)
-    core.submit(vision.asking("again", ASKED, cache_salt="s"))
+    core.submit(vision.request("again", QUESTION, cache_salt="s"))
     outputs = run_out(core)
     assert started(outputs, "again").cached_tokens == len(first.prompt) - 1
-    assert [look.request_id for look in core.asked] == ["first"]
-    assert tokens_of(outputs, "again") == vision.said(ASKED)
+    assert [look.request_id for look in core.requested] == ["first"]
+    assert tokens_of(outputs, "again") == vision.expected(QUESTION)
 
     other = user("What is this?", image(2))
-    core.submit(vision.asking("other", other, cache_salt="s"))
+    core.submit(vision.request("other", other, cache_salt="s"))
     outputs = run_out(core)
-    assert first.prompt == vision.asking("", other).prompt, "the words are the same"
+    assert first.prompt == vision.request("", other).prompt, "the words are the same"
     assert started(outputs, "other").cached_tokens <= first.shown[0].starts[0]
-    assert tokens_of(outputs, "other") == vision.said(other)
+    assert tokens_of(outputs, "other") == vision.expected(other)
 
 
 def test_an_earlier_image_is_not_looked_at_again(vision: VisionHarness) -> None:
     core = Watched(vision)
-    core.submit(vision.asking("first", *TALK[:1], cache_salt="s"))
+    core.submit(vision.request("first", *TALK[:1], cache_salt="s"))
     run_out(core)
-    core.submit(vision.asking("next", *TALK, cache_salt="s"))
+    core.submit(vision.request("next", *TALK, cache_salt="s"))
     outputs = run_out(core)
-    assert [(look.request_id, look.number) for look in core.asked] == [("first", 0), ("next", 1), ("next", 2)]
-    assert tokens_of(outputs, "next") == vision.said(*TALK)
+    assert [(look.request_id, look.number) for look in core.requested] == [
+        ("first", 0),
+        ("next", 1),
+        ("next", 2),
+    ]
+    assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
 
 def test_others_go_on_while_an_image_is_decoded_and_looked_at(vision: VisionHarness) -> None:
     """A step of theirs stands between any two pieces that a target as short as this allows."""
     core = Watched(vision, by_hand=True, step_target_s=1e-9)
-    core.submit(vision.asking("plain", user("Hello"), sampling=LONG))
+    core.submit(vision.request("plain", user("Hello"), sampling=LONG))
     while not any(isinstance(one, Chunk) for one in core.step()):
         pass
-    core.submit(vision.asking("seeing", *TALK[:1]))
+    core.submit(vision.request("seeing", *TALK[:1]))
     for _ in range(5):
         assert any(isinstance(one, Chunk) for one in core.step()), "it waits for nobody's points"
     core.answer()
@@ -180,16 +184,16 @@ def test_others_go_on_while_an_image_is_decoded_and_looked_at(vision: VisionHarn
         assert sum(isinstance(one, Chunk) and one.request_id == "plain" for one in made) == 1
     assert steps > 7 * 2 * 2  # tiles, layers, pieces of a layer
     outputs += run_out(core)
-    assert tokens_of(outputs, "seeing") == vision.said(*TALK[:1])
+    assert tokens_of(outputs, "seeing") == vision.expected(*TALK[:1])
 
 
 @pytest.mark.parametrize("phase", ["queued", "decoded", "looked at", "computed"])
 def test_a_cancel_is_one_step_in_every_phase(phase: str, vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True, step_target_s=1e-9, max_batch=1)
     if phase == "queued":
-        core.submit(vision.asking("before", user("Hello"), sampling=LONG))
+        core.submit(vision.request("before", user("Hello"), sampling=LONG))
         core.step()
-    core.submit(vision.asking("a", *TALK))
+    core.submit(vision.request("a", *TALK))
     if phase != "queued":
         core.step()
         core.step()
@@ -207,30 +211,30 @@ def test_a_cancel_is_one_step_in_every_phase(phase: str, vision: VisionHarness) 
     run_out(core)
     while core.open:
         core.answer()  # of what nobody waits for
-    core.submit(vision.asking("next", ASKED))
+    core.submit(vision.request("next", QUESTION))
     while core.busy or core.open:
         while core.open:
             core.answer()
         ends += core.step()
-    assert tokens_of(ends, "next") == vision.said(ASKED)
+    assert tokens_of(ends, "next") == vision.expected(QUESTION)
 
 
 def test_a_core_that_waits_for_points_alone_rests(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True)
-    core.submit(vision.asking("a", ASKED))
+    core.submit(vision.request("a", QUESTION))
     for _ in range(3):
         core.step()
     assert core.busy is False
-    core.submit(vision.asking("b", user("Hello")))
-    assert tokens_of(run_out(core), "b") == vision.said(user("Hello"))
+    core.submit(vision.request("b", user("Hello")))
+    assert tokens_of(run_out(core), "b") == vision.expected(user("Hello"))
     core.answer()
-    assert tokens_of(run_out(core), "a") == vision.said(ASKED)
+    assert tokens_of(run_out(core), "a") == vision.expected(QUESTION)
 
 
 def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True)
-    core.submit(vision.asking("bad", ASKED))
-    core.submit(vision.asking("good", user("What is this?", image(2))))
+    core.submit(vision.request("bad", QUESTION))
+    core.submit(vision.request("good", user("What is this?", image(2))))
     core.step()
     core.step()
     core.put_image(ImageResult(core.open.popleft(), Rejected("The image is broken.")))
@@ -244,7 +248,7 @@ def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHar
     outputs += run_out(core)
     core.answer()
     outputs += run_out(core)
-    assert tokens_of(outputs, "good") == vision.said(user("What is this?", image(2)))
+    assert tokens_of(outputs, "good") == vision.expected(user("What is this?", image(2)))
 
 
 def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: VisionHarness) -> None:
@@ -255,56 +259,56 @@ def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: Visio
     tight.model = replace(vision.model, kv=replace(vision.model.kv, pages=5, context_tokens=4 * page))
     core = Watched(tight)
     sampling = msgspec.structs.replace(SOME, max_new_tokens=page + 30)
-    asked = {"a": ASKED, "b": user("What is this?", image(2)), "c": user("Hello")}
-    for name, message in asked.items():
-        core.submit(vision.asking(name, message, sampling=sampling))
+    messages = {"a": QUESTION, "b": user("What is this?", image(2)), "c": user("Hello")}
+    for name, message in messages.items():
+        core.submit(vision.request(name, message, sampling=sampling))
     outputs = run_out(core)
     assert core.statistics().preemptions > 0
-    for name, message in asked.items():
-        assert tokens_of(outputs, name) == vision.said(message, count=page + 30), name
+    for name, message in messages.items():
+        assert tokens_of(outputs, name) == vision.expected(message, count=page + 30), name
 
 
 def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(vision: VisionHarness) -> None:
-    asked = vision.asking("a", ASKED)
+    request = vision.request("a", QUESTION)
     blind = EngineCore(replace(vision.model, vision_config=None))
-    blind.submit(asked)
+    blind.submit(request)
     assert end_of(run_out(blind), "a").error == "This model does not take images."
-    for starts in ((), (-1,), (0,), (len(asked.prompt) - 1,), (asked.shown[0].starts[0] + TILE,)):
+    for starts in ((), (-1,), (0,), (len(request.prompt) - 1,), (request.shown[0].starts[0] + TILE,)):
         core = Watched(vision)
-        core.submit(replace(asked, shown=[PlacedImage(ASKED.images[0], starts)]))
+        core.submit(replace(request, shown=[PlacedImage(QUESTION.images[0], starts)]))
         assert "does not stand where" in (end_of(run_out(core), "a").error or "")
 
 
 def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True, max_batch=16)
-    asks = [
+    requests = [
         ("first", "ann", 0),
         ("second", "ann", 0),
         ("third", "ann", 0),
         ("other", "bob", 0),
         ("urgent", "ann", 1),
     ]
-    for number, (name, client, priority) in enumerate(asks):
-        core.submit(vision.asking(name, user("What?", image(number)), client=client, priority=priority))
+    for number, (name, client, priority) in enumerate(requests):
+        core.submit(vision.request(name, user("What?", image(number)), client=client, priority=priority))
         core.step()
     while core.busy or core.open:
         if core.open:
             core.answer()
         core.step()
-    assert [look.request_id for look in core.asked] == ["first", "urgent", "other", "second", "third"]
+    assert [look.request_id for look in core.requested] == ["first", "urgent", "other", "second", "third"]
 
 
 def test_a_reply_does_not_wait_for_images_of_others_once_its_own_were_looked_at(
     vision: VisionHarness,
 ) -> None:
     core = Watched(vision, by_hand=True)
-    core.submit(vision.asking("a", ASKED))
-    core.submit(vision.asking("b", user("What is this?", image(2))))
+    core.submit(vision.request("a", QUESTION))
+    core.submit(vision.request("b", user("What is this?", image(2))))
     core.step()
     core.step()
     core.answer()
     outputs = list[Output]()
-    while not core.busy or len(core.asked) < 2 or not any(isinstance(one, Chunk) for one in outputs):
+    while not core.busy or len(core.requested) < 2 or not any(isinstance(one, Chunk) for one in outputs):
         assert core.busy, "it is computed while the other one's points are waited for"
         outputs += core.step()
     assert {one.request_id for one in outputs if isinstance(one, Chunk)} == {"a"}
@@ -314,27 +318,27 @@ def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> 
     core = Watched(vision)
     twice = user("What is this?", image(1), image(1))
     for number in range(3):
-        core.submit(vision.asking(f"{number}", twice))
+        core.submit(vision.request(f"{number}", twice))
     outputs = run_out(core)
-    assert len(core.asked) == 1
-    assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.said(twice))}
+    assert len(core.requested) == 1
+    assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.expected(twice))}
 
 
 def test_who_waits_is_told_while_all_that_run_wait_for_points(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True, max_batch=1)
-    core.submit(vision.asking("a", ASKED))
+    core.submit(vision.request("a", QUESTION))
     core.step()
     core.step()
-    core.submit(vision.asking("b", user("Hello")))
+    core.submit(vision.request("b", user("Hello")))
     assert core.step() == [Queued("b", 1)]
 
 
 def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True)
-    core.submit(vision.asking("a", ASKED))
+    core.submit(vision.request("a", QUESTION))
     core.step()
     core.step()
-    core.submit(vision.asking("b", user("Hello", image(2))))
+    core.submit(vision.request("b", user("Hello", image(2))))
     core.step()
     for name in "ab":
         core.cancel(name)
@@ -342,7 +346,7 @@ def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:
     assert not core._image_encoder.waits
     assert not core._image_encoder._queue
     core.open.clear()
-    core.submit(vision.asking("next", ASKED))
+    core.submit(vision.request("next", QUESTION))
     core.step()
     core.step()
     assert [look.request_id for look in core.open] == ["next"]

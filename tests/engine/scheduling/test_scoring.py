@@ -58,8 +58,8 @@ def scored(request_id: str, tokens: Sequence[int], sampling: SamplingParams, top
     """A request that asks for the scores of its tokens."""
     logprobs = ReplyLogprobs(Numbers().spell)
     reply = ReplyText(Numbers(), (), None, logprobs)
-    asked = msgspec.structs.replace(sampling, top_logprobs=top)
-    return PreparedRequest(request_id, tokens, asked, reply, logprobs=logprobs)
+    with_scores = msgspec.structs.replace(sampling, top_logprobs=top)
+    return PreparedRequest(request_id, tokens, with_scores, reply, logprobs=logprobs)
 
 
 def entries_of(outputs: Sequence[Output], request_id: str) -> list[ChosenToken]:
@@ -80,9 +80,9 @@ def assert_as_computed(
     assert torch.allclose(torch.tensor([one.chosen.logprob for one in entries]), own, atol=CLOSE)
     for one, row in zip(entries, expected, strict=True):
         assert len(one.top) == top
-        told = torch.tensor([other.logprob for other in one.top])
-        assert torch.allclose(told, row.topk(top).values, atol=CLOSE)
-        assert torch.allclose(told, row[[int(other.token) for other in one.top]], atol=CLOSE)
+        likeliest = torch.tensor([other.logprob for other in one.top])
+        assert torch.allclose(likeliest, row.topk(top).values, atol=CLOSE)
+        assert torch.allclose(likeliest, row[[int(other.token) for other in one.top]], atol=CLOSE)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT])
@@ -109,13 +109,15 @@ def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
 
 
 def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
-    def replies(*asked: bool) -> list[list[int]]:
+    def replies(*flags: bool) -> list[list[int]]:
         core = EngineCore(served("llama", max_batch=3))
-        for n, asks in enumerate(asked):
+        for n, is_scored in enumerate(flags):
             tokens = prompt(25, salt=n)
-            core.submit(scored(f"r{n}", tokens, HOT, 4) if asks else prepared_request(f"r{n}", tokens, HOT))
+            core.submit(
+                scored(f"r{n}", tokens, HOT, 4) if is_scored else prepared_request(f"r{n}", tokens, HOT)
+            )
         outputs = run_out(core)
-        return [tokens_of(outputs, f"r{n}") for n in range(len(asked))]
+        return [tokens_of(outputs, f"r{n}") for n in range(len(flags))]
 
     nobody = replies(False, False, False)
     assert replies(True, False, True) == nobody
@@ -123,7 +125,7 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 
 
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
-    def told(*, meanwhile: bool = False, feeds: bool = False) -> list[list[ChosenToken]]:
+    def entries(*, meanwhile: bool = False, feeds: bool = False) -> list[list[ChosenToken]]:
         core = EngineCore(served("llama", max_batch=2))
         core._executor.computes_meanwhile = meanwhile
         if feeds:
@@ -133,7 +135,7 @@ def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
         outputs = run_out(core)
         return [entries_of(outputs, f"r{n}") for n in range(4)]
 
-    assert told(meanwhile=True) == told(feeds=True) == told()
+    assert entries(meanwhile=True) == entries(feeds=True) == entries()
 
 
 def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,11 +110,11 @@ def make_request(number: int, length: int, new_tokens: int, seed: int | None, ho
 @settings(max_examples=25)
 @given(st.lists(requests, min_size=1, max_size=6), st.frozensets(st.integers(0, 250), max_size=25))
 def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
-    asked: list[dict[str, object]], ends: frozenset[int]
+    jobs: list[dict[str, object]], ends: frozenset[int]
 ) -> None:
     def texts(make: Callable[[LoadedModel], EngineCore]) -> object:
         core = make(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150))
-        for number, one in enumerate(asked):
+        for number, one in enumerate(jobs):
             core.submit(make_request(number, **one))  # type: ignore[arg-type]
         return chunks_by_request(run_out(core))
 

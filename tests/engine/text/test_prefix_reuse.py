@@ -58,8 +58,8 @@ class Engine:
 
     def plain_tokens(self, text: str) -> int:
         """How many tokens the tokenizer makes of a reply."""
-        said, silent = (self.prompts.token_ids([HELLO, Message("assistant", each)]) for each in (text, ""))
-        return len(said) - len(silent)
+        filled, silent = (self.prompts.token_ids([HELLO, Message("assistant", each)]) for each in (text, ""))
+        return len(filled) - len(silent)
 
 
 def reply_of(outputs: list[Output]) -> Message:

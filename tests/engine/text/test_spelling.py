@@ -77,10 +77,10 @@ TEXTS = st.text(st.sampled_from("helo thruasing \n.é中👍🏽\u200d🇩🇪")
 
 
 @given(TEXTS, st.integers(0, 99), st.text(max_size=8))
-def test_the_next_prompt_begins_with_what_was_computed(text: str, seed: int, said: str) -> None:
+def test_the_next_prompt_begins_with_what_was_computed(text: str, seed: int, question: str) -> None:
     assume(text.strip())  # a blank reply is left out of a prompt
     assume(text not in "user\n" and text not in "assistant\n")  # the template's own words
-    memory, token_ids, requested = ReplyCache(), oddly(text, seed), Message("user", said)
+    memory, token_ids, requested = ReplyCache(), oddly(text, seed), Message("user", question)
     assert write(memory, token_ids) == text
     prompt = spelled(memory, requested, Message("assistant", text), MORE)
     computed = plain(requested) + token_ids

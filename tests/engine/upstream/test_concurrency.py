@@ -21,9 +21,9 @@ class Waiters:
     """Those who want a place, each in a task of its own; `inside` has them in the order in which they came in."""
 
     def __init__(self, limit: int) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.positions: list[tuple[int, int]] = []
         self.places: ConcurrencyLimiter[One] = ConcurrencyLimiter(
-            limit, lambda one, position: self.told.append((one.arrival, position))
+            limit, lambda one, position: self.positions.append((one.arrival, position))
         )
         self.inside: list[int] = []
         self.tasks: dict[int, asyncio.Task[None]] = {}
@@ -52,7 +52,7 @@ async def test_who_finds_no_place_waits_for_one() -> None:
     crowd.places.leave(ones[0])
     await turn()
     assert crowd.inside == [0, 1, 2]
-    assert crowd.told == [(2, 1), (2, 1), (3, 2), (3, 1)]
+    assert crowd.positions == [(2, 1), (2, 1), (3, 2), (3, 1)]
 
 
 async def test_the_client_who_has_fewest_inside_is_next_and_urgency_comes_before_that() -> None:

@@ -99,14 +99,14 @@ async def failing(stream: Streamer) -> tuple[str, EngineError]:
 
 
 async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -> None:
-    door: Engine = engine
+    interface: Engine = engine
     outputs = await outputs_of(engine.generate(make_request()))
     assert outputs[0] == Started("r", 8)
     assert text_of(outputs) == "Hello there."
     assert outputs[-1] == Finished("r", FinishReason.STOP, 11, 5, 4)
-    assert door.statistics().generated_tokens == 4
-    assert door.statistics().running == 0
-    assert door.parts == (engine,)
+    assert interface.statistics().generated_tokens == 4
+    assert interface.statistics().running == 0
+    assert interface.parts == (engine,)
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])

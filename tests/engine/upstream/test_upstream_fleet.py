@@ -98,13 +98,13 @@ async def test_another_process_sends_a_conversation_to_the_same_upstream(
 
 
 async def test_the_fleet_tells_of_all(fleet: UpstreamFleet) -> None:
-    door: Engine = fleet
-    facts = await door.ready()
+    interface: Engine = fleet
+    facts = await interface.ready()
     assert (facts.context_tokens, facts.device, facts.max_batch) == (2048, "up-0, up-1", 512)
     await end_of(fleet.generate(make_request()))
-    assert door.statistics().generated_tokens == 4
-    assert await door.count_tokens(HELLO) == 8
-    assert door.status.state is EngineState.READY
+    assert interface.statistics().generated_tokens == 4
+    assert await interface.count_tokens(HELLO) == 8
+    assert interface.status.state is EngineState.READY
 
 
 async def test_a_request_that_is_turned_away_goes_elsewhere(

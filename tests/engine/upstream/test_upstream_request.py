@@ -33,7 +33,7 @@ def body(params: Params, features: Features = Features(), **request: Any) -> dic
 
 
 def test_a_plain_request_has_openais_own_fields_alone() -> None:
-    asked = Params(
+    params = Params(
         temperature=0.7,
         top_p=0.9,
         top_k=5,
@@ -44,7 +44,7 @@ def test_a_plain_request_has_openais_own_fields_alone() -> None:
         frequency_penalty=-0.5,
         logit_bias=((5, 1.0),),
     )
-    assert body(asked, cache_salt="alice", priority=2) == {
+    assert body(params, cache_salt="alice", priority=2) == {
         "model": "model",
         "messages": [{"role": "user", "content": "hello there"}],
         "stream": True,
@@ -61,11 +61,11 @@ def test_a_plain_request_has_openais_own_fields_alone() -> None:
 
 
 def test_an_upstream_that_understands_more_is_told_more() -> None:
-    asked = body(Params(top_k=5, repetition_penalty=1.1), EVERYTHING, cache_salt="alice", priority=2)
-    assert (asked["top_k"], asked["repetition_penalty"], asked["priority"]) == (5, 1.1, -2)
-    assert asked["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
-    assert "alice" not in str(asked), "a salt is told apart, not told"
-    assert asked["cache_salt"] != body(Params(), EVERYTHING, cache_salt="bob")["cache_salt"]
+    sent = body(Params(top_k=5, repetition_penalty=1.1), EVERYTHING, cache_salt="alice", priority=2)
+    assert (sent["top_k"], sent["repetition_penalty"], sent["priority"]) == (5, 1.1, -2)
+    assert sent["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert "alice" not in str(sent), "a salt is told apart, not told"
+    assert sent["cache_salt"] != body(Params(), EVERYTHING, cache_salt="bob")["cache_salt"]
     assert "cache_salt" not in body(Params(), EVERYTHING)
 
 
@@ -73,17 +73,17 @@ def test_an_upstream_that_understands_more_is_told_more() -> None:
     "params", [Params(do_sample=False, temperature=0.7, top_p=0.9), Params(temperature=0.0)]
 )
 def test_no_sampling_is_temperature_zero(params: Params) -> None:
-    asked = body(params, EVERYTHING)
-    assert asked["temperature"] == 0.0
-    assert "top_p" not in asked
+    sent = body(params, EVERYTHING)
+    assert sent["temperature"] == 0.0
+    assert "top_p" not in sent
 
 
 def test_limits_and_priorities_have_other_words_elsewhere() -> None:
-    asked = body(
+    sent = body(
         Params(), Features(usage=False, max_completion_tokens=True, priority="high_first"), priority=2
     )
-    assert (asked["max_completion_tokens"], asked["priority"]) == (100, 2)
-    assert "stream_options" not in asked
+    assert (sent["max_completion_tokens"], sent["priority"]) == (100, 2)
+    assert "stream_options" not in sent
 
 
 def test_a_conversation_keeps_to_one_replica() -> None:
@@ -97,21 +97,21 @@ def test_a_conversation_keeps_to_one_replica() -> None:
 @pytest.mark.parametrize("router", sorted(SESSION_HEADERS.keys() - TOKEN_ROUTERS))
 def test_each_router_is_told_the_session_in_its_own_header(router: Any) -> None:
     """As a digest of owner and conversation: the same every time, of the same length, and of nobody else's."""
-    told = RouterSessions(Features(router=router)).headers_of
-    asked = Request("r", HELLO, cache_salt="acme/alice", conversation="secret-plan")
-    ((name, value),) = told(asked).items()
+    headers_of = RouterSessions(Features(router=router)).headers_of
+    request = Request("r", HELLO, cache_salt="acme/alice", conversation="secret-plan")
+    ((name, value),) = headers_of(request).items()
     assert name == SESSION_HEADERS[router]
     assert re.fullmatch("[0-9a-f]{64}", value)
-    assert told(asked) == told(msgspec.structs.replace(asked, request_id="s"))
-    assert told(asked) != told(msgspec.structs.replace(asked, cache_salt="acme/bob"))
+    assert headers_of(request) == headers_of(msgspec.structs.replace(request, request_id="s"))
+    assert headers_of(request) != headers_of(msgspec.structs.replace(request, cache_salt="acme/bob"))
 
 
 def test_a_router_that_names_sessions_itself_is_given_its_name_back() -> None:
     sessions = RouterSessions(Features(router="llm-d"))
-    asked, other = (Request("r", HELLO, cache_salt="alice", conversation=name) for name in "ab")
-    assert sessions.headers_of(asked) == {}
-    sessions.update(asked, httpx.Headers({"X-Session-Token": "pod-7"}))
-    assert sessions.headers_of(asked) == {"x-session-token": "pod-7"}
+    request, other = (Request("r", HELLO, cache_salt="alice", conversation=name) for name in "ab")
+    assert sessions.headers_of(request) == {}
+    sessions.update(request, httpx.Headers({"X-Session-Token": "pod-7"}))
+    assert sessions.headers_of(request) == {"x-session-token": "pod-7"}
     assert sessions.headers_of(other) == {}
 
 
@@ -125,27 +125,27 @@ def test_a_routers_name_that_no_header_should_have_is_not_kept(token: str) -> No
 def test_a_routers_names_are_kept_of_the_newest_conversations() -> None:
     sessions = RouterSessions(Features(router="llm-d"))
     requests = [Request("r", HELLO, conversation=str(number)) for number in range(KEPT_TOKENS + 1)]
-    for asked in requests:
-        sessions.update(asked, {"x-session-token": "pod"})
-    assert [bool(sessions.headers_of(asked)) for asked in requests[:2]] == [False, True]
+    for request in requests:
+        sessions.update(request, {"x-session-token": "pod"})
+    assert [bool(sessions.headers_of(request)) for request in requests[:2]] == [False, True]
 
 
 def test_the_prompts_cache_is_told_a_digest_of_owner_and_conversation() -> None:
     features = Features(prompt_cache_key=True)
-    told = body(Params(), features, cache_salt="acme/alice", conversation="plan")["prompt_cache_key"]
-    assert re.fullmatch("[0-9a-f]{64}", told)
-    assert told != body(Params(), features, cache_salt="acme/bob", conversation="plan")["prompt_cache_key"]
+    key = body(Params(), features, cache_salt="acme/alice", conversation="plan")["prompt_cache_key"]
+    assert re.fullmatch("[0-9a-f]{64}", key)
+    assert key != body(Params(), features, cache_salt="acme/bob", conversation="plan")["prompt_cache_key"]
     assert "prompt_cache_key" not in body(Params(), features, cache_salt="acme/alice")
     assert "prompt_cache_key" not in body(Params(), cache_salt="acme/alice", conversation="plan")
 
 
 @pytest.mark.parametrize(
-    ("asked", "prompt", "limit"), [(None, 10, 4086), (50, 10, 50), (5000, 4000, 96), (9, 5000, 1)]
+    ("requested", "prompt", "limit"), [(None, 10, 4086), (50, 10, 50), (5000, 4000, 96), (9, 5000, 1)]
 )
 def test_a_reply_gets_no_longer_than_the_window_has_room_for(
-    asked: int | None, prompt: int, limit: int
+    requested: int | None, prompt: int, limit: int
 ) -> None:
-    assert most_new_tokens(asked, UpstreamOptions("up", "http://h", "model", 4096), prompt) == limit
+    assert most_new_tokens(requested, UpstreamOptions("up", "http://h", "model", 4096), prompt) == limit
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
@@ -201,11 +201,11 @@ def test_what_comes_behind_the_end_is_no_text() -> None:
     assert reply.take(Completion((Choice(Delta("b")),))) == []
 
 
-@pytest.mark.parametrize(("told", "stop"), [("END", "END"), (151_645, None), (None, None)])
-def test_an_upstream_says_which_stop_string_ended_the_reply(told: object, stop: str | None) -> None:
+@pytest.mark.parametrize(("stop_reason", "stop"), [("END", "END"), (151_645, None), (None, None)])
+def test_an_upstream_says_which_stop_string_ended_the_reply(stop_reason: object, stop: str | None) -> None:
     """As vLLM does: a string, or the id of a token, which is none."""
     reply = UpstreamReply("r", prompt_tokens=1, max_new_tokens=99)
-    reply.take(Completion((Choice(Delta("a"), "stop", stop_reason=told),)))
+    reply.take(Completion((Choice(Delta("a"), "stop", stop_reason=stop_reason),)))
     assert reply.finish()[-1] == Finished("r", FinishReason.STOP, 1, 0, 1, stop=stop)
 
 

@@ -50,16 +50,16 @@ def body(
     """As it goes over the wire."""
     options = UpstreamOptions("up", "http://h/v1", "model", 4096, features=features)
     requested = body_of(Request("r", messages, Params(**params), spec=spec), options, 100)
-    told: dict[str, Any] = json.loads(msgspec.json.encode(requested))
-    return told
+    sent: dict[str, Any] = json.loads(msgspec.json.encode(requested))
+    return sent
 
 
 def test_tools_go_on_with_their_schemas_as_they_are() -> None:
-    told = body(ReplySpec(tools=(LOOK,)))
+    sent = body(ReplySpec(tools=(LOOK,)))
     function = {"name": "look", "description": "Looks.", "parameters": json.loads(SCHEMA)}
-    assert told["tools"] == [{"type": "function", "function": function}]
-    assert told["tool_choice"] == "auto"
-    assert "parallel_tool_calls" not in told
+    assert sent["tools"] == [{"type": "function", "function": function}]
+    assert sent["tool_choice"] == "auto"
+    assert "parallel_tool_calls" not in sent
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_tools_go_on_with_their_schemas_as_they_are() -> None:
     ],
 )
 def test_the_choice_goes_on(spec: ReplySpec, choice: Any) -> None:
-    told = body(spec)
-    assert told["tool_choice"] == choice
-    assert told.get("parallel_tool_calls") == (None if spec.parallel_calls else False)
+    sent = body(spec)
+    assert sent["tool_choice"] == choice
+    assert sent.get("parallel_tool_calls") == (None if spec.parallel_calls else False)
 
 
 def test_tools_that_may_not_be_called_are_not_shown() -> None:
@@ -102,7 +102,7 @@ def test_calls_results_and_thoughts_stand_in_the_history() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "features", "told"),
+    ("form", "features", "fields"),
     [
         (JsonObject(), VLLM, {"response_format": {"type": "json_object"}}),
         (
@@ -123,14 +123,14 @@ def test_calls_results_and_thoughts_stand_in_the_history() -> None:
     ],
 )
 def test_a_format_goes_on_in_the_servers_own_words(
-    form: Format, features: Features, told: dict[str, Any]
+    form: Format, features: Features, fields: dict[str, Any]
 ) -> None:
     plain, requested = body(ReplySpec(), features), body(ReplySpec(format=form), features)
-    assert requested == plain | told
+    assert requested == plain | fields
 
 
 @pytest.mark.parametrize(
-    ("spec", "features", "told"),
+    ("spec", "features", "fields"),
     [
         (ReplySpec(reasoning="high"), VLLM, {"reasoning_effort": "high"}),
         (
@@ -149,24 +149,24 @@ def test_a_format_goes_on_in_the_servers_own_words(
         (ReplySpec(continues=True), VLLM, {"continue_final_message": True, "add_generation_prompt": False}),
     ],
 )  # fmt: skip
-def test_how_much_is_thought_goes_on(spec: ReplySpec, features: Features, told: dict[str, Any]) -> None:
-    assert body(spec, features) == body(ReplySpec(), features) | told
+def test_how_much_is_thought_goes_on(spec: ReplySpec, features: Features, fields: dict[str, Any]) -> None:
+    assert body(spec, features) == body(ReplySpec(), features) | fields
 
 
 def test_a_raw_prompt_goes_to_the_other_door_as_it_is() -> None:
     spec = ReplySpec(raw=True, format=Regex("a+"))
-    told = body(spec, top_logprobs=2, messages=(Message("user", "Once upon"),))
-    assert (told["prompt"], told["max_tokens"], told["logprobs"]) == ("Once upon", 100, 2)
-    assert told["structured_outputs"] == {"regex": "a+"}
-    assert not told.keys() & {"messages", "tools", "add_generation_prompt", "top_logprobs"}
+    sent = body(spec, top_logprobs=2, messages=(Message("user", "Once upon"),))
+    assert (sent["prompt"], sent["max_tokens"], sent["logprobs"]) == ("Once upon", 100, 2)
+    assert sent["structured_outputs"] == {"regex": "a+"}
+    assert not sent.keys() & {"messages", "tools", "add_generation_prompt", "top_logprobs"}
     assert path_of(Request("r", HELLO, spec=spec)) == "completions"
     assert path_of(Request("r", HELLO)) == "chat/completions"
 
 
 def test_the_missing_sampling_fields_go_on() -> None:
     requested = {"min_p": 0.1, "min_tokens": 3, "ignore_eos": True}
-    told = body(ReplySpec(), special_tokens=True, **requested)
-    assert told == body(ReplySpec()) | requested | {"skip_special_tokens": False}
+    sent = body(ReplySpec(), special_tokens=True, **requested)
+    assert sent == body(ReplySpec()) | requested | {"skip_special_tokens": False}
     assert body(ReplySpec(), special_tokens=False) == body(ReplySpec())
 
 
@@ -292,16 +292,16 @@ def test_calls_are_put_together_and_keep_their_order() -> None:
 
 def together(outputs: list[Output]) -> list[tuple[str, str]]:
     """What was said, neighbours of one kind as one."""
-    told: list[tuple[str, str]] = []
+    merged: list[tuple[str, str]] = []
     for output in outputs:
         match output:
             case ToolCallOutput():
-                told.append(("call", f"{output.call_id} {output.name} {output.arguments}"))
+                merged.append(("call", f"{output.call_id} {output.name} {output.arguments}"))
             case Chunk() | Reasoning():
                 kind = "text" if isinstance(output, Chunk) else "thought"
-                before = told.pop()[1] if told and told[-1][0] == kind else ""
-                told.append((kind, before + output.text))
-    return told
+                before = merged.pop()[1] if merged and merged[-1][0] == kind else ""
+                merged.append((kind, before + output.text))
+    return merged
 
 
 def test_a_server_that_numbers_no_calls_sends_them_whole() -> None:
@@ -329,8 +329,8 @@ def test_what_looks_like_a_call_and_is_none_is_text(
 ) -> None:
     outputs = outputs_for(Delta("So: "), Delta(tool_calls=(part(0, name, arguments),)))
     assert not any(isinstance(output, ToolCallOutput) for output in outputs)
-    told = "".join(output.text for output in outputs if isinstance(output, Chunk))
-    assert told == f"So: {text or f'{name}({arguments})'}"
+    shown = "".join(output.text for output in outputs if isinstance(output, Chunk))
+    assert shown == f"So: {text or f'{name}({arguments})'}"
 
 
 @pytest.mark.parametrize("call_id", ["x" * 129, "a b", "<script>"])
@@ -355,8 +355,8 @@ def test_thoughts_are_whole_however_they_are_cut(texts: list[str], data: st.Data
     ]
     outputs = outputs_for(*deltas)
     for kind, wanted in ((Reasoning, True), (Chunk, False)):
-        told = "".join(output.text for output in outputs if isinstance(output, kind))
-        assert told == "".join(text for text, think in zip(texts, thinks, strict=True) if think is wanted)
+        joined = "".join(output.text for output in outputs if isinstance(output, kind))
+        assert joined == "".join(text for text, think in zip(texts, thinks, strict=True) if think is wanted)
     pieces = [output for output in outputs if isinstance(output, Chunk | Reasoning)]
     assert all(piece.text for piece in pieces)
     assert sum(piece.tokens for piece in pieces) == len(texts)

@@ -19,9 +19,9 @@ def test_the_same_seed_says_the_same_and_another_one_something_else() -> None:
 
 
 def test_so_many_replies_are_stopped_and_pauses_are_so_long_as_was_asked_for() -> None:
-    said = [one for number in range(1000) for one in script(PLAN, number)]
-    assert sum(one.stop_after is not None for one in said) / len(said) == pytest.approx(0.3, abs=0.03)
-    pauses = [one.pause_s for one in said if one.pause_s]
+    messages = [one for number in range(1000) for one in script(PLAN, number)]
+    assert sum(one.stop_after is not None for one in messages) / len(messages) == pytest.approx(0.3, abs=0.03)
+    pauses = [one.pause_s for one in messages if one.pause_s]
     assert sum(pauses) / len(pauses) == pytest.approx(2.0, rel=0.1)
 
 

@@ -67,7 +67,7 @@ class Terminal:
             self._filled = len(self._filled_rows)
         os.write(self._keyboard, keys.encode())
 
-    def says(self, line: str) -> None:
+    def enters(self, line: str) -> None:
         self.types(line + ENTER)
 
     def interrupts(self) -> None:
@@ -98,7 +98,7 @@ class Terminal:
         ):
             await self._read()
 
-    async def asks(self, question: str) -> None:
+    async def shows_question(self, question: str) -> None:
         """Waits until the cursor stands behind a question."""
         while not self._row.endswith(question.rstrip()):
             await self._read()

@@ -31,21 +31,21 @@ class Deaf(ScriptedEngine):
 
     def __init__(self) -> None:
         super().__init__(pace_s=0.005)
-        self.asked = asyncio.Event()
+        self.cancel_requested = asyncio.Event()
 
     def _cancel(self, request_id: str) -> None:
-        self.asked.set()
+        self.cancel_requested.set()
 
 
 class ByHand(ScriptedEngine):
-    """An engine that is stepped once it was asked."""
+    """An engine that is stepped once a reply was requested."""
 
     def __init__(self) -> None:
         super().__init__(by_hand=True)
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
 
     def generate(self, request: Request) -> Streamer:
-        self.asked.set()
+        self.requested.set()
         return super().generate(request)
 
 
@@ -62,7 +62,7 @@ async def test_a_reply_is_shown_as_markdown_whose_words_are_whole(
     running.engine.script([f"# Sorting\n\n{'Mergesort is stable. ' * 9}\n\n", TABLE, "\n```py\nx = 1\n```\n"])
     async with chatting(running.url, tmp_path, columns=40) as terminal:
         await terminal.prompts()
-        terminal.says("How?")
+        terminal.enters("How?")
         await terminal.prompts()
         rows = terminal.rows
         started = rows.index("> How?")
@@ -83,7 +83,7 @@ async def test_a_reply_is_shown_once_however_it_comes(tmp_path: Path) -> None:
         chatting(running.url, tmp_path, columns=30, lines=12) as terminal,
     ):
         await terminal.prompts()
-        terminal.says("List them.")
+        terminal.enters("List them.")
         await terminal.shows("item59")
         await terminal.prompts()
         assert [terminal.text.count(f"item{number} with") for number in range(60)] == [1] * 60
@@ -97,7 +97,7 @@ async def test_a_stopped_reply_keeps_what_is_on_the_screen_and_goes_on(
     running.engine.script(LONG)
     async with chatting(running.url, tmp_path, "--client-id", "ann") as terminal:
         await terminal.prompts()
-        terminal.says("Go on.")
+        terminal.enters("Go on.")
         await terminal.shows("word word")
         terminal.types(CTRL_C)
         await terminal.shows(STOPPED)
@@ -108,7 +108,7 @@ async def test_a_stopped_reply_keeps_what_is_on_the_screen_and_goes_on(
             _, kept = await ann.history("terminal")
         assert shown.split() == kept["content"].split()
         running.engine.script("till the end.")
-        terminal.says("/continue")
+        terminal.enters("/continue")
         await terminal.shows("till the end.")
         await leaves(terminal)
 
@@ -119,7 +119,7 @@ async def test_the_wait_is_shown_until_text_comes(tmp_path: Path) -> None:
         await other.send("I was first.")
         async with chatting(running.url, tmp_path) as terminal:
             await terminal.prompts()
-            terminal.says("And I?")
+            terminal.enters("And I?")
             await terminal.shows("Waiting, you are next")
             engine.step(8)
             await terminal.shows("Here I am.")
@@ -132,19 +132,19 @@ async def test_lines_are_edited_and_found_again_in_a_later_chat(
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Helo.\x1b[D\x1b[Dl")
+        terminal.enters("Helo.\x1b[D\x1b[Dl")
         await terminal.prompts()
         await leaves(terminal)
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types(UP + ENTER)
         await terminal.prompts()
-        terminal.says("first\x1b\rsecond")
+        terminal.enters("first\x1b\rsecond")
         await terminal.prompts()
-        terminal.says("Not this\x03That.")
+        terminal.enters("Not this\x03That.")
         await leaves(terminal)
-    asked = [request.messages[-1].content for request in running.engine.requests]
-    assert asked == ["Hello.", "Hello.", "first\nsecond", "That."]
+    requested = [request.messages[-1].content for request in running.engine.requests]
+    assert requested == ["Hello.", "Hello.", "first\nsecond", "That."]
     assert (tmp_path / "midstream" / "chat-history").stat().st_mode & 0o077 == 0
 
 
@@ -153,7 +153,7 @@ async def test_what_is_typed_is_not_kept_where_that_is_not_wanted(
 ) -> None:
     async with chatting(running.url, tmp_path, "--no-history") as terminal:
         await terminal.prompts()
-        terminal.says("Hello.")
+        terminal.enters("Hello.")
         await leaves(terminal)
     assert not (tmp_path / "midstream" / "chat-history").exists()
 
@@ -163,15 +163,15 @@ async def test_what_is_typed_while_a_reply_is_written_waits_for_the_prompt(tmp_p
     engine.script(["One,", " two."])
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Count.")
-        await engine.asked.wait()
+        terminal.enters("Count.")
+        await engine.requested.wait()
         engine.step()
         await terminal.shows("One,")
         terminal.types("And th")
         engine.step(2)
         await terminal.shows("> And th")
         assert "One, two." in terminal.rows
-        terminal.says("en?")
+        terminal.enters("en?")
         await terminal.shows("> And then?")
 
 
@@ -182,7 +182,7 @@ async def test_the_conversation_that_is_open_is_named_and_shown(
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.shows("This is a new conversation.")
         await terminal.prompts()
-        terminal.says("My name is Ann.")
+        terminal.enters("My name is Ann.")
         await leaves(terminal)
         assert "kept as terminal." in terminal.text
     async with chatting(running.url, tmp_path) as terminal:
@@ -190,10 +190,10 @@ async def test_the_conversation_that_is_open_is_named_and_shown(
         assert "Open: “My name is Ann.”, 2 messages, just now. /new begins another" in terminal.text
         assert terminal.rows[-1:] != ["It is noted."]
         assert "> My name is Ann.\nIt is noted.\n>" in terminal.text
-        terminal.says("/new")
+        terminal.enters("/new")
         await terminal.shows("This is a new conversation.")
         await terminal.prompts()
-        terminal.says("Who am I?")
+        terminal.enters("Who am I?")
         await leaves(terminal)
     assert len(running.engine.requests[-1].messages) == 1
 
@@ -203,21 +203,21 @@ async def test_a_conversation_is_deleted_only_when_that_is_confirmed(
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("About trees.")
+        terminal.enters("About trees.")
         await terminal.prompts()
-        for answer, told in (("n", 0), ("y", 1)):
-            terminal.says("/delete")
-            await terminal.asks("Delete “About trees.” for good? [y/n] ")
-            terminal.says(answer)
+        for answer, times in (("n", 0), ("y", 1)):
+            terminal.enters("/delete")
+            await terminal.shows_question("Delete “About trees.” for good? [y/n] ")
+            terminal.enters(answer)
             await terminal.prompts()
-            assert terminal.text.count("It is deleted.") == told
+            assert terminal.text.count("It is deleted.") == times
         await leaves(terminal)
 
 
 async def test_an_unknown_command_is_answered_here(running: InProcessService, tmp_path: Path) -> None:
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("/hlep")
+        terminal.enters("/hlep")
         await terminal.shows("did you mean /help?")
         await terminal.prompts()
         terminal.types("/re\t\t")
@@ -233,7 +233,7 @@ async def test_replies_are_shown_as_they_are_where_that_is_wanted(
     running.engine.script("# Good *day*.\x1b[31m\n")
     async with chatting(running.url, tmp_path, "--plain") as terminal:
         await terminal.prompts()
-        terminal.says("Hello.")
+        terminal.enters("Hello.")
         await terminal.shows("# Good *day*.\\x1b[31m")
         await leaves(terminal)
 
@@ -244,10 +244,10 @@ async def test_a_terminal_that_can_do_little_is_written_to_plainly(
     running.engine.script("# Good *day*.")
     async with chatting(running.url, tmp_path, TERM="dumb") as terminal:
         await terminal.prompts()
-        terminal.says("Hello.")
+        terminal.enters("Hello.")
         await terminal.shows("# Good *day*.")
         await terminal.prompts()
-        terminal.says(
+        terminal.enters(
             "/quit"
         )  # such a prompt is shown before its keys are read one by one: Ctrl-D may come too early
         assert await terminal.exit_code() == 0
@@ -258,8 +258,8 @@ async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path:
     engine.script(["Some words that are", " shown in a row,", " and more."])
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Speak.")
-        await engine.asked.wait()
+        terminal.enters("Speak.")
+        await engine.requested.wait()
         engine.step()
         await terminal.shows("that are")
         resize(terminal._keyboard, 100, 30)
@@ -293,10 +293,10 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
     engine.script(LONG)
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Go on.")
+        terminal.enters("Go on.")
         await terminal.shows("word")
         terminal.types(CTRL_C)
-        await engine.asked.wait()
+        await engine.cancel_requested.wait()
         terminal.types(CTRL_C)
         assert await terminal.exit_code() == 0
         assert "Bye." in terminal.text
@@ -312,7 +312,7 @@ async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService,
     running.engine.script(f"{'word ' * 200}The end.")
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Go on.")
+        terminal.enters("Go on.")
         await terminal.shows("word")
         cut(running)
         await terminal.shows("disconnected (1012): The server stops; reconnect.; trying again]")
@@ -329,7 +329,7 @@ async def test_a_connection_that_is_lost_at_the_prompt_is_told_above_it(
         await terminal.shows("> Hel")
         cut(running)
         await terminal.shows("[connected again]\n> Hel")
-        terminal.says("lo.")
+        terminal.enters("lo.")
         await leaves(terminal)
     assert running.engine.requests[-1].messages[-1].content == "Hello."
 
@@ -339,7 +339,7 @@ async def test_a_service_that_does_not_come_back_is_told(running: InProcessServi
     running.engine.script(LONG)
     async with chatting(running.url, tmp_path, "--patience-s", "0") as terminal:
         await terminal.prompts()
-        terminal.says("Go on.")
+        terminal.enters("Go on.")
         await terminal.shows("word")
         cut(running)
         await terminal.shows("[the connection is lost]")
@@ -354,7 +354,7 @@ async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) 
         chatting(running.url, tmp_path) as terminal,
     ):
         await terminal.shows("This service asks for a key:")
-        terminal.says(key)
+        terminal.enters(key)
         await leaves(terminal)
         assert key not in terminal.text
 
@@ -374,7 +374,7 @@ async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_r
     tooled.engine.script(["All paid."])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Pay.")
+        terminal.enters("Pay.")
         await terminal.shows("All paid.")
         await terminal.prompts()
         rows = [
@@ -391,21 +391,21 @@ async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_r
         ]
 
 
-@pytest.mark.parametrize(("typed", "told"), [("y", "Paid."), ("n", "not allowed")])
+@pytest.mark.parametrize(("typed", "outcome"), [("y", "Paid."), ("n", "not allowed")])
 async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
-    tooled: InProcessService, tmp_path: Path, typed: str, told: str
+    tooled: InProcessService, tmp_path: Path, typed: str, outcome: str
 ) -> None:
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Pay.")
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
-        terminal.says("perhaps")
+        terminal.enters("Pay.")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
+        terminal.enters("perhaps")
         await terminal.shows("Allow ask_pay {}? [y/n]", times=2)
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
-        terminal.says(typed)
-        await terminal.shows(f"[ask_pay {{}}: {told}]")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
+        terminal.enters(typed)
+        await terminal.shows(f"[ask_pay {{}}: {outcome}]")
         await terminal.shows("So be it.")
         await leaves(terminal)
 
@@ -417,28 +417,28 @@ async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
     tooled.engine.script(["It comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Tea.")
+        terminal.enters("Tea.")
         await terminal.shows("order: Which tea? (! declines)")
-        await terminal.asks("Size (small / large): ")
-        terminal.says("huge")  # is asked again
+        await terminal.shows_question("Size (small / large): ")
+        terminal.enters("huge")  # is asked again
         await terminal.shows("Size (small / large):", times=2)
-        await terminal.asks("Size (small / large): ")
-        terminal.says("large")
-        await terminal.asks("cups: ")
-        terminal.says("0")
-        await terminal.asks("sugar [y/n]: ")
-        terminal.says("")
-        await terminal.asks("with (milk / lemon, several with commas): ")
-        terminal.says("milk, lemon")
+        await terminal.shows_question("Size (small / large): ")
+        terminal.enters("large")
+        await terminal.shows_question("cups: ")
+        terminal.enters("0")
+        await terminal.shows_question("sugar [y/n]: ")
+        terminal.enters("")
+        await terminal.shows_question("with (milk / lemon, several with commas): ")
+        terminal.enters("milk, lemon")
         await terminal.shows("cups must be 1 or more")  # what the server knows better
-        await terminal.asks("Size (small / large): ")
-        terminal.says("small")
-        await terminal.asks("cups: ")
-        terminal.says("2")
-        await terminal.asks("sugar [y/n]: ")
-        terminal.says("y")
-        await terminal.asks("with (milk / lemon, several with commas): ")
-        terminal.says("")
+        await terminal.shows_question("Size (small / large): ")
+        terminal.enters("small")
+        await terminal.shows_question("cups: ")
+        terminal.enters("2")
+        await terminal.shows_question("sugar [y/n]: ")
+        terminal.enters("y")
+        await terminal.shows_question("with (milk / lemon, several with commas): ")
+        terminal.enters("")
         await terminal.shows("It comes.")
         await leaves(terminal)
     result = tooled.engine.requests[-1].messages[-1].content
@@ -450,9 +450,9 @@ async def test_a_question_of_a_tool_may_be_declined(tooled: InProcessService, tm
     tooled.engine.script(["Nothing comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Tea.")
-        await terminal.asks("Size (small / large): ")
-        terminal.says("!")
+        terminal.enters("Tea.")
+        await terminal.shows_question("Size (small / large): ")
+        terminal.enters("!")
         await terminal.shows("Nothing comes.")
         await leaves(terminal)
     assert tooled.engine.requests[-1].messages[-1].content == "Declined"
@@ -465,13 +465,13 @@ async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
     tooled.engine.script([Call("ask_pay")])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Pay.")
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
-        terminal.says("y")
+        terminal.enters("Pay.")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
+        terminal.enters("y")
         await terminal.shows("store_unavailable: Not now.")
         await terminal.shows("Allow ask_pay {}? [y/n]", times=2)
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
-        terminal.says("y")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
+        terminal.enters("y")
         await terminal.shows("not_found: No more.")
         terminal.types(CTRL_C)  # the chat goes on, and so does what it waits for
         await terminal.shows("[ask_pay {}: stopped]")
@@ -487,8 +487,8 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types(f"Pay.{ENTER}y{ENTER}")
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
-        terminal.says("n")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
+        terminal.enters("n")
         await terminal.shows("[ask_pay {}: not allowed]")
         await terminal.shows("So be it.")
         await terminal.shows("You said something.")
@@ -501,11 +501,11 @@ async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up
     tooled.engine.script(["I ask.", Call("ask_pay")])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        terminal.says("Pay.")
-        await terminal.asks("[y/n] ")
+        terminal.enters("Pay.")
+        await terminal.shows_question("[y/n] ")
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.shows("I ask.")
-        await terminal.asks("Allow ask_pay {}? [y/n] ")
+        await terminal.shows_question("Allow ask_pay {}? [y/n] ")
         terminal.types(CTRL_C)
         await terminal.shows("[ask_pay {}: stopped]")
         await terminal.shows(STOPPED)
@@ -523,8 +523,8 @@ async def test_where_another_device_decides_first_the_terminal_shows_that(
         midstream.connect(tooled.ws_url, client_id="ann", features=("tools",)) as other,
     ):
         await terminal.prompts()
-        terminal.says("Pay.")
-        await terminal.asks("[y/n] ")
+        terminal.enters("Pay.")
+        await terminal.shows_question("[y/n] ")
         reply = await other.rejoin()
         assert reply is not None
         (call,) = reply.calls
@@ -542,8 +542,8 @@ async def test_a_history_is_shown_with_its_thoughts_and_calls(
     await piped(tooled.url, tmp_path, "Pay.\n", "--conversation", "terminal")
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
-        told = terminal.text.partition("> Pay.")[2]
-        assert [part in told for part in ("Thought for a moment", "I pay.", "5 paid", "All paid.")] == [
+        shown = terminal.text.partition("> Pay.")[2]
+        assert [part in shown for part in ("Thought for a moment", "I pay.", "5 paid", "All paid.")] == [
             True
         ] * 4
-        assert "Secret" not in told
+        assert "Secret" not in shown

@@ -28,11 +28,11 @@ def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "hint"),
     [("hlep", "did you mean /help?"), ("LIST", "did you mean /list?"), ("xyzzy", "/help lists")],
 )
-def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, told: str) -> None:
-    assert told in str(UnknownCommand(name))
+def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, hint: str) -> None:
+    assert hint in str(UnknownCommand(name))
     assert "begins with two" in str(UnknownCommand(name))
 
 

@@ -26,15 +26,15 @@ LONG = "word " * 20_000
 
 async def test_the_output_has_the_reply_alone(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("# Good *day*.\n\nHow are\x1byou?")
-    told = await piped(running.url, tmp_path, "Hello.\n")
-    assert told == (0, "# Good *day*.\n\nHow are\x1byou?\n", "")
+    result = await piped(running.url, tmp_path, "Hello.\n")
+    assert result == (0, "# Good *day*.\n\nHow are\x1byou?\n", "")
 
 
 async def test_each_line_is_a_message(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("First answer.")
     running.engine.script("Zweite Antwört.\n")
-    told = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
-    assert told == (0, "First answer.\nZweite Antwört.\n", "")
+    result = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
+    assert result == (0, "First answer.\nZweite Antwört.\n", "")
     assert running.engine.requests[1].messages[-1].content == "Zweite? ü"
 
 
@@ -51,9 +51,9 @@ async def test_a_pipe_begins_a_conversation_of_its_own_unless_one_is_named(
 async def test_a_refused_line_is_an_error_and_the_chat_goes_on(tmp_path: Path) -> None:
     async with serving(tmp_path, max_content_chars=10) as running:
         running.engine.script("Short and good.")
-        told = await piped(running.ws_url, tmp_path, "This is too long.\nShort.\n")
+        result = await piped(running.ws_url, tmp_path, "This is too long.\nShort.\n")
     refusal = "[content_too_long: `content` has 17 characters; 10 are allowed.]"
-    assert told == (1, "Short and good.\n", f"midstream: {refusal}\n")
+    assert result == (1, "Short and good.\n", f"midstream: {refusal}\n")
 
 
 async def test_a_reply_that_is_not_whole_is_an_error(running: InProcessService, tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def test_another_version_of_the_last_reply_and_message_may_be_had(
 ) -> None:
     for text in ("One.", "Two.", "Three."):
         running.engine.script(text)
-    told = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
-    assert told == (0, "One.\nTwo.\nThree.\n", "")
+    result = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
+    assert result == (0, "One.\nTwo.\nThree.\n", "")
     requested = [request.messages[-1].content for request in running.engine.requests]
     assert requested == ["Hello.", "Hello.", "Good day."]
 
@@ -89,8 +89,8 @@ async def test_a_named_conversation_is_gone_on_with_by_a_command(tmp_path: Path)
         running.engine.script("Good " * 3)
         running.engine.script("day.")
         await piped(running.ws_url, tmp_path, "Hello.\n", "--conversation", "c")
-        told = await piped(running.ws_url, tmp_path, "/continue\n", "--conversation", "c")
-        assert told == (0, "day.\n", "")
+        result = await piped(running.ws_url, tmp_path, "/continue\n", "--conversation", "c")
+        assert result == (0, "day.\n", "")
         assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
 
 
@@ -155,7 +155,7 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "message"),
     [
         (
             "127.0.0.1:1",
@@ -168,10 +168,12 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
         ("nonsense", "nonsense is no chat service, or does not let you in: nonsense isn't a valid URI"),
     ],
 )
-async def test_a_server_that_is_not_there_is_told_in_a_line(address: str, told: str, tmp_path: Path) -> None:
+async def test_a_server_that_is_not_there_is_told_in_a_line(
+    address: str, message: str, tmp_path: Path
+) -> None:
     code, out, err = await piped(address, tmp_path, "")
     assert (code, out) == (1, "")
-    assert err.startswith(f"midstream: {told}")
+    assert err.startswith(f"midstream: {message}")
     assert err.count("\n") == 1
 
 
@@ -235,14 +237,14 @@ async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(
 
 def test_a_pipe_needs_neither_line_editing_nor_markdown() -> None:
     look = "import sys, midstream.terminal.chat; print({'prompt_toolkit', 'rich', 'markdown_it'} & set(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "set()"
+    result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
 
 
 def test_the_library_imports_nothing_of_the_terminal() -> None:
     look = "import sys, midstream; print([name for name in sys.modules if name.startswith('midstream.terminal')])"
-    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
@@ -287,8 +289,8 @@ async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(tmp
 async def test_a_model_that_can_not_call_is_offered_no_tools(tmp_path: Path) -> None:
     engine = ScriptedEngine(features=("format",), reply="Hello.")
     async with serving(tmp_path / "service", engine, tools=TOOLS) as running:
-        told = await piped(running.ws_url, tmp_path, "Hello?\n")
-    assert told == (0, "Hello.\n", "")
+        result = await piped(running.ws_url, tmp_path, "Hello?\n")
+    assert result == (0, "Hello.\n", "")
 
 
 HOSTILE = "Full.\x1b]0;x\x07\x1b[7m\x9b2J\u202eyb"

@@ -15,7 +15,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "told"),
+    ("url", "error", "message"),
     [
         (
             "ws://127.0.0.1:1/v1/ws",
@@ -44,5 +44,5 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
         ),
     ],
 )
-def test_a_service_that_is_not_reached_is_told_in_a_sentence(url: str, error: OSError, told: str) -> None:
-    assert error_message(url, error) == told
+def test_a_service_that_is_not_reached_is_told_in_a_sentence(url: str, error: OSError, message: str) -> None:
+    assert error_message(url, error) == message

@@ -17,7 +17,7 @@ def pay(sum: int) -> str:  # noqa: A002 - the tool's own word
     return f"{sum} paid\x1b[31m"
 
 
-asking_pay = tool(approval="always", name="ask_pay")(lambda: "Paid.")
+approved_pay = tool(approval="always", name="ask_pay")(lambda: "Paid.")
 FORM = json.dumps(
     {
         "type": "object",
@@ -38,16 +38,16 @@ async def order(context: CallContext) -> str:
     return json.dumps(answer.content) if isinstance(answer, Accepted) else type(answer).__name__
 
 
-TOOLS = tuple(f"tests.midstream.terminal.tools:{name}" for name in ("pay", "asking_pay", "order"))
+TOOLS = tuple(f"tests.midstream.terminal.tools:{name}" for name in ("pay", "approved_pay", "order"))
 
 
 def refuse_answers(monkeypatch: pytest.MonkeyPatch, *refusals: Refused) -> None:
     """The first answers to calls are refused, each for its reason."""
     answer_call, left = Sessions.answer_call, list(refusals)
 
-    async def refused_first(self: Sessions, *asked: Any) -> CallOutcome:
+    async def refused_first(self: Sessions, *args: Any) -> CallOutcome:
         if left:
             raise left.pop(0)
-        return await answer_call(self, *asked)
+        return await answer_call(self, *args)
 
     monkeypatch.setattr(Sessions, "answer_call", refused_first)

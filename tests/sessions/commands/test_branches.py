@@ -33,7 +33,7 @@ async def ids(chat: Chat) -> list[str]:
 
 async def history_texts(chat: Chat) -> list[str]:
     await chat.wait_idle()
-    return [content for _, content in await chat.told()]
+    return [content for _, content in await chat.messages()]
 
 
 async def count(chat: Chat) -> int:
@@ -150,8 +150,8 @@ async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> No
     question, _ = await ids(chat)
     await chat.history(second)
     await regenerate(chat, done.message_id, "Hi.")
-    told = second.of(Accepted)[-1]
-    assert (told.message_id, told.content) == (question, "Hello?")
+    accepted = second.of(Accepted)[-1]
+    assert (accepted.message_id, accepted.content) == (question, "Hello?")
     assert chat.reader.of(Accepted)[-1].content is None
     chat.sessions.disconnect(second)
 
@@ -296,9 +296,9 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     await chat.history(second)
     for _ in range(2):  # the second time, nothing changes
         await chat.history(leaf=first.message_id)
-    (told,) = second.of(HistoryPage)
-    assert ([message.content for message in told.messages], told.ref) == (["Hello?", "Hello."], None)
-    assert told.seq == (await chat.history()).seq
+    (page,) = second.of(HistoryPage)
+    assert ([message.content for message in page.messages], page.ref) == (["Hello?", "Hello."], None)
+    assert page.seq == (await chat.history()).seq
     assert not reader.of(HistoryPage)
     await chat.sessions.parts.commands.brancher.publish(chat.live_conversation)
     assert len(reader.of(HistoryPage)) == 1
@@ -330,9 +330,9 @@ async def test_no_other_branch_becomes_active_under_a_running_reply(
     with pytest.raises(Busy):
         await chat.history(leaf=done.message_id)
     chat.cancel()
-    asking = asyncio.ensure_future(chat.history(leaf=done.message_id))
+    pending = asyncio.ensure_future(chat.history(leaf=done.message_id))
     engine.step()
-    assert (await asking).messages[-1].content == "This"
+    assert (await pending).messages[-1].content == "This"
     await chat.wait_idle()
     await store.hset(chat.keys.conversation, "running", "a turn elsewhere")
     with pytest.raises(Busy):

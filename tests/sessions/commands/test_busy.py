@@ -33,7 +33,7 @@ async def test_of_two_at_once_the_first_wins(chat: Chat, reader: Recorder) -> No
     first, second = chat.begin_send("One?"), chat.begin_send("Two?")
     assert await first is None
     assert isinstance(await second, Busy)
-    assert await chat.told() == [("user", "One?"), ("assistant", "")]
+    assert await chat.messages() == [("user", "One?"), ("assistant", "")]
     chat.cancel()
 
 
@@ -51,7 +51,7 @@ async def test_an_interruption_ends_the_running_reply_first(
     assert interrupted.cancel.cause is Cause.INTERRUPT
     assert (answered.turn_id, answered.reason) == (second.turn_id, Reason.STOP)
     assert continuous(reader.events)
-    assert await chat.told() == [
+    assert await chat.messages() == [
         ("user", "Hello?"),
         ("assistant", "This"),
         ("user", "No, wait!"),
@@ -71,7 +71,7 @@ async def test_an_interrupted_reply_ends_where_its_reader_saw_it_end(
     await chat.send("No, wait!", on_busy="interrupt", **seen, **name)  # type: ignore[arg-type]
     done = await reader.next(Done)
     assert (done.turn_id, done.chars) == (first.turn_id, len(kept))
-    assert (await chat.told())[1] == ("assistant", kept)
+    assert (await chat.messages())[1] == ("assistant", kept)
     chat.cancel()
 
 

@@ -26,14 +26,14 @@ async def test_between_tokens_what_was_handed_is_kept(chat: Chat, reader: Record
     assert (done.reason, done.chars, done.text_sha256) == (Reason.CANCELLED, 10, digest("This reply"))
     assert (facts(done).cause, facts(done).steps_after) == (Cause.CLIENT, 0)
     assert reader.withdrawn == {accepted.turn_id: 10}
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This reply")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This reply")]
 
 
 async def test_what_was_seen_cuts_where_it_is_less(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This reply")
     chat.cancel(seen_off=4)
     assert (await reader.next(Done)).chars == 4
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
 
 
 async def test_nobody_saw_more_than_was_handed(chat: Chat, reader: Recorder) -> None:
@@ -63,7 +63,7 @@ async def test_before_the_first_token(chat: Chat, reader: Recorder) -> None:
     chat.cancel()
     done = await reader.next(Done)
     assert (done.reason, done.chars, done.usage.generated_tokens) == (Reason.CANCELLED, 0, 0)
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "")]
 
 
 async def test_on_arrival_before_it_is_accepted(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
@@ -90,7 +90,7 @@ async def test_by_its_message_before_it_has_a_turn_and_no_other_turn_ends(
     await chat.wait_idle()
     assert ended.reason is Reason.STOP
     assert [done.reason for done in reader.of(Done)].count(Reason.CANCELLED) == 1
-    assert [content for _, content in await chat.told()][2:] == ["Two?", ""]
+    assert [content for _, content in await chat.messages()][2:] == ["Two?", ""]
     assert len(engine.requests) == 1
 
 
@@ -201,7 +201,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     assert continuous(reader.events)
     journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3, 4]
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     assert accepted.conversation_id == CONVERSATION_ID
 
 

@@ -116,7 +116,7 @@ async def test_it_goes_on_as_often_as_it_is_cut(chat: Chat) -> None:
     assert second.reason is Reason.LENGTH
     third = await continue_reply(chat, first.message_id, " four five")
     assert (third.message_id, third.chars) == (first.message_id, len("One two three four five"))
-    assert await chat.told() == [("user", "Count!"), ("assistant", "One two three four five")]
+    assert await chat.messages() == [("user", "Count!"), ("assistant", "One two three four five")]
 
 
 async def test_the_conversation_goes_on_behind_it(chat: Chat, engine: ScriptedEngine) -> None:
@@ -132,8 +132,12 @@ async def test_a_repeat_is_answered_as_the_first(chat: Chat) -> None:
     done = await continue_reply(chat, first.message_id, client_msg_id="again")
     await chat.wait_idle()
     late = Recorder()
-    told = await chat.send("", place=Continue(first.message_id), client_msg_id="again", reader=late)
-    assert (told.turn_id, told.duplicate, told.continues) == (done.turn_id, True, first.message_id)
+    repeated = await chat.send("", place=Continue(first.message_id), client_msg_id="again", reader=late)
+    assert (repeated.turn_id, repeated.duplicate, repeated.continues) == (
+        done.turn_id,
+        True,
+        first.message_id,
+    )
     again = await late.next(Done)
     (delta,) = late.of(Delta)
     assert (delta.off, delta.text, again.text_sha256) == (7, " three four", done.text_sha256)
@@ -163,7 +167,7 @@ async def test_a_cancel_cuts_within_the_new_turn(chat: Chat) -> None:
     done = await chat.reader.next(Done, count=2)
     assert (done.chars, done.text_sha256) == (13, digest("One two three"))
     await chat.wait_idle()
-    assert (await chat.told())[1] == ("assistant", "One two three")
+    assert (await chat.messages())[1] == ("assistant", "One two three")
     assert chat.reader.withdrawn[accepted.turn_id] == 13
 
 
@@ -175,7 +179,7 @@ async def test_no_cancel_reaches_into_what_stood_before(chat: Chat) -> None:
     done = await chat.reader.next(Done, count=2)
     assert (done.chars, done.removed) == (7, False)
     await chat.wait_idle()
-    assert (await chat.told())[1] == ("assistant", "One two")
+    assert (await chat.messages())[1] == ("assistant", "One two")
 
 
 async def test_a_rollback_restores_what_stood_before(chat: Chat) -> None:
@@ -191,7 +195,7 @@ async def test_a_rollback_restores_what_stood_before(chat: Chat) -> None:
     await chat.wait_idle()
     assert (await chat.history()).messages == before
     await continue_reply(chat, before[1].message_id)
-    assert (await chat.told())[1] == ("assistant", "One two three four")
+    assert (await chat.messages())[1] == ("assistant", "One two three four")
     assert continuous(chat.reader.events)
 
 
@@ -202,7 +206,7 @@ async def test_a_message_that_rolls_it_back_stands_behind_what_stood_before(
     chat.engine.script(" three four")
     await chat.running("", " three", place=Continue(first.message_id))
     await chat.exchange("And now?", "Now.", on_busy="rollback", parent_id=first.message_id)
-    assert [content for _, content in await chat.told()] == ["Count!", "One two", "And now?", "Now."]
+    assert [content for _, content in await chat.messages()] == ["Count!", "One two", "And now?", "Now."]
     assert [message.content for message in engine.requests[-1].messages] == ["Count!", "One two", "And now?"]
 
 
@@ -258,7 +262,7 @@ async def test_the_first_part_is_not_taken_back_from_under_the_second(chat: Chat
         await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -296,9 +300,9 @@ async def test_who_comes_back_to_one_that_was_taken_back_is_told_what_is_left(
     await store.delete(chat.keys.journal)
     late = Recorder()
     await chat.resume(late, 0)
-    told = {done.turn_id: (done.chars, done.text_sha256) for done in late.of(Done)}
-    assert told[second.turn_id] == (7, digest("One two"))
-    assert told[third.turn_id] == (11, digest("One two 3 4"))
+    ends = {done.turn_id: (done.chars, done.text_sha256) for done in late.of(Done)}
+    assert ends[second.turn_id] == (7, digest("One two"))
+    assert ends[third.turn_id] == (11, digest("One two 3 4"))
     assert late.text(second.turn_id) == ""
     assert late.text(third.turn_id) == " 3 4"
     chat.leave(late)
@@ -420,7 +424,7 @@ async def test_it_waits_behind_a_reply_on_another_branch(chat: Chat) -> None:
     done = await chat.finish(accepted.turn_id)
     await chat.wait_idle()
     assert (done.message_id, done.chars) == (first.message_id, 18)
-    assert (await chat.told())[1] == ("assistant", "One two three four")
+    assert (await chat.messages())[1] == ("assistant", "One two three four")
     assert continuous(chat.reader.events)
 
 
@@ -464,7 +468,7 @@ async def test_messages_that_wait_behind_one_that_is_rolled_back_stay_behind_the
     assert [message.content for message in engine.requests[-1].messages] == ["Count!", "One two", "And now?"]
     chat.cancel()
     await chat.wait_idle()
-    assert [content for _, content in await chat.told()][:3] == ["Count!", "One two", "And now?"]
+    assert [content for _, content in await chat.messages()][:3] == ["Count!", "One two", "And now?"]
 
 
 async def test_an_engine_that_is_lost_leaves_what_came(chat: Chat, engine: ScriptedEngine) -> None:
@@ -476,7 +480,7 @@ async def test_an_engine_that_is_lost_leaves_what_came(chat: Chat, engine: Scrip
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 13)
     await chat.wait_idle()
     await continue_reply(chat, first.message_id, " four")
-    assert (await chat.told())[1] == ("assistant", "One two three four")
+    assert (await chat.messages())[1] == ("assistant", "One two three four")
 
 
 async def test_what_was_thought_goes_on(chat: Chat, engine: ScriptedEngine) -> None:
@@ -491,8 +495,8 @@ async def test_what_was_thought_goes_on(chat: Chat, engine: ScriptedEngine) -> N
     done = await chat.play("", Thought("see. "), "One", place=Continue(first.message_id))
     requested = engine.requests[-1].messages[-1]
     assert (requested.role, requested.content, requested.reasoning) == ("assistant", "", "Let me ")
-    told = [part for part in chat.reader.of(Reasoning) if part.turn_id == done.turn_id]
-    assert (told[0].off, done.reasoning_chars, done.chars) == (7, 12, 3)
+    parts = [part for part in chat.reader.of(Reasoning) if part.turn_id == done.turn_id]
+    assert (parts[0].off, done.reasoning_chars, done.chars) == (7, 12, 3)
     await chat.wait_idle()
     reply = (await chat.history()).messages[1]
     assert (reply.content, reply.reasoning) == ("One", "Let me see. ")
@@ -526,7 +530,7 @@ async def test_an_engine_that_can_not_go_on_says_so(chat: Chat, engine: Scripted
         await chat.send("", place=Continue(first.message_id))
     assert refused.value.field == "continue"
     await chat.wait_idle()
-    assert (await chat.told())[1] == ("assistant", "One two")
+    assert (await chat.messages())[1] == ("assistant", "One two")
 
 
 async def test_a_reply_with_open_calls_is_busy_and_one_that_called_does_not_go_on(chat: Chat) -> None:
@@ -569,9 +573,9 @@ async def test_a_reply_to_results_goes_on(chat: Chat, engine: ScriptedEngine) ->
     roles = [message.role for message in engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "assistant"]
     await chat.wait_idle()
-    assert (await chat.told())[-1] == ("assistant", "It rains.")
+    assert (await chat.messages())[-1] == ("assistant", "It rains.")
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
-    assert (await chat.told())[-1] == ("assistant", "It")
+    assert (await chat.messages())[-1] == ("assistant", "It")
 
 
 async def test_calls_that_it_added_are_taken_back_with_it(chat: Chat, engine: ScriptedEngine) -> None:
@@ -645,7 +649,7 @@ async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: 
         bad = await chat.reader.next(Done, count=2)
         assert (bad.reason, bad.chars) == (Reason.FILTERED, 5)
         await chat.wait_idle()
-        assert (await chat.told())[1] == ("assistant", "Oh da")
+        assert (await chat.messages())[1] == ("assistant", "Oh da")
         good = await chat.play("", "y.", place=Continue(done.message_id))
         assert (good.chars, good.text_sha256) == (7, digest("Oh day."))
         await chat.wait_idle()

@@ -94,8 +94,8 @@ async def test_of_an_ended_turn(chat: Chat, reader: Recorder, engine: ScriptedEn
     second = Recorder()
     again = await chat.send("Hello?", client_msg_id="one", reader=second)
     assert [type(event) for event in second.events] == [Accepted, Delta, Done]
-    told = second.of(Delta)[0]
-    assert (told.text, told.off, told.first_seq, told.seq) == (
+    delta = second.of(Delta)[0]
+    assert (delta.text, delta.off, delta.first_seq, delta.seq) == (
         "Hello there.",
         0,
         again.seq + 1,
@@ -134,7 +134,7 @@ async def test_of_a_turn_that_was_taken_back(chat: Chat, engine: ScriptedEngine)
     assert again.duplicate
     assert chat.reader.of(Done)[-1].removed
     assert len(engine.requests) == 1
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -52,10 +52,10 @@ async def test_a_message_is_accepted_behind_the_reply_and_answered_after_it(
     assert [done.turn_id for done in reader.of(Done)] == [first.turn_id, second.turn_id, third.turn_id]
     assert continuous(reader.events)
     reply = chat.engine._reply
-    said = [said for _, said in await chat.told()]
-    assert said == ["One?", reply, "Two?", reply, "Three?", reply]
+    contents = [content for _, content in await chat.messages()]
+    assert contents == ["One?", reply, "Two?", reply, "Three?", reply]
     assert (second.parent_id, third.parent_id) == tuple(done.message_id for done in reader.of(Done)[:2])
-    assert [message.content for message in chat.engine.requests[-1].messages] == said[:-1]
+    assert [message.content for message in chat.engine.requests[-1].messages] == contents[:-1]
 
 
 async def test_only_so_many_wait(store: Redis, owner: Owner, engine: ScriptedEngine) -> None:
@@ -107,7 +107,7 @@ async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the
     await chat.wait_idle()
     assert continuous(reader.events)
     reply = chat.engine._reply
-    assert await chat.told() == [
+    assert await chat.messages() == [
         ("user", "One?"),
         ("assistant", reply),
         ("user", "Two?"),
@@ -130,7 +130,7 @@ async def test_a_message_behind_one_that_was_cancelled_while_it_waited_comes_aft
     await end(chat, third.turn_id)
     await chat.wait_idle()
     reply = chat.engine._reply
-    assert [said for _, said in await chat.told()] == ["One?", reply, "Two?", "", "Three?", reply]
+    assert [content for _, content in await chat.messages()] == ["One?", reply, "Two?", "", "Three?", reply]
 
 
 async def test_a_cancel_of_the_conversation_takes_the_queue_too(chat: Chat, reader: Recorder) -> None:
@@ -164,7 +164,7 @@ async def test_a_rollback_takes_the_running_exchange_and_the_queue_out(chat: Cha
         (True, Cause.ROLLBACK)
     ] * 2
     assert continuous(reader.events)
-    assert [said for _, said in await chat.told()] == ["Hello?", "Hello.", "Instead?", ""]
+    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Instead?", ""]
     chat.cancel()
 
 
@@ -175,7 +175,7 @@ async def test_a_waiting_message_can_be_rolled_back_alone(chat: Chat, reader: Re
     assert (await reader.next(Done)).removed
     await chat.step()
     await end(chat, first.turn_id)
-    assert [said for _, said in await chat.told()] == ["One?", chat.engine._reply]
+    assert [content for _, content in await chat.messages()] == ["One?", chat.engine._reply]
     assert continuous(reader.events)
     assert not reader.of(Removed)
 
@@ -228,8 +228,8 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
         assert await other.parts.peers.reaper.reap() == 3
         await second.reader.next(Done, count=3)
         assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
-        said = [said for _, said in await second.told()]
-        assert said == ["One?", "This", "Two?", "", "Three?", ""]
+        contents = [content for _, content in await second.messages()]
+        assert contents == ["One?", "This", "Two?", "", "Three?", ""]
         assert await running_turns_in_store(store) == 0
         chat.engine.step()
         await chat.wait_idle()

@@ -24,7 +24,7 @@ async def test_a_running_exchange_leaves_without_a_trace(chat: Chat, reader: Rec
     assert (done.removed, done.chars, done.reason) == (True, 0, Reason.CANCELLED)
     assert done.cancel is not None
     assert done.cancel.cause is Cause.ROLLBACK
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
 
 
 async def test_the_next_prompt_knows_nothing_of_it(chat: Chat, engine: ScriptedEngine) -> None:
@@ -42,7 +42,7 @@ async def test_one_that_is_not_accepted_yet(chat: Chat, reader: Recorder) -> Non
     assert await sending is None
     assert (await reader.next(Done)).removed
     await chat.wait_idle()
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader: Recorder) -> None:
@@ -54,7 +54,7 @@ async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader:
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     assert second.of(Removed) == reader.of(Removed)
     assert (second.of(Removed)[0].turn_id, second.of(Removed)[0].seq) == (done.turn_id, done.seq + 1)
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
     await chat.exchange("And then?")
     assert continuous(reader.events)
     chat.sessions.disconnect(second)
@@ -63,9 +63,9 @@ async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader:
 async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-    assert await chat.told() == []
+    assert await chat.messages() == []
     await chat.exchange("Hello again?", "Hello.")
-    assert await chat.told() == [("user", "Hello again?"), ("assistant", "Hello.")]
+    assert await chat.messages() == [("user", "Hello again?"), ("assistant", "Hello.")]
 
 
 async def test_an_exchange_that_was_followed_stays(chat: Chat) -> None:
@@ -104,14 +104,14 @@ async def test_one_whose_end_is_just_being_written_is_removed_after_it(
     engine.step()
     await taking
     assert [type(event) for event in reader.events[-2:]] == [Done, Removed]
-    assert await chat.told() == []
+    assert await chat.messages() == []
 
 
 async def test_a_removal_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?")
-    asking = asyncio.ensure_future(chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id))
+    removal = asyncio.ensure_future(chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id))
     await eventually(chat.live_conversation.locks.writing.locked)
-    asking.cancel()
+    removal.cancel()
     assert (await reader.next(Removed)).turn_id == done.turn_id
 
 
@@ -120,11 +120,11 @@ async def test_the_sibling_before_becomes_active(chat: Chat) -> None:
     await chat.exchange("One?", "One.")
     page = await chat.history()
     await chat.exchange("Two?", "Two.", parent_id=page.messages[1].message_id)
-    assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "Two?", "Two."]
+    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
     await chat.running("Three?", parent_id=page.messages[1].message_id)
     chat.cancel(rollback=True)
     await chat.reader.next(Done, count=4)
-    assert [content for _, content in await chat.told()] == ["Hello?", "Hello.", "Two?", "Two."]
+    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
 
 
 async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(

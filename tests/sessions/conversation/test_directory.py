@@ -149,11 +149,11 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
 
 async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder, store: Redis) -> None:
     await chat.running("Hello?", "This")
-    asking = asyncio.ensure_future(
+    deletion = asyncio.ensure_future(
         chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
     )
     await eventually(lambda: chat.live_conversation.turns[-1].acceptance.revoked)
-    asking.cancel()
+    deletion.cancel()
     await reader.next(Deleted)
     assert await content_of(store) == []
 
@@ -164,7 +164,7 @@ async def test_a_deleted_one_may_begin_anew(chat: Chat, reader: Recorder) -> Non
     second = await chat.exchange("Hello?", "Hello again.", client_msg_id="msg-1")
     assert second.turn_id != first.turn_id
     assert reader.of(Accepted)[0].epoch != reader.of(Accepted)[1].epoch
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello again.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello again.")]
 
 
 async def test_a_connection_that_deletes_twice_at_once_is_answered_twice(

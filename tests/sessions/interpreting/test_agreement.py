@@ -6,9 +6,9 @@ from sessions.interpreting.agreement import agreed_end, wait_k_end
 from sessions.interpreting.scripts import joint, whole_words
 
 
-def agreed(*before: str, told: str = "", finished: bool = True) -> str:
+def agreed(*before: str, published: str = "", finished: bool = True) -> str:
     *older, now = before
-    return now[: agreed_end(older, now, len(told), finished=finished)]
+    return now[: agreed_end(older, now, len(published), finished=finished)]
 
 
 def test_what_three_hypotheses_in_a_row_say_is_agreed_word_by_word() -> None:

@@ -56,8 +56,10 @@ def test_what_was_told_is_never_revised_and_all_is_translated_once(
     while (new := decode(translation, source, " z")) is not None:
         reported += "".join(new)
     assert translation.text == reported
-    assert not text[translation.places[-1].src :].strip()
-    assert [place.src for place in translation.places] == sorted({place.src for place in translation.places})
+    assert not text[translation.alignments[-1].src :].strip()
+    assert [place.src for place in translation.alignments] == sorted(
+        {place.src for place in translation.alignments}
+    )
 
 
 def grown(text: str, *, final: bool = False) -> Source:
@@ -106,9 +108,9 @@ def test_who_goes_on_later_goes_on_within_the_segment() -> None:
     source = grown("One. Two three. Four", final=True)
     decode(first, source, "Eins.")
     decode(first, source, " Zwei", cut=5)
-    place = first.place_within(len(first.text))
+    place = first.alignment_at(len(first.text))
     assert (place.src, place.off) == (4, 5)
-    second = Target("segment", wait=0, text=first.text, place=place)
+    second = Target("segment", wait=0, text=first.text, alignment=place)
     ask = second.next(source)
     assert ask is not None
     assert (ask.text, ask.prefix) == ("Two three.", "Zwei")

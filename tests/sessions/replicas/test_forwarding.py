@@ -143,9 +143,9 @@ async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
     seen: list[bool] = []
     count = chat.engine.count_tokens
 
-    async def noting(*told: Any, **more: Any) -> int:
+    async def noting(*args: Any, **kwargs: Any) -> int:
         seen.append(is_heavy_caller())
-        return await count(*told, **more)
+        return await count(*args, **kwargs)
 
     monkeypatch.setattr(chat.engine, "count_tokens", noting)
     await chat.running("Hello?", "This")
@@ -181,10 +181,10 @@ async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
 async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, told = chat.sessions.parts.base.storage.history.begin, asyncio.Event()
+    begin, may_begin = chat.sessions.parts.base.storage.history.begin, asyncio.Event()
 
     async def later(keys: Keys, beginning: Beginning, *, attached: bool) -> bool:
-        await told.wait()
+        await may_begin.wait()
         return await begin(keys, beginning, attached=attached)
 
     await chat.running("Hello?", "This")
@@ -192,7 +192,7 @@ async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ende
     sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
     await reader.next(Done)
     cancelled = await cancelled_there(other)
-    told.set()
+    may_begin.set()
     assert await sending is None
     done = await reader.next(Done, count=2)
     assert (done.turn_id, done.reason) == (cancelled.turn_id, Reason.CANCELLED)
@@ -302,7 +302,7 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
     await eventually(lambda: len(other.engine.requests) == 1)
     await other.finish(again.turn_id)
     await other.wait_idle()
-    assert [role for role, _ in await other.told()] == ["user", "assistant"]
+    assert [role for role, _ in await other.messages()] == ["user", "assistant"]
 
 
 async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refused(

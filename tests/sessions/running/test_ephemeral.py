@@ -231,13 +231,13 @@ async def test_a_drain_waits_and_then_ends_it(sessions: Sessions, engine: Script
 
 async def test_a_drain_ends_what_waits_for_the_engine(sessions: Sessions, engine: ScriptedEngine) -> None:
     engine.die(revive=False)
-    asking = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    answering = asyncio.create_task(sessions.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
     draining = asyncio.create_task(sessions.drain(0.0))
     await eventually(lambda: sessions.parts.base.admission.draining)
     await asyncio.sleep(0)
     engine.revive()
-    done = await end_of(await asking)
+    done = await end_of(await answering)
     assert done.reason is Reason.INTERRUPTED
     await draining
     assert engine.requests == []
@@ -247,10 +247,10 @@ async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     engine.die(revive=False)
-    asking = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    answering = asyncio.create_task(sessions.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
-    asking.cancel()
-    await asyncio.wait([asking])
+    answering.cancel()
+    await asyncio.wait([answering])
     assert sessions.statistics().turns == 0
     engine.revive()
 

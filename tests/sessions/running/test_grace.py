@@ -85,7 +85,7 @@ async def test_a_turn_that_continues_goes_on_with_nobody_there(chat: Chat) -> No
     chat.engine.step(20)
     done = await end_of(chat, accepted)
     assert (done.reason, done.cancel) == (Reason.STOP, None)
-    assert (await chat.told())[-1] == ("assistant", chat.engine._reply)
+    assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
 
 
 async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(chat: Chat) -> None:

@@ -28,10 +28,10 @@ def text_and_tokens(piece: Piece | None) -> tuple[str, list[str]]:
     return piece.text, [one.chosen.token for one in piece.logprobs]
 
 
-async def start_reply(sessions: Sessions, engine: ScriptedEngine, asked: Params) -> EphemeralReply:
+async def start_reply(sessions: Sessions, engine: ScriptedEngine, params: Params) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script("One two darn.")
-    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, asked))
+    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, params))
     await eventually(lambda: bool(engine.requests))
     return reply
 

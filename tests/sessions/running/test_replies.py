@@ -33,8 +33,8 @@ ROUND = (
 )
 
 
-async def start_replies(sessions: Sessions, engine: ScriptedEngine, *asks: EphemeralRequest) -> ReplySet:
-    replies = await sessions.answers(ALICE, asks)
+async def start_replies(sessions: Sessions, engine: ScriptedEngine, *requests: EphemeralRequest) -> ReplySet:
+    replies = await sessions.answers(ALICE, requests)
     await eventually(lambda: len(engine.requests) == len(replies))
     return replies
 

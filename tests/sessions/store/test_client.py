@@ -193,10 +193,10 @@ async def test_a_caller_that_is_cancelled_leaves_no_answer_for_the_next(
     await store.set("mine", "mine")
     for _ in range(2 * servers.AT_ONCE):
         work = pipelined(store, lambda pipe: pipe.get("mine")) if is_piped else store.get("mine")
-        asking = asyncio.ensure_future(work)
+        command = asyncio.ensure_future(work)
         await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        command.cancel()
+        await asyncio.gather(command, return_exceptions=True)
         assert await store.get("other") is None
 
 

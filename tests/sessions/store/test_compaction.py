@@ -113,7 +113,7 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
     await varied_history(chat, reader)
     last = reader.of(Done)[-1].seq
     before = [await replayed(chat, seq) for seq in range(last + 1)]
-    history = await chat.told()
+    history = await chat.messages()
     await compacted(store, chat)
     assert await store.exists(chat.keys.journal) == 0
     gaps = 0
@@ -139,7 +139,7 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
             assert digest(texts(events).get(done.turn_id, "")) == done.text_sha256
     assert 0 < gaps < last / 2
     assert not isinstance((await replayed(chat, 0))[0], Gap)
-    assert await chat.told() == history
+    assert await chat.messages() == history
 
 
 async def test_what_goes_on_behind_a_compaction_is_told_behind_it(

@@ -35,9 +35,9 @@ from tests.store_faults import pid_of, stalled
 
 
 @asynccontextmanager
-async def chatting(url: str, asked: Durability) -> AsyncIterator[Chat]:
+async def chatting(url: str, durability: Durability) -> AsyncIterator[Chat]:
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    policy = Policy(ttl_s=3600, max_turns=100, durability=asked)
+    policy = Policy(ttl_s=3600, max_turns=100, durability=durability)
     async with connect(url) as store:
         sessions = Sessions(client=store, engine=engine, policy=policy)
         async with sessions.running(alone=False):
@@ -111,9 +111,9 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
             await chat.sessions.parts.peers.reaper.reap()
-            assert await chat.told() == []
+            assert await chat.messages() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
-            assert [content for _, content in await chat.told()] == ["Hello?", "Hello."]
+            assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
 
 
 async def test_a_repeated_message_that_no_replica_has_is_refused(
@@ -147,8 +147,8 @@ async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_noth
             assert (await chat.reader.next(Done)).saved
             chat.engine.step(20)
             await chat.wait_idle()
-            said = [content for _, content in await chat.told()]
-            assert said == ["One?", chat.engine._reply, "Two?", ""]
+            contents = [content for _, content in await chat.messages()]
+            assert contents == ["One?", chat.engine._reply, "Two?", ""]
             assert continuous(chat.reader.events)
 
 
@@ -191,7 +191,7 @@ async def test_what_is_told_survives_a_power_failure(tmp_path: Path, monkeypatch
         assert (await chat.reader.next(Done)).saved
         os.kill(await pid_of(store), signal.SIGKILL)
         await answering(store)
-        assert await chat.told() == [("user", "Hello?"), ("assistant", "Hello.")]
+        assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
 
 
 async def test_a_store_that_writes_each_second_loses_what_it_acknowledged(
@@ -225,8 +225,8 @@ async def test_a_server_that_answers_before_its_disk_is_not_asked_for_it(tmp_pat
         node(tmp_path / "one", save="", appendonly="yes") as one,
         connect(f"redis://127.0.0.1:{one.port}") as store,
     ):
-        for asked in (Durability.MEMORY, Durability.REPLICATED):
-            await checked_server_configs(store, asked)
+        for durability in (Durability.MEMORY, Durability.REPLICATED):
+            await checked_server_configs(store, durability)
         for name, value in (("appendfsync", "everysec"), ("appendfsync", "no"), ("appendonly", "no")):
             await store.config_set(name, value)
             with pytest.raises(DurabilityUnsupported, match="appendfsync always"):
@@ -276,7 +276,7 @@ async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(
     """Were it taken for damaged data, the turn would be given up."""
     master, replica = pair
 
-    async def is_asked() -> bool:
+    async def is_blocked() -> bool:
         return bool((await master.ask("INFO", "clients"))["blocked_clients"])
 
     async with connect(f"redis://127.0.0.1:{master.port}") as store:
@@ -284,7 +284,7 @@ async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(
         with stalled(replica.process.pid):
             await store.set("key", "written")
             confirmed = asyncio.ensure_future(confirming.confirm("key", ttl_ms=60_000, term=0))
-            await happened(is_asked)
+            await happened(is_blocked)
             await master.ask("REPLICAOF", "127.0.0.1", replica.port)
             with pytest.raises(StoreDown) as refused:
                 await confirmed

@@ -17,7 +17,7 @@ async def served(places: FairSlots, groups: list[str]) -> list[str]:
     order: list[str] = []
 
     async def one(group: str) -> None:
-        async with places.place(group):
+        async with places.slot(group):
             await asyncio.sleep(0)
             order.append(group)
 
@@ -70,9 +70,9 @@ class CountingQueue(FairSlots):
 
     looks = 0
 
-    def _has_room_for(self, group: str) -> bool:
+    def _may_take(self, group: str) -> bool:
         self.looks += 1
-        return super()._has_room_for(group)
+        return super()._may_take(group)
 
 
 async def test_a_place_that_comes_back_costs_no_look_at_all_who_wait() -> None:
@@ -99,7 +99,7 @@ async def test_no_more_have_a_place_than_there_are() -> None:
 
     async def one(number: int) -> None:
         nonlocal inside, most
-        async with places.place(str(number % 4)):
+        async with places.slot(str(number % 4)):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -110,15 +110,15 @@ async def test_no_more_have_a_place_than_there_are() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(1, 4))
-def test_a_place_comes_back_however_its_holder_ends(asked: list[tuple[str, bool]], count: int) -> None:
+def test_a_place_comes_back_however_its_holder_ends(holders: list[tuple[str, bool]], count: int) -> None:
     async def scene() -> None:
         places = FairSlots(count)
 
         async def one(group: str) -> None:
-            async with places.place(group):
+            async with places.slot(group):
                 await asyncio.sleep(0)
 
-        tasks = [(asyncio.create_task(one(group)), leaves) for group, leaves in asked]
+        tasks = [(asyncio.create_task(one(group)), leaves) for group, leaves in holders]
         await asyncio.sleep(0)
         for task, leaves in tasks:
             if leaves:
@@ -135,7 +135,7 @@ def test_a_place_comes_back_however_its_holder_ends(asked: list[tuple[str, bool]
 async def test_who_fails_inside_gives_its_place_back() -> None:
     places = FairSlots(1)
     with pytest.raises(ValueError, match="inside"):
-        async with places.place("a"):
+        async with places.slot("a"):
             raise ValueError("inside")
     assert await served(places, ["b"]) == ["b"]
 
@@ -147,7 +147,7 @@ async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() ->
         waits = asyncio.create_task(places.take("crowd-2"))
     await asyncio.sleep(0)
     assert not waits.done()
-    async with asyncio.timeout(5), places.place("bob"):
+    async with asyncio.timeout(5), places.slot("bob"):
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waits.done()  # bob's place is none of the crowd's
@@ -159,7 +159,7 @@ async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() ->
 
 async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
     places = CappedFairSlots(1, heavy_slots=1)
-    async with places.place("bob"):
+    async with places.slot("bob"):
         with with_heaviness(lambda: True):
             waits = asyncio.create_task(places.take("crowd"))
         await asyncio.sleep(0)
@@ -167,5 +167,5 @@ async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None
         with pytest.raises(asyncio.CancelledError):
             await waits
     with with_heaviness(lambda: True):
-        async with asyncio.timeout(5), places.place("crowd"):
+        async with asyncio.timeout(5), places.slot("crowd"):
             pass

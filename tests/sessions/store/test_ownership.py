@@ -138,7 +138,7 @@ async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
     await other.sessions.delete(chat.owner, "room", ref="gone", subscriber=other.reader)
     await reader.next(Deleted)
     assert [done.cancel.cause for done in reader.of(Done) if done.cancel] == [Cause.CLIENT]
-    assert [told.ref for told in other.reader.of(Deleted)] == ["gone"]
+    assert [event.ref for event in other.reader.of(Deleted)] == ["gone"]
     assert await running_turns_in_store(store) == 0
     await chat.exchange("Hello?", "Hello again.")
 
@@ -159,7 +159,7 @@ async def test_a_duplicate_of_a_turn_on_another_replica_waits_for_its_end(
 async def test_a_rollback_of_a_turn_on_another_replica_does_nothing(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     await other.sessions.take_back(chat.owner, "room", accepted.turn_id)
-    assert (await chat.told())[0] == ("user", "Hello?")
+    assert (await chat.messages())[0] == ("user", "Hello?")
     chat.cancel()
 
 
@@ -197,7 +197,7 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     turn = RunningTurn(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id="never", replica=own.replica
     )
-    await own.add(turn, beside=lambda _: None)
+    await own.add(turn, queue_writes=lambda _: None)
     assert await store.hlen(here) == 2
     assert await chat.sessions.parts.peers.reaper.reap() == 1
     assert await store.hkeys(here) == [accepted.turn_id.encode()]

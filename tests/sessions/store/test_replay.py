@@ -30,32 +30,32 @@ class ExpectedConversation(msgspec.Struct):
 @st.composite
 def journals(draw: st.DrawFn) -> ExpectedConversation:
     """Turns one after the other, some of which left the history; the last one may have no end yet."""
-    told = ExpectedConversation([], {}, {})
+    expected = ExpectedConversation([], {}, {})
     turns = draw(st.integers(1, 4))
     for number in range(turns):
         is_running = number == turns - 1 and draw(st.booleans())
-        _turn(draw, told, f"turn-{number}", is_running=is_running)
-    return told
+        _turn(draw, expected, f"turn-{number}", is_running=is_running)
+    return expected
 
 
-def _turn(draw: st.DrawFn, told: ExpectedConversation, turn_id: str, *, is_running: bool) -> None:
-    seq = len(told.events) + 1
-    told.events.append(
+def _turn(draw: st.DrawFn, expected: ExpectedConversation, turn_id: str, *, is_running: bool) -> None:
+    seq = len(expected.events) + 1
+    expected.events.append(
         Accepted(conversation_id=ROOM, client_msg_id="m", turn_id=turn_id, message_id="u", epoch="e", seq=seq)
     )
     text = ""
     for part in draw(st.lists(st.text(st.sampled_from("añ한👍"), min_size=1, max_size=4), max_size=6)):
-        told.events.append(delta(turn_id, len(told.events) + 1, len(text), part))
+        expected.events.append(delta(turn_id, len(expected.events) + 1, len(text), part))
         text += part
     cut = draw(st.none() | st.integers(0, len(text)))
-    told.kept[turn_id] = text if cut is None else text[:cut]
+    expected.kept[turn_id] = text if cut is None else text[:cut]
     if cut is not None:
-        told.cut[turn_id] = KeptLength(cut)
+        expected.cut[turn_id] = KeptLength(cut)
     if is_running:
         return
-    told.events.append(done(turn_id, len(told.events) + 1, told.kept[turn_id]))
+    expected.events.append(done(turn_id, len(expected.events) + 1, expected.kept[turn_id]))
     if draw(st.booleans()):
-        told.events.append(Removed(conversation_id=ROOM, turn_id=turn_id, seq=len(told.events) + 1))
+        expected.events.append(Removed(conversation_id=ROOM, turn_id=turn_id, seq=len(expected.events) + 1))
 
 
 def delta(turn_id: str, seq: int, off: int, text: str) -> Delta:
@@ -83,40 +83,40 @@ def text_of(events: Iterable[Event], turn_id: str) -> str:
 
 @given(journals(), st.data())
 def test_what_was_seen_and_what_is_told_again_are_continuous(
-    told: ExpectedConversation, data: st.DataObject
+    expected: ExpectedConversation, data: st.DataObject
 ) -> None:
-    seen = data.draw(st.integers(0, len(told.events)))
-    events = [*told.events[:seen], *replayed(told.events[seen:], told.cut)]
+    seen = data.draw(st.integers(0, len(expected.events)))
+    events = [*expected.events[:seen], *replayed(expected.events[seen:], expected.cut)]
     assert continuous(events)
     for end in (event for event in events if isinstance(event, Done)):
-        assert text_of(events, end.turn_id)[: end.chars] == told.kept[end.turn_id]
+        assert text_of(events, end.turn_id)[: end.chars] == expected.kept[end.turn_id]
 
 
 @given(journals())
-def test_whoever_saw_nothing_is_told_what_the_history_says(told: ExpectedConversation) -> None:
-    events = replayed(told.events, told.cut)
-    assert {turn_id: text_of(events, turn_id) for turn_id in told.kept} == told.kept
+def test_whoever_saw_nothing_is_told_what_the_history_says(expected: ExpectedConversation) -> None:
+    events = replayed(expected.events, expected.cut)
+    assert {turn_id: text_of(events, turn_id) for turn_id in expected.kept} == expected.kept
     ends = [event for event in events if isinstance(event, Done)]
     assert all(digest(text_of(events, end.turn_id)) == end.text_sha256 for end in ends)
-    assert len(ends) == sum(isinstance(event, Done) for event in told.events)
+    assert len(ends) == sum(isinstance(event, Done) for event in expected.events)
 
 
 @given(journals())
-def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(told: ExpectedConversation) -> None:
+def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(expected: ExpectedConversation) -> None:
     """By the next event, whose seqs begin where these end."""
-    events = replayed(told.events, told.cut)
+    events = replayed(expected.events, expected.cut)
     last = seqs(events)[-1][1]
-    assert all(isinstance(event, Delta) for event in told.events[last:])
-    assert not told.events[last:] or isinstance(told.events[-1], Delta)
+    assert all(isinstance(event, Delta) for event in expected.events[last:])
+    assert not expected.events[last:] or isinstance(expected.events[-1], Delta)
 
 
 @given(journals(), st.data())
-def test_a_replay_is_the_same_in_two_parts(told: ExpectedConversation, data: st.DataObject) -> None:
+def test_a_replay_is_the_same_in_two_parts(expected: ExpectedConversation, data: st.DataObject) -> None:
     """A reader that leaves again in the middle of it misses nothing either."""
-    events = replayed(told.events, told.cut)
+    events = replayed(expected.events, expected.cut)
     half = data.draw(st.integers(0, len(events)))
     seen = events[:half]
     after = seqs(seen)[-1][1] if seen else 0
-    rest = replayed(told.events[after:], told.cut)
+    rest = replayed(expected.events[after:], expected.cut)
     assert continuous([*seen, *rest])
-    assert {turn: text_of([*seen, *rest], turn) for turn in told.kept} == told.kept
+    assert {turn: text_of([*seen, *rest], turn) for turn in expected.kept} == expected.kept

@@ -262,9 +262,13 @@ async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(history
     siblings = (await history.branch(KEYS)).siblings[2]
     assert siblings == Siblings([f"user-b{number}" for number in range(20, count)], count, newest)
     middle = (await history.branch(KEYS, leaf="reply-b110")).siblings[2]
-    assert (len(middle.told), middle.told[100], middle.before) == (MAX_SIBLINGS, "user-b110", 110)
+    assert (len(middle.shown_ids), middle.shown_ids[100], middle.before) == (MAX_SIBLINGS, "user-b110", 110)
     first = (await history.branch(KEYS, leaf="reply-b0")).siblings[2]
-    assert (first.told[0], first.told[-1], first.before) == ("user-b0", f"user-b{MAX_SIBLINGS - 1}", 0)
+    assert (first.shown_ids[0], first.shown_ids[-1], first.before) == (
+        "user-b0",
+        f"user-b{MAX_SIBLINGS - 1}",
+        0,
+    )
 
 
 async def test_a_withdrawn_turn_may_come_again(history: History) -> None:

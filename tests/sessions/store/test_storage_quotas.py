@@ -285,7 +285,7 @@ async def test_a_message_for_which_there_is_no_room_interrupts_nothing(store: Re
         with pytest.raises(StoreFull):
             await chat.send("Wait!", on_busy="enqueue")
         assert (await chat.finish(running.turn_id)).saved
-        assert await chat.told() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+        assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
 async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, owner: Owner) -> None:
@@ -293,7 +293,7 @@ async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, 
         running = await chat.running("Hello?", "This")
         await overfill(chat, store)
         assert (await chat.finish(running.turn_id)).saved
-        assert len(await chat.told()) == 2
+        assert len(await chat.messages()) == 2
         with pytest.raises(StoreFull):
             await chat.sessions.share(owner, "room")
         await chat.sessions.rename(owner, "room", "Another title")

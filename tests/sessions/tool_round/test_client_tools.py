@@ -66,16 +66,16 @@ async def test_the_next_turn_begins_when_the_call_is_settled_and_reads_its_resul
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
     done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-    told = await chat.result(done.open[0], "Rain.")
-    assert (told.state, told.already) == (CallState.DONE, False)
+    outcome = await chat.result(done.open[0], "Rain.")
+    assert (outcome.state, outcome.already) == (CallState.DONE, False)
     end = await chat.follow("It", " rains.")
     following = reader.of(Accepted)[1]
     assert (following.follows, following.message_id) == (done.turn_id, done.message_id)
     assert (end.reason, reader.text(end.turn_id)) == (Reason.STOP, "It rains.")
-    said = engine.requests[-1].messages
-    assert [message.role for message in said] == ["user", "assistant", "tool"]
-    assert said[1].calls[0].call_id == said[2].call_id == done.open[0]
-    assert (said[1].content, said[2].content) == ("I look.", "Rain.")
+    messages = engine.requests[-1].messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1].calls[0].call_id == messages[2].call_id == done.open[0]
+    assert (messages[1].content, messages[2].content) == ("I look.", "Rain.")
     assert engine.requests[-1].spec.tools == engine.requests[0].spec.tools == tuple(one.tool for one in TOOLS)
     assert continuous(reader.events)
 
@@ -248,9 +248,9 @@ async def test_a_cancel_settles_every_open_call_and_the_next_prompt_is_well_form
     assert await states(chat) == [[CallState.DONE, CallState.CANCELLED]]
     assert continuous(reader.events)
     await chat.exchange("And now?", "Well.")
-    said = engine.requests[-1].messages
-    assert [message.role for message in said] == ["user", "assistant", "tool", "tool", "user"]
-    assert said[3].content == "The call was cancelled."
+    messages = engine.requests[-1].messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "user"]
+    assert messages[3].content == "The call was cancelled."
 
 
 async def test_a_cancel_may_name_the_turn_that_called(chat: Chat, reader: Recorder) -> None:
@@ -277,7 +277,7 @@ async def test_a_cancel_that_comes_behind_the_results_ends_the_turn_that_goes_on
     end = await reader.next(Done, count=2)
     assert (end.reason, end.chars) == (Reason.CANCELLED, 0)
     await chat.wait_idle()
-    assert [content for _, content in await chat.told()] == ["Weather?", "I look.", ""]
+    assert [content for _, content in await chat.messages()] == ["Weather?", "I look.", ""]
 
 
 async def test_a_late_result_is_refused_with_a_clear_word(chat: Chat, reader: Recorder) -> None:
@@ -412,7 +412,7 @@ async def test_a_rollback_takes_the_exchange_out_with_all_its_rounds(
     end = await reader.next(Done, count=4)
     await chat.wait_idle()
     assert end.removed
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hi.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hi.")]
     fields = [name.decode() for name in await store.hkeys(chat.keys.conversation)]
     assert [name for name in fields if name.startswith("call")] == []
     assert continuous(reader.events)
@@ -428,7 +428,7 @@ async def test_an_ended_exchange_is_taken_back_with_all_its_rounds(chat: Chat, r
         await chat.sessions.take_back(chat.owner, "room", done.turn_id)
     await chat.sessions.take_back(chat.owner, "room", end.turn_id)
     await reader.next(Removed)
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "Hi.")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hi.")]
 
 
 async def test_a_message_behind_open_calls_waits_and_stands_behind_the_last_reply(
@@ -444,7 +444,7 @@ async def test_a_message_behind_open_calls_waits_and_stands_behind_the_last_repl
     await eventually(lambda: len(engine.requests) == 3)
     await chat.finish(queued.turn_id)
     assert await sending is None
-    assert await chat.told() == [
+    assert await chat.messages() == [
         ("user", "Weather?"),
         ("assistant", ""),
         ("assistant", "Rain."),
@@ -477,7 +477,7 @@ async def test_a_message_behind_a_reply_that_then_calls_stands_behind_the_last_o
     await eventually(lambda: len(engine.requests) == 3)
     await chat.finish(queued.turn_id)
     assert await sending is None
-    assert [said for _, said in await chat.told()] == [
+    assert [content for _, content in await chat.messages()] == [
         "Weather?",
         "I look.",
         "Rain.",
@@ -522,9 +522,9 @@ async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat
     for seq in range(1, chat.live_conversation.published.seq + 1):
         back = Recorder()
         await chat.resume(back, seq)
-        told = back.events[1:]
-        assert continuous([*reader.events[:0], *told])
-        assert not told or told[-1].seq == chat.live_conversation.published.seq  # type: ignore[attr-defined]
+        events = back.events[1:]
+        assert continuous([*reader.events[:0], *events])
+        assert not events or events[-1].seq == chat.live_conversation.published.seq  # type: ignore[attr-defined]
         chat.leave(back)
     await chat.result(done.open[1], "Sun.")
     await chat.follow("So.")
@@ -550,10 +550,10 @@ async def test_another_reply_to_the_same_results_is_asked_for_by_the_last_one(
     end = await chat.follow("Rain.")
     again = await chat.exchange("", "Wet.", place=Regenerate(end.message_id))
     assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool"]
-    assert [said for _, said in await chat.told()] == ["Weather?", "", "Wet."]
+    assert [content for _, content in await chat.messages()] == ["Weather?", "", "Wet."]
     await chat.wait_idle()
     await chat.sessions.take_back(chat.owner, "room", again.turn_id)
-    assert [said for _, said in await chat.told()] == ["Weather?", "", "Rain."]
+    assert [content for _, content in await chat.messages()] == ["Weather?", "", "Rain."]
 
 
 # ---- bounds
@@ -612,11 +612,11 @@ async def test_the_context_shrinks_in_whole_exchanges(chat: Chat, engine: Script
         await chat.result(done.open[0], "word " * 20)
         await chat.follow("Rain.")
         await chat.wait_idle()
-    said = engine.requests[-1].messages
-    assert said[0].role == "user"
-    assert [message.role for message in said].count("user") < 4
-    called = {call.call_id for message in said for call in message.calls}
-    assert called == {message.call_id for message in said if message.role == "tool"}
+    messages = engine.requests[-1].messages
+    assert messages[0].role == "user"
+    assert [message.role for message in messages].count("user") < 4
+    called = {call.call_id for message in messages for call in message.calls}
+    assert called == {message.call_id for message in messages if message.role == "tool"}
 
 
 async def test_deltas_and_calls_are_in_the_journal_with_a_seq_each(chat: Chat, reader: Recorder) -> None:

@@ -122,8 +122,8 @@ async def test_where_the_replica_dies_another_one_goes_on(
     await other.result(done.open[1], "Sun.")
     end = await other.follow("Both.")
     assert end.reason is Reason.STOP
-    said = other.engine.requests[-1].messages
-    assert [message.content for message in said if message.role == "tool"] == ["Rain.", "Sun."]
+    messages = other.engine.requests[-1].messages
+    assert [message.content for message in messages if message.role == "tool"] == ["Rain.", "Sun."]
     assert continuous(other.reader.events)
     await chat.wait_idle()
     assert len(chat.engine.requests) == 1

@@ -49,19 +49,19 @@ async def open_question(chat: Chat, bench: Bench) -> tuple[str, asyncio.Future[A
 
 
 async def question(chat: Chat, count: int = 1) -> Question:
-    def told() -> list[Question]:
+    def questions() -> list[Question]:
         return [one.question for one in chat.reader.of(ToolState) if one.question is not None]
 
-    await chat.reader.until(lambda: len(told()) >= count)
-    return told()[-1]
+    await chat.reader.until(lambda: len(questions()) >= count)
+    return questions()[-1]
 
 
 async def answer_question(
     chat: Chat, call_id: str, to: Question, content: str | None = UTC, *, allow: bool = True
 ) -> AnswerOutcome:
     decision = Decision(call_id=call_id, args_sha256=to.sha256, allow=allow, args=content)
-    told = await chat.sessions.answer_call(chat.owner, chat.reader, CONVERSATION_ID, decision)
-    return AnswerOutcome(told.state, already=told.already)
+    outcome = await chat.sessions.answer_call(chat.owner, chat.reader, CONVERSATION_ID, decision)
+    return AnswerOutcome(outcome.state, already=outcome.already)
 
 
 async def test_the_user_is_asked_and_the_tool_goes_on_with_the_answer(served: Chat, bench: Bench) -> None:
@@ -71,9 +71,9 @@ async def test_the_user_is_asked_and_the_tool_goes_on_with_the_answer(served: Ch
     assert await answer == Accepted({"zone": "UTC"})
     bench.ends(call_id, "Noon.")
     await served.follow("It is noon.")
-    told = [(one.state, one.question is not None) for one in served.reader.of(ToolState)]
+    states = [(one.state, one.question is not None) for one in served.reader.of(ToolState)]
     running, done = CallState.RUNNING, CallState.DONE
-    assert told == [(running, False), (running, True), (running, False), (done, False)]
+    assert states == [(running, False), (running, True), (running, False), (done, False)]
     assert continuous(served.reader.events)
 
 

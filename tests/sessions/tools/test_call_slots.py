@@ -22,33 +22,33 @@ def test_places_are_bounded_and_none_is_lost(orders: list[tuple[str, str]], tota
 
 async def come_and_leave(orders: list[tuple[str, str]], total: int, each: int) -> None:
     places = Slots(total=total, each=each)
-    asked: list[tuple[str, asyncio.Task[Slot]]] = []
+    requests: list[tuple[str, asyncio.Task[Slot]]] = []
     for owner, order in orders:
-        mine = [one for one in asked if one[0] == owner]
+        mine = [one for one in requests if one[0] == owner]
         if order == "come":
-            asked.append((owner, asyncio.create_task(places.take(owner))))
+            requests.append((owner, asyncio.create_task(places.take(owner))))
         elif mine:
-            asked.remove(mine[0])
+            requests.remove(mine[0])
             await leave(mine[0][1])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        inside = Counter(owner for owner, one in asked if one.done())
+        inside = Counter(owner for owner, one in requests if one.done())
         assert inside.total() <= total
         assert all(count <= each for count in inside.values())
-        waiting = Counter(owner for owner, one in asked if not one.done())
+        waiting = Counter(owner for owner, one in requests if not one.done())
         assert places.free == total - inside.total()
         assert not (places.free and [owner for owner in waiting if inside[owner] < each])
-    for _, one in asked:
+    for _, one in requests:
         await leave(one)
     assert places.free == total
 
 
-async def leave(asked: asyncio.Task[Slot]) -> None:
-    if asked.done():
-        asked.result().release()
+async def leave(request: asyncio.Task[Slot]) -> None:
+    if request.done():
+        request.result().release()
     else:
-        asked.cancel()
-        await asyncio.wait({asked})
+        request.cancel()
+        await asyncio.wait({request})
 
 
 async def test_who_asked_first_goes_first() -> None:

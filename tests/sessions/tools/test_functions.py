@@ -305,7 +305,7 @@ async def test_the_clock_stands_still_while_a_user_thinks() -> None:
 
     user, box = User(), box_of(order, wait)
     running = asyncio.create_task(box.run("order", {}, call_of(elicit=user.elicit)))
-    _, waiting = await user.asked.get()
+    _, waiting = await user.questions.get()
     with pytest.raises(ToolLost):  # as much time is up, by now
         await box.run("wait", {}, call_of())
     waiting.set_result(Dismissed())
@@ -338,7 +338,7 @@ async def test_a_question_ends_with_its_call() -> None:
 
     user = User()
     running = asyncio.create_task(box_of(order).run("order", {}, call_of(elicit=user.elicit)))
-    _, waiting = await user.asked.get()
+    _, waiting = await user.questions.get()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -366,7 +366,7 @@ async def test_a_question_after_the_end_of_its_call_reaches_nobody() -> None:
         await running
     opened.set()
     assert await answered.get() == Dismissed()
-    assert user.asked.empty()
+    assert user.questions.empty()
 
 
 async def test_progress_from_a_thread_is_heard() -> None:

@@ -111,20 +111,20 @@ async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(shop: Shop) ->
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "result"),
     [
         (Accepted(content={"sure": True}), "tea: accept sure=True"),
         (Declined(), "tea: decline None"),
         (Dismissed(), "tea: cancel None"),
     ],
 )
-async def test_a_server_asks_the_user_of_its_call(box: ToolRegistry, answer: Answer, said: str) -> None:
+async def test_a_server_asks_the_user_of_its_call(box: ToolRegistry, answer: Answer, result: str) -> None:
     user = User()
     running = asyncio.create_task(box.run("sell", {"item": "tea"}, call_of(elicit=user.elicit)))
-    asked = await user.answers(answer)
-    assert asked.message == "Sell tea?"
-    assert json.loads(asked.schema)["required"] == ["sure"]
-    assert await running == said
+    elicitation = await user.answers(answer)
+    assert elicitation.message == "Sell tea?"
+    assert json.loads(elicitation.schema)["required"] == ["sure"]
+    assert await running == result
 
 
 async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolRegistry) -> None:
@@ -137,13 +137,13 @@ async def test_each_question_reaches_the_user_whose_call_it_is(box: ToolRegistry
     for name, user in reversed(users.items()):
         assert (await user.answers(Accepted(content={"sure": name == "bob"}))).message == f"Sell {name}?"
     assert await asyncio.gather(*calls) == [f"{name}: accept sure={name == 'bob'}" for name in users]
-    assert all(user.asked.empty() for user in users.values())
+    assert all(user.questions.empty() for user in users.values())
 
 
 async def test_a_question_ends_with_its_call(box: ToolRegistry) -> None:
     user = User()
     running = asyncio.create_task(box.run("sell", {"item": "tea"}, call_of(elicit=user.elicit)))
-    _, waiting = await user.asked.get()
+    _, waiting = await user.questions.get()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -15,8 +15,8 @@ from tests.sessions.tools.tool_calls import Watcher
 async def test_a_flood_is_heard_as_its_newest() -> None:
     watcher = Watcher()
     feed = ProgressFeed(watcher, interval_s=0.05)
-    await asyncio.to_thread(lambda: [feed.tell(Progress(done=number)) for number in range(50_000)])
-    feed.tell(Progress(done=50_000))
+    await asyncio.to_thread(lambda: [feed.report(Progress(done=number)) for number in range(50_000)])
+    feed.report(Progress(done=50_000))
     received = [await watcher.seen.get()]
     while received[-1].done < 50_000:
         received.append(await watcher.seen.get())
@@ -29,7 +29,7 @@ async def test_reports_are_apart() -> None:
     feed = ProgressFeed(watcher, interval_s=0.05)
     times = []
     for number in range(3):
-        feed.tell(Progress(done=number))
+        feed.report(Progress(done=number))
         await watcher.seen.get()
         times.append(loop.time())
     assert times[2] - times[0] >= 0.1 - 1e-3
@@ -38,11 +38,11 @@ async def test_reports_are_apart() -> None:
 async def test_a_closed_feed_is_silent() -> None:
     watcher = Watcher()
     feed = ProgressFeed(watcher, interval_s=0)
-    feed.tell(Progress(done=1))
+    feed.report(Progress(done=1))
     feed.close()
-    feed.tell(Progress(done=2))
+    feed.report(Progress(done=2))
     other = Watcher()
-    ProgressFeed(other, interval_s=0).tell(Progress(done=3))
+    ProgressFeed(other, interval_s=0).report(Progress(done=3))
     await other.seen.get()
     assert watcher.seen.empty()
 

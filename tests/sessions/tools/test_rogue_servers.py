@@ -368,15 +368,17 @@ def drained(queue: asyncio.Queue[Any]) -> list[Any]:
 
 
 async def test_an_answer_that_broke_off_is_resumed() -> None:
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     async def broken(message: dict[str, Any], send: Send) -> None:
-        asked.append(message)
+        requests.append(message)
         await part(send, "id: 7\nretry: 500\ndata:\n\n", more=False)
 
     async def rest(send: Send) -> None:
         await start(send)
-        await part(send, event({"id": asked[0]["id"], "result": text_result("resumed")}, id="8"), more=False)
+        await part(
+            send, event({"id": requests[0]["id"], "result": text_result("resumed")}, id="8"), more=False
+        )
 
     rogue = Rogue(tools_call=streaming(broken))
     async with calling(rogue) as box:
@@ -458,7 +460,7 @@ async def test_a_question_after_the_cancellation_reaches_nobody() -> None:
             await running
         cancelled.set()
         assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
-        assert user.asked.empty()
+        assert user.questions.empty()
 
 
 async def answer_to(rogue: Rogue, question_id: str) -> dict[str, Any]:
@@ -479,7 +481,7 @@ async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
     async with calling(rogue) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
         assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
-        assert user.asked.empty()
+        assert user.questions.empty()
         running.cancel()
 
 
@@ -495,7 +497,7 @@ async def test_questions_without_an_end_are_refused() -> None:
         for _ in range(8):
             await user.answers(Accepted(content={"sure": True}))
         assert "8 questions" in (await answer_to(rogue, "q9"))["error"]["message"]
-        assert user.asked.empty()
+        assert user.questions.empty()
         running.cancel()
 
 
@@ -512,7 +514,7 @@ async def test_a_form_that_is_not_served_is_refused(schema: dict[str, Any]) -> N
     async with calling(rogue) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
         assert "error" in await answer_to(rogue, "q")
-        assert user.asked.empty()
+        assert user.questions.empty()
         running.cancel()
 
 

@@ -26,16 +26,16 @@ class User:
     """A user who is asked: each question waits until it is answered."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[tuple[Elicitation, asyncio.Future[Answer]]] = asyncio.Queue()
+        self.questions: asyncio.Queue[tuple[Elicitation, asyncio.Future[Answer]]] = asyncio.Queue()
 
     async def elicit(self, elicitation: Elicitation) -> Answer:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.asked.put_nowait((elicitation, answer))
+        self.questions.put_nowait((elicitation, answer))
         return await answer
 
     async def answers(self, answer: Answer) -> Elicitation:
         """Answers the next question; gives it."""
-        elicitation, waiting = await self.asked.get()
+        elicitation, waiting = await self.questions.get()
         waiting.set_result(answer)
         return elicitation
 

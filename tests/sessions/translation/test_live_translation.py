@@ -25,7 +25,7 @@ from tests.sessions.recorder import Recorder, continuous
 def begin(
     chat: Chat,
     *,
-    told: PublishPolicy = "agreement",
+    policy: PublishPolicy = "agreement",
     name: str = "i",
     target: str = "de",
     on_busy: OnBusy = "reject",
@@ -37,17 +37,17 @@ def begin(
         content="",
         place=Append(),
         on_busy=on_busy,
-        interprets=Interpreting("en", target, told, 3),
+        interprets=Interpreting("en", target, policy, 3),
     )
     return chat.sessions.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))
     )
 
 
-async def start_translation(chat: Chat, *, told: PublishPolicy = "agreement", name: str = "i") -> Accepted:
+async def start_translation(chat: Chat, *, policy: PublishPolicy = "agreement", name: str = "i") -> Accepted:
     """An interpretation that was accepted."""
     before = len(chat.reader.of(Accepted))
-    assert await begin(chat, told=told, name=name) is None
+    assert await begin(chat, policy=policy, name=name) is None
     return await chat.reader.next(Accepted, count=before + 1)
 
 
@@ -97,7 +97,7 @@ async def test_words_are_told_as_three_hypotheses_agree_and_never_revised(
     assert await engine_inputs(chat, 4) == ["Translate into German: Good day morning everybody.", "Guten"]
     done = await to_the_end(chat)
     assert (done.reason, done.chars) == (Reason.STOP, 21)
-    assert await chat.told() == [
+    assert await chat.messages() == [
         ("user", "Good day morning everybody."),
         ("assistant", "Guten Morgen an alle."),
     ]
@@ -131,7 +131,7 @@ async def test_growth_stops_the_decode_under_way(chat: Chat, reader: Recorder) -
 async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
     chat: Chat, reader: Recorder
 ) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     first = await grow(chat, 0, "Good mor")
     again = await grow(chat, 0, "Good mor", turn_id=accepted.turn_id)
     more = await grow(chat, 5, "morning")
@@ -149,14 +149,14 @@ async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
         await grow(chat, 12, "!", turn_id=accepted.turn_id)
     with pytest.raises(NotFound, match="begin with"):
         await grow(chat, 12, "!")
-    assert (await chat.told())[0] == ("user", "Good morning")
+    assert (await chat.messages())[0] == ("user", "Good morning")
 
 
 async def test_a_repeated_beginning_makes_one_interpretation(chat: Chat, reader: Recorder) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     await grow(chat, 0, "Good morning")
     second = Recorder()
-    assert await begin(chat, told="segment", reader=second) is None
+    assert await begin(chat, policy="segment", reader=second) is None
     repeated = second.of(Accepted)[0]
     assert (repeated.duplicate, repeated.turn_id, repeated.content) == (
         True,
@@ -173,7 +173,7 @@ async def test_a_repeated_beginning_makes_one_interpretation(chat: Chat, reader:
 async def test_a_cancel_stops_it_within_a_step_and_it_goes_on_where_it_was(
     chat: Chat, reader: Recorder
 ) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     chat.engine.script("Zwei drei vier.")
     await grow(chat, 0, "One. Two three four. ")
@@ -196,14 +196,14 @@ async def test_a_cancel_stops_it_within_a_step_and_it_goes_on_where_it_was(
     await grow(chat, 21, "Five.", final=True)
     done = await to_the_end(chat, count=2)
     assert done.reason is Reason.STOP
-    assert await chat.told() == [
+    assert await chat.messages() == [
         ("user", "One. Two three four. Five."),
         ("assistant", "Eins. Zwei drei vier. Fünf."),
     ]
 
 
 async def test_another_replica_grows_it_and_sees_all(chat: Chat, other: Chat, reader: Recorder) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     for reply in ("Eins.", "Zwei."):
         chat.engine.script(reply)
     await grow(chat, 0, "One. ")
@@ -221,7 +221,7 @@ async def test_another_replica_grows_it_and_sees_all(chat: Chat, other: Chat, re
 async def test_a_death_loses_and_doubles_nothing(
     chat: Chat, other: Chat, store: Redis, reader: Recorder
 ) -> None:
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     for reply in ("Eins.", "Zwei drei."):
         chat.engine.script(reply)
     await grow(chat, 0, "One. Two three. ")
@@ -243,14 +243,17 @@ async def test_a_death_loses_and_doubles_nothing(
     other.engine.script("Vier.")
     await grow(other, 16, "Four.", final=True)
     await to_the_end(other)
-    assert await other.told() == [("user", "One. Two three. Four."), ("assistant", "Eins. Zwei drei. Vier.")]
+    assert await other.messages() == [
+        ("user", "One. Two three. Four."),
+        ("assistant", "Eins. Zwei drei. Vier."),
+    ]
     chat.engine.step()
     await reader.next(Done)
     await chat.wait_idle()
 
 
 async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One. ")
     await engine_inputs(chat, 1)
@@ -267,7 +270,7 @@ async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> 
 
 
 async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -> None:
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     chat.engine.script("Eins zwei.")
     await grow(chat, 0, "One two.", final=True)
     await engine_inputs(chat, 1)
@@ -281,7 +284,7 @@ async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -
 
 
 async def test_one_that_was_stopped_before_its_first_word_goes_on(chat: Chat, reader: Recorder) -> None:
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     await grow(chat, 0, "Good morn")
     chat.cancel()
     done = await reader.next(Done)
@@ -289,14 +292,14 @@ async def test_one_that_was_stopped_before_its_first_word_goes_on(chat: Chat, re
     await chat.send("", place=Continue(done.message_id), client_msg_id="on")
     await grow(chat, 9, "ing.", final=True)
     await to_the_end(chat, count=2)
-    assert await chat.told() == [("user", "Good morning."), ("assistant", "Guten Morgen.")]
+    assert await chat.messages() == [("user", "Good morning."), ("assistant", "Guten Morgen.")]
 
 
 @pytest.mark.parametrize("again", [Regenerate, Edit])
 async def test_a_source_that_was_translated_is_translated_once_more(
     chat: Chat, again: type[Regenerate | Edit]
 ) -> None:
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One.", final=True)
     done = await to_the_end(chat)
@@ -304,7 +307,7 @@ async def test_a_source_that_was_translated_is_translated_once_more(
     place: Placement = Regenerate(done.message_id) if again is Regenerate else Edit(accepted.message_id)
     await chat.send("" if again is Regenerate else "One!", place=place)
     await to_the_end(chat, count=2)
-    assert (await chat.told())[1] == ("assistant", "Ein.")
+    assert (await chat.messages())[1] == ("assistant", "Ein.")
     assert len(chat.engine.requests) == 2
 
 
@@ -315,7 +318,7 @@ def interpreter(chat: Chat) -> Translator:
 
 async def test_a_pause_behind_a_sentence_has_it_told(chat: Chat, reader: Recorder) -> None:
     interpreter(chat)._pause_s = 0.0
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One.")
     await engine_inputs(chat, 1)
@@ -341,7 +344,7 @@ async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(
     chat: Chat, reader: Recorder
 ) -> None:
     """It may think, for which it has more tokens: those of its text are counted apart."""
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     chat.engine.script("word " * 500)
     await grow(chat, 0, "One.", final=True)
     await engine_inputs(chat, 1)
@@ -404,7 +407,7 @@ async def test_a_translation_waits_behind_no_other_reply(
     chat: Chat, reader: Recorder, again: type[Regenerate | Edit | Continue]
 ) -> None:
     """It would be answered as if somebody had said its source."""
-    accepted = await start_translation(chat, told="segment")
+    accepted = await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One. Two", final=False)
     await engine_inputs(chat, 1)
@@ -429,7 +432,7 @@ async def test_a_chat_model_that_thinks_is_asked_to_think_least_and_has_room_for
     assert facts is not None
     chat.engine._facts = msgspec.structs.replace(facts, features=(*facts.features, "reasoning"))
     chat.engine._life.loaded(chat.engine._facts)
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     chat.engine.script([*[Thought("hm ")] * 60, "Eins."])
     await grow(chat, 0, "One.", final=True)
     done = await to_the_end(chat)
@@ -439,7 +442,7 @@ async def test_a_chat_model_that_thinks_is_asked_to_think_least_and_has_room_for
 
 async def test_a_sentence_whose_thoughts_have_no_end_is_not_lost(chat: Chat, reader: Recorder) -> None:
     """Nothing was told of it: the turn says so, and goes on with it."""
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     chat.engine.script([Thought("hm ")] * 500)
     await grow(chat, 0, "One. Two.", final=True)
@@ -448,7 +451,7 @@ async def test_a_sentence_whose_thoughts_have_no_end_is_not_lost(chat: Chat, rea
     chat.engine.script("Zwei.")
     await chat.send("", place=Continue(done.message_id), client_msg_id="on")
     assert (await to_the_end(chat, count=2)).reason is Reason.STOP
-    assert (await chat.told())[1] == ("assistant", "Eins. Zwei.")
+    assert (await chat.messages())[1] == ("assistant", "Eins. Zwei.")
 
 
 @pytest.mark.parametrize(
@@ -481,19 +484,19 @@ async def test_a_translator_without_names_for_languages_says_so(
     ],
 )
 async def test_whatever_a_source_is_it_comes_to_its_end(chat: Chat, source: str, pieces: int) -> None:
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     await grow(chat, 0, source, final=True)
     done = await to_the_end(chat)
     assert (done.reason, len(chat.engine.requests)) == (Reason.STOP, pieces)
-    said = [one.messages[0].content.removeprefix("Translate into German: ") for one in chat.engine.requests]
-    assert "".join("".join(said).split()) == "".join(source.split())
-    assert max(map(len, said), default=0) <= 400
+    texts = [one.messages[0].content.removeprefix("Translate into German: ") for one in chat.engine.requests]
+    assert "".join("".join(texts).split()) == "".join(source.split())
+    assert max(map(len, texts), default=0) <= 400
 
 
 async def test_a_hundred_thousand_characters_are_refused_at_once_and_nothing_of_them_is_taken(
     chat: Chat, reader: Recorder
 ) -> None:
-    await start_translation(chat, told="segment")
+    await start_translation(chat, policy="segment")
     with pytest.raises(ContentTooLong, match=r"100000 characters; 32000 are allowed\. Begin another"):
         await grow(chat, 0, "x" * 100_000)
     assert (await grow(chat, 0, "One.")).chars == 4
@@ -502,7 +505,7 @@ async def test_a_hundred_thousand_characters_are_refused_at_once_and_nothing_of_
             await grow(chat, 0, shorter, final=True)
     chat.cancel()
     await reader.next(Done)
-    assert (await chat.told())[0] == ("user", "One.")
+    assert (await chat.messages())[0] == ("user", "One.")
 
 
 def test_what_a_translator_says_again_is_counted_once() -> None:

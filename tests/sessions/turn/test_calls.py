@@ -66,7 +66,7 @@ class OpenCalls(RuleBasedStateMachine):
         self.started: dict[str, int] = {}
         self.accepted: list[CallAnswer] = []
 
-    def _say(self, answer: CallAnswer) -> None:
+    def _answer(self, answer: CallAnswer) -> None:
         before = self.calls.get(answer.call_id)
         try:
             moved = self.calls.answered(answer, runner="here")
@@ -85,14 +85,14 @@ class OpenCalls(RuleBasedStateMachine):
     @rule(place=st.integers(0, 3), text=TEXTS, failed=st.booleans())
     def result(self, place: int, text: str, failed: bool) -> None:  # noqa: FBT001 - drawn
         one = self.calls.records[place % len(self.calls)]
-        said = {"error" if failed else "content": text}
-        self._say(Result(call_id=one.call_id, **said))
+        outcome = {"error" if failed else "content": text}
+        self._answer(Result(call_id=one.call_id, **outcome))
 
     @rule(place=st.integers(0, 3), allow=st.booleans(), args=ARGS, is_sound=st.booleans())
     def decision(self, place: int, allow: bool, args: str | None, is_sound: bool) -> None:  # noqa: FBT001 - drawn
         one = self.calls.records[place % len(self.calls)]
         seen = digest(one.args) if is_sound else digest("other")
-        self._say(Decision(call_id=one.call_id, args_sha256=seen, allow=allow, args=args))
+        self._answer(Decision(call_id=one.call_id, args_sha256=seen, allow=allow, args=args))
 
     @rule(place=st.integers(0, 3))
     def start(self, place: int) -> None:
@@ -138,11 +138,11 @@ class OpenCalls(RuleBasedStateMachine):
     @invariant()
     def what_counted_is_answered_the_same_again(self) -> None:
         """Unless the call went on since: then it is refused, and changes nothing."""
-        for said in getattr(self, "accepted", []):
-            one = self.calls.get(said.call_id)
+        for answer in getattr(self, "accepted", []):
+            one = self.calls.get(answer.call_id)
             assert one is not None
             try:
-                assert answered(one, said) == one
+                assert answered(one, answer) == one
             except Conflict:
                 assert one.state not in (CallState.DONE, CallState.DENIED)
 
@@ -164,12 +164,12 @@ def test_a_settled_call_takes_nothing_that_changes_it(
     kind: tuple[str, str], state: CallState, text: str
 ) -> None:
     one = msgspec.structs.replace(call(0, *kind), state=state, content="Snow.")
-    said: list[CallAnswer] = [
+    answers: list[CallAnswer] = [
         Result(call_id=one.call_id, content=text),
         Decision(call_id=one.call_id, args_sha256=digest(one.args), allow=True),
         Decision(call_id=one.call_id, args_sha256=digest(one.args), allow=False),
     ]
-    for answer in said:
+    for answer in answers:
         try:
             assert answered(one, answer) == one
         except Conflict:

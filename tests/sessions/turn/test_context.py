@@ -47,7 +47,7 @@ async def word_count(messages: Sequence[Message]) -> int:
 
 
 async def fitted(records: list[MessageRecord], *, window: int, reply: int, system: str = "") -> Prompt:
-    return await fit(system, records, room=ContextBudget.of(window, reply), count=word_count)
+    return await fit(system, records, budget=ContextBudget.of(window, reply), count=word_count)
 
 
 @patient
@@ -61,15 +61,15 @@ async def test_a_prompt_fits_and_drops_only_the_oldest_exchanges_whole(
     lengths: list[tuple[int, int]], newest: int, window: int, system: str
 ) -> None:
     records = branch(lengths, newest)
-    room = ContextBudget.of(window, 512)
-    prompt = await fit(system, records, room=room, count=word_count)
+    budget = ContextBudget.of(window, 512)
+    prompt = await fit(system, records, budget=budget, count=word_count)
     tokens = count_words(prompt.messages)
     kept = next(place for place, one in enumerate(records) if one.message_id == prompt.context_from)
     assert prompt.messages == prompt_messages(system, records[kept:])
     assert records[kept].role == "user"
-    assert tokens <= room.window - room.reply or (kept == len(records) - 1 and tokens < window)
+    assert tokens <= budget.window - budget.reply or (kept == len(records) - 1 and tokens < window)
     assert bool(system) == (prompt.messages[0].role == "system")
-    if count_words(prompt_messages(system, records)) <= room.window - room.reply:
+    if count_words(prompt_messages(system, records)) <= budget.window - budget.reply:
         assert kept == 0
 
 
@@ -117,9 +117,9 @@ def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:
 
 def test_empty_replies_are_left_out() -> None:
     records = branch([(1, 0), (1, 2)], 1)
-    said = [(message.role, message.content) for message in prompt_messages("Be kind.", records)]
+    messages = [(message.role, message.content) for message in prompt_messages("Be kind.", records)]
     users = [("user", "u0"), ("user", "u1")]
-    assert said == [("system", "Be kind."), *users, ("assistant", "a1 a1"), ("user", "u2")]
+    assert messages == [("system", "Be kind."), *users, ("assistant", "a1 a1"), ("user", "u2")]
 
 
 def test_a_branch_is_grouped_into_exchanges() -> None:

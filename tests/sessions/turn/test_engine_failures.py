@@ -36,7 +36,7 @@ async def test_a_death_after_the_first_word_interrupts(
     assert (done.reason, done.chars, done.cancel) == (Reason.INTERRUPTED, 4, None)
     assert done.error is not None
     assert done.error.code == "engine_unavailable"
-    assert await chat.told() == [("user", "Hello?"), ("assistant", "This")]
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     await chat.exchange("Still there?")
 
 

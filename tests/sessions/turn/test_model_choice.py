@@ -33,7 +33,7 @@ async def choice() -> ModelChoice:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "found"),
+    ("task", "kept", "found"),
     [
         (Translation("zho_Hans", "eng_Latn"), "", "nllb"),
         (Translation("spa"), "chat", "romance"),
@@ -49,13 +49,13 @@ async def choice() -> ModelChoice:
     ],
 )
 async def test_a_model_that_has_the_languages_goes_before_the_default(
-    choice: ModelChoice, asked: TranslationTask | None, kept: str, found: str
+    choice: ModelChoice, task: TranslationTask | None, kept: str, found: str
 ) -> None:
-    assert choice.asked(None, kept, translates=asked) == found
+    assert choice.requested(None, kept, translates=task) == found
 
 
 async def test_who_is_named_is_asked_and_nobody_who_may_not_be(choice: ModelChoice) -> None:
-    assert choice.asked("plain", translates=INTERPRETING) == "plain"
-    assert choice.asked(None, only=["chat", "plain"], translates=INTERPRETING) == "chat"
+    assert choice.requested("plain", translates=INTERPRETING) == "plain"
+    assert choice.requested(None, only=["chat", "plain"], translates=INTERPRETING) == "chat"
     with pytest.raises(Forbidden):
-        choice.asked("nllb", only=["chat"], translates=INTERPRETING)
+        choice.requested("nllb", only=["chat"], translates=INTERPRETING)

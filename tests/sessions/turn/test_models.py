@@ -127,9 +127,9 @@ async def test_who_comes_later_is_told_who_wrote_what_has_left_the_journal(
     assert (accepted.model, done.model, done.requested_model) == ("big", "small", "big")
 
 
-@pytest.mark.parametrize(("shown", "told"), [("This", ("small", "big")), ("", ("big", None))])
+@pytest.mark.parametrize(("shown", "expected"), [("This", ("small", "big")), ("", ("big", None))])
 async def test_a_dead_replica_has_told_the_store_who_wrote(
-    two_models: TwoModels, store: Redis, owner: Owner, shown: str, told: tuple[str, str | None]
+    two_models: TwoModels, store: Redis, owner: Owner, shown: str, expected: tuple[str, str | None]
 ) -> None:
     """With the first text: what was told of by nobody but a status is not known to the others."""
     await two_models.fallen_back(shown)
@@ -150,7 +150,7 @@ async def test_a_dead_replica_has_told_the_store_who_wrote(
     assert turn is not None
     assert turn.done is not None
     assert reply.model == turn.done.model
-    assert (turn.done.model, turn.done.requested_model) == told
+    assert (turn.done.model, turn.done.requested_model) == expected
 
 
 async def test_a_reply_that_is_made_again_asks_the_model_not_who_stood_in_for_it(

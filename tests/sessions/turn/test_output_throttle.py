@@ -41,26 +41,26 @@ def test_a_flag_is_one_character() -> None:
 
 
 class RecordingReader:
-    """Hears parts, at the times of a clock that goes on as it waits."""
+    """Receives parts, at the times of a clock that goes on as it waits."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[float, str]] = []
-        self.has_heard = asyncio.Event()
+        self.received: list[tuple[float, str]] = []
+        self.has_received = asyncio.Event()
 
-    async def hear(self, released: ReleasedText) -> None:
-        self.heard.append((asyncio.get_running_loop().time(), released.text))
-        self.has_heard.set()
+    async def receive(self, released: ReleasedText) -> None:
+        self.received.append((asyncio.get_running_loop().time(), released.text))
+        self.has_received.set()
 
 
 async def test_parts_come_evenly_however_fast_they_are_made() -> None:
-    ear = RecordingReader()
+    reader = RecordingReader()
     clock = asyncio.get_running_loop().time
     pacer = OutputThrottle(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
     began = clock()
-    await pacer.release(ear.hear, ReleasedText("x" * 60, 9))
-    await pacer.release(ear.hear, ReleasedText("y" * 20, 3))
-    assert "".join(text for _, text in ear.heard) == "x" * 60 + "y" * 20
-    for place, (at, _) in enumerate(ear.heard):
+    await pacer.release(reader.receive, ReleasedText("x" * 60, 9))
+    await pacer.release(reader.receive, ReleasedText("y" * 20, 3))
+    assert "".join(text for _, text in reader.received) == "x" * 60 + "y" * 20
+    for place, (at, _) in enumerate(reader.received):
         assert at - began >= place * 20 / 200 - 0.01  # never early; a busy machine may be late
 
 
@@ -70,10 +70,10 @@ async def test_text_waits_for_the_thoughts_before_it() -> None:
     clock = asyncio.get_running_loop().time
     pacer = OutputThrottle(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
     began = clock()
-    await pacer.release(thoughts.hear, ReleasedText("x" * 40, 5))
-    await pacer.release(text.hear, ReleasedText("y", 1))
-    assert "".join(part for _, part in thoughts.heard) == "x" * 40
-    ((at, reported),) = text.heard
+    await pacer.release(thoughts.receive, ReleasedText("x" * 40, 5))
+    await pacer.release(text.receive, ReleasedText("y", 1))
+    assert "".join(part for _, part in thoughts.received) == "x" * 40
+    ((at, reported),) = text.received
     assert reported == "y"
     assert at - began >= 40 / 200 - 0.01
 
@@ -81,22 +81,22 @@ async def test_text_waits_for_the_thoughts_before_it() -> None:
 async def test_a_late_maker_is_not_made_up_for() -> None:
     """What was not made in time comes at the pace all the same, and not in a burst."""
     now = [0.0]
-    ear = RecordingReader()
+    reader = RecordingReader()
     pacer = OutputThrottle(chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
     now[0] = 100.0
-    await pacer.release(ear.hear, ReleasedText("a", 2))
+    await pacer.release(reader.receive, ReleasedText("a", 2))
     assert pacer._due == pytest.approx(100.1)
 
 
 async def test_a_stop_waits_for_nothing() -> None:
-    ear = RecordingReader()
+    reader = RecordingReader()
     stopping = asyncio.Event()
     pacer = OutputThrottle(chars_per_s=0.01, stopping=stopping)
-    hearing = asyncio.create_task(pacer.release(ear.hear, ReleasedText("ab", 2)))
-    await ear.has_heard.wait()
+    releasing = asyncio.create_task(pacer.release(reader.receive, ReleasedText("ab", 2)))
+    await reader.has_received.wait()
     stopping.set()
-    await asyncio.wait_for(hearing, 10)
-    assert [text for _, text in ear.heard] == ["a"]
+    await asyncio.wait_for(releasing, 10)
+    assert [text for _, text in reader.received] == ["a"]
 
 
 def test_a_stop_in_the_middle_counts_what_was_told() -> None:

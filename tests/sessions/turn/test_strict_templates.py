@@ -50,10 +50,10 @@ def branches(draw: st.DrawFn) -> list[MessageRecord]:
     An edit and another branch go on from an earlier message, of any role.
     """
     records: list[MessageRecord] = []
-    for said in draw(st.lists(st.sampled_from(["Hello.", "Go on.", "Wait!"]), min_size=1, max_size=5)):
+    for content in draw(st.lists(st.sampled_from(["Hello.", "Go on.", "Wait!"]), min_size=1, max_size=5)):
         if draw(st.integers(0, 4)) == 0:
             records = records[: draw(st.integers(0, len(records)))]
-        records.append(record(len(records), "user", said))
+        records.append(record(len(records), "user", content))
         for _ in range(draw(st.integers(0, 3))):
             text, reasoning_off = (
                 draw(st.sampled_from(["", " ", "Let me see."])),

@@ -144,13 +144,13 @@ def test_what_it_took_to_think_is_summed_up_to_what_came_behind_each_thought() -
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("engine_reason", "reason"),
     [(Reason.STOP, Reason.TOOLS), (Reason.LENGTH, Reason.LENGTH), (Reason.FILTERED, Reason.FILTERED)],
 )
-def test_a_turn_that_stopped_with_calls_waits_for_its_tools(told: Reason, reason: Reason) -> None:
+def test_a_turn_that_stopped_with_calls_waits_for_its_tools(engine_reason: Reason, reason: Reason) -> None:
     turn = running("So:")
     turn.called(tokens=4, seq=4, now=10.4)
-    assert turn.end(told, seq=5, now=10.5).reason is reason
+    assert turn.end(engine_reason, seq=5, now=10.5).reason is reason
 
 
 def test_what_was_thought_behind_the_cut_is_wasted() -> None:

@@ -67,7 +67,7 @@ def moonshine(moonshine_folder: Path) -> Any:
     return loaded(moonshine_folder)
 
 
-def alone(whisper: Any, wave: Wave, **asked: Any) -> dict[str, Any]:
+def alone(whisper: Any, wave: Wave, **options: Any) -> dict[str, Any]:
     """What transformers says of a recording."""
     made = whisper._features(
         wave,
@@ -78,7 +78,7 @@ def alone(whisper: Any, wave: Wave, **asked: Any) -> dict[str, Any]:
         return_attention_mask=True,
     )
     reported: dict[str, Any] = whisper._model.generate(
-        **made, return_timestamps=True, return_segments=True, **asked
+        **made, return_timestamps=True, return_segments=True, **options
     )
     return reported
 
@@ -195,7 +195,7 @@ def test_ctc_models_say_words_and_times_as_transformers_does(
     folder: str, request: pytest.FixtureRequest
 ) -> None:
     model = loaded(request.getfixturevalue(folder))
-    asks = pipeline(
+    recognize = pipeline(
         "automatic-speech-recognition",
         model=model._model,
         tokenizer=model._tokenizer,
@@ -203,7 +203,7 @@ def test_ctc_models_say_words_and_times_as_transformers_does(
     )
     waves = [noise(2.3, 1), noise(4, 2)]
     for wave, segments in zip(waves, transcribe(model, waves), strict=True):
-        reported = asks({"raw": wave, "sampling_rate": RATE}, return_timestamps="word")
+        reported = recognize({"raw": wave, "sampling_rate": RATE}, return_timestamps="word")
         assert [segment.text for segment in segments] == [reported["text"].strip()]
         words = [(word.word, word.start, word.end) for segment in segments for word in segment.words]
         assert words == [

@@ -51,7 +51,7 @@ class Recorder:
 
     def watch(self) -> None:
         """Wait for the phase `WRITE` in a thread."""
-        threading.Thread(target=self._write_when_asked, name="tracer", daemon=True).start()
+        threading.Thread(target=self._write_on_request, name="tracer", daemon=True).start()
 
     def _file(self, code: CodeType) -> str:
         """Return a function's file, relative to the root; empty if it is none of the product's, or the body of a module."""
@@ -80,7 +80,7 @@ class Recorder:
             self._modules[phase].add(file)
         return None
 
-    def _write_when_asked(self) -> None:
+    def _write_on_request(self) -> None:
         while self._phase[0] != WRITE:
             time.sleep(_POLL_S)
         seen = {

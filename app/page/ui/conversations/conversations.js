@@ -15,7 +15,7 @@ export class Conversations {
   /** Whether there are older ones than `entries`. */
   hasMore = false;
   #client;
-  #asking = false;
+  #refreshing = false;
   #stale = false;
 
   /** @param {import("../../client/chat-client.js").ChatClient} client */
@@ -37,15 +37,15 @@ export class Conversations {
   /** Asks for the newest ones. Calls that come while an answer is awaited share the next one. Raises ChatError. */
   async refresh() {
     this.#stale = true;
-    if (this.#asking) return;
-    this.#asking = true;
+    if (this.#refreshing) return;
+    this.#refreshing = true;
     try {
       while (this.#stale) {
         this.#stale = false;
         this.#takeNewest(await this.#client.conversations({ limit: PAGE }));
       }
     } finally {
-      this.#asking = false;
+      this.#refreshing = false;
     }
   }
 

@@ -4,9 +4,9 @@ import { pagesOf } from "../transcript/pages.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/frames.js").Message} Message */
-/** @typedef {{title: string, messages: Message[]}} Told */
+/** @typedef {{title: string, messages: Message[]}} Conversation */
 
-/** @type {Record<string, {extension: string, type: string, write: (told: Told) => string}>} */
+/** @type {Record<string, {extension: string, type: string, write: (conversation: Conversation) => string}>} */
 const FORMATS = {
   markdown: { extension: "md", type: "text/markdown", write: markdownOf },
   json: { extension: "json", type: "application/json", write: jsonOf },
@@ -27,18 +27,18 @@ export async function readAll(client, conversationId) {
 /**
  * Saves a conversation as a file.
  * @param {"markdown" | "json"} format
- * @param {Told} told
+ * @param {Conversation} conversation
  */
-export function save(format, told) {
+export function save(format, conversation) {
   const { extension, type, write } = FORMATS[format];
-  const url = URL.createObjectURL(new Blob([write(told)], { type: `${type};charset=utf-8` }));
-  const link = Object.assign(document.createElement("a"), { href: url, download: `${fileName(told.title)}.${extension}` });
+  const url = URL.createObjectURL(new Blob([write(conversation)], { type: `${type};charset=utf-8` }));
+  const link = Object.assign(document.createElement("a"), { href: url, download: `${fileName(conversation.title)}.${extension}` });
   link.click();
   // The browser reads it only after this task.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** @param {Told} told */
+/** @param {Conversation} conversation */
 function markdownOf({ title, messages }) {
   const parts = messages.map((message) => `## ${message.role === "user" ? t("You") : t("Reply")}\n\n${bodyOf(message)}`);
   return `${[`# ${title}`, ...parts].join("\n\n")}\n`;
@@ -53,12 +53,12 @@ function bodyOf({ content, reasoning, calls = [], attachments = [], status }) {
   return [...thought, ...shown, content, ...called, ...cut].filter(Boolean).join("\n\n");
 }
 
-/** @param {Told} told */
+/** @param {Conversation} conversation */
 function jsonOf({ title, messages }) {
-  const told = messages.map(({ role, content, status, created_at: at, model, reasoning, calls, attachments }) => {
+  const exported = messages.map(({ role, content, status, created_at: at, model, reasoning, calls, attachments }) => {
     return { role, content, status, created_at: new Date(at).toISOString(), model, reasoning, calls, attachments };
   });
-  return `${JSON.stringify({ title, messages: told }, null, 2)}\n`;
+  return `${JSON.stringify({ title, messages: exported }, null, 2)}\n`;
 }
 
 /** A title as a valid file name. @param {string} title */

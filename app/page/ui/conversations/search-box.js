@@ -17,16 +17,16 @@ export class SearchBox {
   #root = part("found", HTMLElement);
   #hits = part("hits", HTMLUListElement);
   #more = part("found-more", HTMLButtonElement);
-  #told = part("found-told", HTMLElement);
+  #status = part("found-told", HTMLElement);
   #find;
   #onOpen;
   #timer = 0;
-  #asking = false;
+  #searching = false;
   /** @type {string | undefined} */ #next = undefined;
 
   /**
    * @param {object} actions
-   * @param {(asked: {query: string, before?: string}) => Promise<Found | null>} actions.find  null if the search failed
+   * @param {(request: {query: string, before?: string}) => Promise<Found | null>} actions.find  null if the search failed
    * @param {(hit: Hit) => void} actions.onOpen
    */
   constructor({ find, onOpen }) {
@@ -65,11 +65,11 @@ export class SearchBox {
 
   /** @param {string} [before]  where the last answer ended; without it, from the newest conversation on */
   async #look(before) {
-    if (this.#asking) return; // the query at that time is asked next
+    if (this.#searching) return; // the query at that time is asked next
     const query = this.#query;
-    this.#asking = this.#more.disabled = true;
+    this.#searching = this.#more.disabled = true;
     const found = await this.#find({ query, before });
-    this.#asking = this.#more.disabled = false;
+    this.#searching = this.#more.disabled = false;
     if (query !== this.#query) return void (this.#query !== "" && this.#look());
     if (found !== null) this.#show(found, before !== undefined);
   }
@@ -84,7 +84,7 @@ export class SearchBox {
     else this.#hits.replaceChildren(...rows);
     this.#next = next;
     this.#more.hidden = next === undefined;
-    this.#told.textContent = wordsFor(this.#hits.childElementCount, next !== undefined);
+    this.#status.textContent = wordsFor(this.#hits.childElementCount, next !== undefined);
     if (goesOn) rows[0]?.querySelector("a")?.focus();
   }
 

@@ -33,7 +33,7 @@ export class Sidebar {
       onDelete: (entry) => void this.#delete(entry),
       onMore: () => void this.#answered(this.#conversations.more()),
     });
-    new SearchBox({ find: (asked) => reporter.answer(client.search(asked)), onOpen: onHit });
+    new SearchBox({ find: (request) => reporter.answer(client.search(request)), onOpen: onHit });
     part("new", HTMLButtonElement).addEventListener("click", onNew);
   }
 

@@ -9,6 +9,6 @@ export function failureView(failure) {
 
 /** @param {import("./words.js").Failure} failure */
 export function detailView(failure) {
-  const told = element("span", { class: "detail-text", text: detailOf(failure) });
-  return element("details", { class: "detail" }, element("summary", { text: t("Details") }), told);
+  const detail = element("span", { class: "detail-text", text: detailOf(failure) });
+  return element("details", { class: "detail" }, element("summary", { text: t("Details") }), detail);
 }

@@ -9,12 +9,12 @@ export class Notices {
   #root = part("notices", HTMLElement);
 
   /** @param {import("./words.js").Failure} failure */
-  tell(failure) {
+  report(failure) {
     this.#add(wordsFor(failure), failureView(failure));
   }
 
   /** Shows words, unless they are empty or shown already. @param {string} words */
-  say(words) {
+  show(words) {
     if (words !== "") this.#add(words, element("span", { text: words }));
   }
 

@@ -10,7 +10,7 @@ const AGAIN_MS = 1_000;
 const WHOLE = /^[^]*(?:\s|[。！？，、；：])/u;
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
-/** @typedef {import("./interpreting-bar.js").Wish} Wish */
+/** @typedef {import("./interpreting-bar.js").InterpretOptions} InterpretOptions */
 
 /** The live translation in one conversation: takes words as they are written, and extends the source by them. */
 export class Interpreter {
@@ -18,7 +18,7 @@ export class Interpreter {
   #bar;
   /** @type {Reply | null} The running translation. */ #reply = null;
   /** The source as far as it was written, and how much of it the server has. */
-  #said = "";
+  #source = "";
   #known = 0;
   #final = false;
   #growing = false;
@@ -29,16 +29,16 @@ export class Interpreter {
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {string} parts.conversationId
-   * @param {Wish} parts.wish
+   * @param {InterpretOptions} parts.options
    * @param {() => string | undefined} parts.model
-   * @param {(wish: Wish) => void} parts.onWish
+   * @param {(options: InterpretOptions) => void} parts.onOptions
    * @param {(text: string) => void} parts.onRest         text that was taken and will not be translated
    * @param {(error: ChatError) => void} parts.onTrouble
    */
   constructor(parts) {
     this.#parts = parts;
-    this.#bar = new InterpretingBar({ wish: parts.wish, onWish: parts.onWish, onDone: () => this.#finish() });
-    this.#tell();
+    this.#bar = new InterpretingBar({ options: parts.options, onOptions: parts.onOptions, onDone: () => this.#finish() });
+    this.#updateBar();
     const { signal } = this.#listeners;
     parts.client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
     parts.client.addEventListener("ready", () => void this.#grow(), { signal });
@@ -51,8 +51,8 @@ export class Interpreter {
 
   /** Offers the languages that the model has. @param {{sources: string[], targets: string[]}} languages */
   offer(languages) {
-    this.#bar.offer(languages, this.#bar.wish);
-    this.#tell();
+    this.#bar.offer(languages, this.#bar.options);
+    this.#updateBar();
   }
 
   /**
@@ -68,8 +68,8 @@ export class Interpreter {
     if (words === "") return 0;
     this.#held = false;
     if (this.#reply === null) this.#begin();
-    this.#tell();
-    this.#said += all ? `${words}\n` : words;
+    this.#updateBar();
+    this.#source += all ? `${words}\n` : words;
     void this.#grow();
     return words.length;
   }
@@ -82,13 +82,13 @@ export class Interpreter {
 
   #begin() {
     const { client, conversationId, model } = this.#parts;
-    [this.#said, this.#known, this.#final] = ["", 0, false];
-    this.#reply = client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.wish });
+    [this.#source, this.#known, this.#final] = ["", 0, false];
+    this.#reply = client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options });
   }
 
   #finish() {
     this.#final = true;
-    this.#tell();
+    this.#updateBar();
     void this.#grow();
   }
 
@@ -112,7 +112,7 @@ export class Interpreter {
     this.#giveBack();
     // A full source ends here; the text in the box begins the next one.
     this.#final = error.code === "content_too_long" && this.#reply !== null;
-    this.#tell();
+    this.#updateBar();
     this.#parts.onTrouble(error);
     if (this.#final) setTimeout(() => void this.#grow());
   }
@@ -120,9 +120,9 @@ export class Interpreter {
   /** Gives back text that was taken, but that the server does not have. */
   #giveBack() {
     const source = this.#reply?.content ?? "";
-    const has = this.#said.startsWith(source) ? countCodePoints(source) : 0;
-    const rest = dropCodePoints(this.#said, Math.max(this.#known, has));
-    this.#said = source;
+    const has = this.#source.startsWith(source) ? countCodePoints(source) : 0;
+    const rest = dropCodePoints(this.#source, Math.max(this.#known, has));
+    this.#source = source;
     this.#known = countCodePoints(source);
     if (rest.trim() === "") return;
     this.#held = true;
@@ -131,14 +131,14 @@ export class Interpreter {
 
   async #growOnce() {
     const reply = this.#reply;
-    const rest = dropCodePoints(this.#said, this.#known);
+    const rest = dropCodePoints(this.#source, this.#known);
     const most = takeCodePoints(rest, MOST_AT_ONCE);
     const text = most === rest ? rest : (WHOLE.exec(most)?.[0] ?? most);
     const final = this.#final && text === rest;
     if (reply === null || reply.turnId === null || !reply.open || reply.stopping || (text === "" && !final)) return false;
     if (this.#parts.client.connection.state !== "connected") return false;
     const { chars, final: ended } = await this.#parts.client.grow({ conversationId: this.conversationId, off: this.#known, text, final });
-    if (this.#reply === reply) this.#known = Math.max(this.#known, Math.min(chars, countCodePoints(this.#said)));
+    if (this.#reply === reply) this.#known = Math.max(this.#known, Math.min(chars, countCodePoints(this.#source)));
     return !ended;
   }
 
@@ -155,25 +155,25 @@ export class Interpreter {
   #attach(reply) {
     if (reply.content === null && reply.continues !== null) return; // the history brings what it continues
     this.#reply = reply;
-    this.#said = reply.content ?? "";
-    this.#known = countCodePoints(this.#said);
+    this.#source = reply.content ?? "";
+    this.#known = countCodePoints(this.#source);
     this.#final = false;
-    this.#tell();
+    this.#updateBar();
   }
 
   /** @param {Reply} reply */
   #detach({ error }) {
     this.#giveBack();
     this.#reply = null;
-    this.#said = "";
+    this.#source = "";
     this.#known = 0;
     this.#final = false;
-    this.#tell();
+    this.#updateBar();
     if (error !== null) this.#parts.onTrouble(error);
   }
 
-  #tell() {
+  #updateBar() {
     const waiting = this.#final ? "end" : this.#held ? "user" : null;
-    this.#bar.tell(this.#reply?.interprets ?? null, waiting);
+    this.#bar.update(this.#reply?.interprets ?? null, waiting);
   }
 }

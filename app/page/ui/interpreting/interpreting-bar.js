@@ -2,40 +2,40 @@ import { element, part } from "../elements/dom.js";
 import { COMMON, languageName } from "../words/languages.js";
 import { t } from "../words/translate.js";
 
-/** @typedef {{source: string, target: string, told: "segment" | "agreement"}} Wish */
+/** @typedef {{source: string, target: string, told: "segment" | "agreement"}} InterpretOptions */
 
 /** The bar over the box: the languages, and when words are told. */
 export class InterpretingBar {
   #source = element("select", { "aria-label": t("From") });
   #target = element("select", { "aria-label": t("Into") });
-  #told = element("select", { "aria-label": t("Told") });
+  #granularity = element("select", { "aria-label": t("Told") });
   #state = element("p", { class: "voice-state", role: "status" });
   #done = element("button", { class: "link", type: "button", text: t("End of the text"), hidden: true });
 
   /**
    * @param {object} parts
-   * @param {Wish} parts.wish
-   * @param {(wish: Wish) => void} parts.onWish
+   * @param {InterpretOptions} parts.options
+   * @param {(options: InterpretOptions) => void} parts.onOptions
    * @param {() => void} parts.onDone
    */
-  constructor({ wish, onWish, onDone }) {
-    this.offer({ sources: [...COMMON], targets: [...COMMON] }, wish);
-    this.#told.append(
+  constructor({ options, onOptions, onDone }) {
+    this.offer({ sources: [...COMMON], targets: [...COMMON] }, options);
+    this.#granularity.append(
       element("option", { value: "segment", text: t("Sentence by sentence") }),
       element("option", { value: "agreement", text: t("Word by word") }),
     );
-    this.#told.value = wish.told;
-    for (const choice of [this.#source, this.#target, this.#told]) choice.addEventListener("change", () => onWish(this.wish));
+    this.#granularity.value = options.told;
+    for (const choice of [this.#source, this.#target, this.#granularity]) choice.addEventListener("change", () => onOptions(this.options));
     this.#done.addEventListener("click", onDone);
     const arrow = element("span", { "aria-hidden": "true", text: "→" });
     this.root = element("section", { class: "voice interpreting", "aria-label": t("Live translation") });
-    this.root.append(this.#source, arrow, this.#target, this.#told, this.#state, this.#done);
+    this.root.append(this.#source, arrow, this.#target, this.#granularity, this.#state, this.#done);
     part("composer", HTMLFormElement).before(this.root);
   }
 
-  /** @returns {Wish} */
-  get wish() {
-    const told = this.#told.value === "agreement" ? "agreement" : "segment";
+  /** @returns {InterpretOptions} */
+  get options() {
+    const told = this.#granularity.value === "agreement" ? "agreement" : "segment";
     return { source: this.#source.value, target: this.#target.value, told };
   }
 
@@ -52,8 +52,8 @@ export class InterpretingBar {
    * @param {import("../../client/frames.js").Languages | null} running  the languages of the running translation
    * @param {"end" | "user" | null} waiting  what the text in the box waits for: the end of the translation, or the user
    */
-  tell(running, waiting) {
-    for (const choice of [this.#source, this.#target, this.#told]) choice.disabled = running !== null;
+  update(running, waiting) {
+    for (const choice of [this.#source, this.#target, this.#granularity]) choice.disabled = running !== null;
     this.#done.hidden = running === null || waiting === "end";
     if (running !== null) {
       choose(this.#source, running.source);

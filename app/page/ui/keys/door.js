@@ -2,7 +2,7 @@ import { part } from "../elements/dom.js";
 import { KeyPrompt, Why } from "./key-prompt.js";
 
 /** Lets the user in if the service asks for a key: asks for the key, keeps it, and forgets it when told to. */
-export class Door {
+export class Authentication {
   #client;
   #credentials;
   #reporter;

@@ -8,7 +8,7 @@ const PATIENCE_MS = 200;
 class Slices {
   /** @type {(() => void)[]} */ #jobs = [];
   #held = 0;
-  #asked = false;
+  #scheduled = false;
   /** @type {(() => void)[]} */ #listeners = [];
 
   /** @param {() => void} job  it takes some milliseconds at most; longer work adds its rest as another job */
@@ -22,7 +22,7 @@ class Slices {
     this.#held += 1;
     const done = () => {
       this.#held -= 1;
-      this.#tell();
+      this.#notify();
     };
     promise.then(done, done);
   }
@@ -31,29 +31,29 @@ class Slices {
   settled() {
     return new Promise((resolve) => {
       this.#listeners.push(resolve);
-      this.#tell();
+      this.#notify();
     });
   }
 
   #ask() {
-    if (this.#asked) return;
-    this.#asked = true;
+    if (this.#scheduled) return;
+    this.#scheduled = true;
     const run = () => this.#run();
     if (typeof requestIdleCallback === "function") requestIdleCallback(run, { timeout: PATIENCE_MS });
     else setTimeout(run, 0);
   }
 
   #run() {
-    this.#asked = false;
+    this.#scheduled = false;
     const end = performance.now() + SLICE_MS;
     let done = 0;
     while (done < this.#jobs.length && (done === 0 || performance.now() < end)) this.#jobs[done++]();
     this.#jobs.splice(0, done);
     if (this.#jobs.length > 0) this.#ask();
-    else this.#tell();
+    else this.#notify();
   }
 
-  #tell() {
+  #notify() {
     if (this.#jobs.length > 0 || this.#held > 0) return;
     for (const listener of this.#listeners.splice(0)) listener();
   }

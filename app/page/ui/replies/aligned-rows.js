@@ -25,12 +25,12 @@ export function alignedRows(source, text, alignment) {
   sentencesOf(chars.slice(0, known).join("")).forEach((sentence, index) => {
     rows[Math.min(index, latest)].text += sentence;
   });
-  let told = known;
+  let offset = known;
   for (const [, end, read] of alignment) {
-    rows[rowAt(ends, read)].text += chars.slice(told, end).join("");
-    told = Math.max(told, end);
+    rows[rowAt(ends, read)].text += chars.slice(offset, end).join("");
+    offset = Math.max(offset, end);
   }
-  rows[rows.length - 1].text += chars.slice(told).join("");
+  rows[rows.length - 1].text += chars.slice(offset).join("");
   return rows;
 }
 

@@ -65,8 +65,8 @@ export class CallCard {
     const runs = call.state === "running";
     this.#progress.hidden = !runs || call.progress === null;
     this.#progress.value = call.progress ?? 0;
-    say(this.#message, runs ? call.message : "");
-    say(this.#advice, adviceOf(call));
+    showText(this.#message, runs ? call.message : "");
+    showText(this.#advice, adviceOf(call));
   }
 
   /** @param {boolean} asks */
@@ -119,7 +119,7 @@ export class CallCard {
 }
 
 /** @param {HTMLElement} line @param {string} words */
-function say(line, words) {
+function showText(line, words) {
   line.hidden = words === "";
   line.textContent = words;
 }

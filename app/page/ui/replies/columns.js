@@ -23,8 +23,8 @@ export class Columns {
 
   /** @param {import("../../client/frames.js").Languages} languages */
   #append({ source, target }) {
-    const said = element("p", { class: "source", dir: "auto", lang: source === "auto" ? null : source });
-    const pair = element("div", { class: "pair" }, said, element("p", { class: "target", dir: "auto", lang: target }));
+    const original = element("p", { class: "source", dir: "auto", lang: source === "auto" ? null : source });
+    const pair = element("div", { class: "pair" }, original, element("p", { class: "target", dir: "auto", lang: target }));
     this.#rows.append(pair);
     return pair;
   }

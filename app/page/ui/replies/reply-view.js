@@ -39,8 +39,8 @@ export class ReplyView {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
     const name = element("h2", { class: "visually-hidden", text: t("Reply") });
-    const said = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
-    this.root = element("article", { class: "message reply" }, name, said, this.#foot);
+    const content = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
+    this.root = element("article", { class: "message reply" }, name, content, this.#foot);
   }
 
   /** @param {Item} item */
@@ -62,12 +62,12 @@ export class ReplyView {
    * @param {Item} item
    * @param {boolean} growing
    */
-  #showText({ text, thought: told }, growing) {
-    const key = `${growing} ${told.growing} ${told.ms} ${told.text.length}`;
+  #showText({ text, thought: reasoning }, growing) {
+    const key = `${growing} ${reasoning.growing} ${reasoning.ms} ${reasoning.text.length}`;
     if (text === this.#shown.text && key === this.#shown.key) return;
-    const { thought, thinking, answer } = told.text === "" ? tagged(text, growing) : { ...apart(told, growing), answer: text };
+    const { thought, thinking, answer } = reasoning.text === "" ? tagged(text, growing) : { ...apart(reasoning, growing), answer: text };
     this.#shown = { key, text, answer };
-    this.#thought.show(thought, { thinking, ms: told.ms });
+    this.#thought.show(thought, { thinking, ms: reasoning.ms });
     this.#markdown.show(answer);
     this.shownChars = countCodePoints(text);
   }
@@ -158,7 +158,7 @@ function tagged(text, growing) {
   return { thought, thinking: growing && !ended, answer };
 }
 
-/** Shows reasoning that came separately from the text. @param {import("../transcript/arrangement.js").Thought} told @param {boolean} growing */
+/** Shows reasoning that came separately from the text. @param {import("../transcript/arrangement.js").Thought} reasoning @param {boolean} growing */
 function apart({ text, growing: thinks }, growing) {
   return { thought: text, thinking: growing && thinks };
 }

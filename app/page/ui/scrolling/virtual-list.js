@@ -40,7 +40,7 @@ export class VirtualList {
   /** @type {Span} */ #span = { from: 0, to: 0 };
   /** The space right above the span: its items, and how much its height differs from their guessed heights. */
   #lead = { from: 0, to: 0, drift: 0 };
-  #frameAsked = false;
+  #frameRequested = false;
   /** Whether all items are in the document, since it is being printed. */
   #whole = false;
   #observer = new ResizeObserver(() => this.#grown());
@@ -305,10 +305,10 @@ export class VirtualList {
   }
 
   #ask() {
-    if (this.#frameAsked) return;
-    this.#frameAsked = true;
+    if (this.#frameRequested) return;
+    this.#frameRequested = true;
     requestAnimationFrame(() => {
-      this.#frameAsked = false;
+      this.#frameRequested = false;
       this.place();
     });
   }

@@ -45,11 +45,11 @@ class Notifications {
    * browser keeps the newest.
    * @param {{title: string, body: string, tag: string, address: string}} notification
    */
-  async tell({ title, body, tag, address }) {
+  async notify({ title, body, tag, address }) {
     if (!this.enabled) return;
     const worker = await this.#worker;
     if (worker?.active) await worker.showNotification(title, { body, tag, data: { address } });
-    else tellAlone({ title, body, tag, address });
+    else notifyFromPage({ title, body, tag, address });
   }
 }
 
@@ -72,7 +72,7 @@ async function registered() {
 }
 
 /** @param {{title: string, body: string, tag: string, address: string}} notification */
-function tellAlone({ title, body, tag, address }) {
+function notifyFromPage({ title, body, tag, address }) {
   try {
     const shown = new Notification(title, { body, tag });
     shown.onclick = () => {

@@ -106,13 +106,13 @@ export class SettingsPanel {
     const before = this.#actions.choice();
     const system = this.#system.value.trim();
     return {
-      ...said("model", this.#model, before.model),
+      ...valueIn("model", this.#model, before.model),
       // A system prompt stays with the conversation until an empty one removes it.
       ...(system === "" && before.system === undefined ? {} : { system }),
       ...numberIn("temperature", this.#temperature),
       ...numberIn("maxTokens", this.#tokens),
       ...(this.#pace.value === "" ? {} : { pace: Number(this.#pace.value) }),
-      ...said("reasoning", this.#reasoning, before.reasoning),
+      ...valueIn("reasoning", this.#reasoning, before.reasoning),
     };
   }
 }
@@ -128,7 +128,7 @@ function rowOf(control) {
  * @param {HTMLSelectElement} control
  * @param {string | undefined} before
  */
-function said(name, control, before) {
+function valueIn(name, control, before) {
   const value = rowOf(control).hidden ? before : control.value;
   return value ? { [name]: value } : {};
 }

@@ -2,7 +2,7 @@ import { MarkedWord } from "./marked-word.js";
 import { Player } from "./player.js";
 
 /** How often the server is told how much was played, besides where each word ends: a cut keeps what was told. */
-const TOLD_MS = 100;
+const REPORT_MS = 100;
 
 /** Plays the sound of a conversation's replies, marks the word that is being spoken, and tells the server how much was played. */
 export class Playback {
@@ -12,7 +12,7 @@ export class Playback {
   #marked = new MarkedWord();
   #player = new Player({ onPlayed: () => this.#onPlayed() });
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
-  #toldMs = 0;
+  #reportedMs = 0;
   #fromMs = 0;
 
   /**
@@ -40,7 +40,7 @@ export class Playback {
   /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
   begin(frame) {
     if (frame.turn_id !== this.#player.turnId) this.#marks = [];
-    this.#toldMs = this.#fromMs = frame.from_ms;
+    this.#reportedMs = this.#fromMs = frame.from_ms;
     this.#player.begin(frame);
   }
 
@@ -61,7 +61,7 @@ export class Playback {
 
   /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the marks do not say it. */
   cut() {
-    this.tell();
+    this.report();
     const seenOff = this.#heard();
     this.silence();
     return { seenOff };
@@ -79,17 +79,17 @@ export class Playback {
   }
 
   /** Tells the server how much was played. */
-  tell() {
+  report() {
     const { turnId, playedMs } = this.#player;
-    if (turnId === null || playedMs <= this.#toldMs) return;
-    this.#toldMs = playedMs;
+    if (turnId === null || playedMs <= this.#reportedMs) return;
+    this.#reportedMs = playedMs;
     this.#client.played({ conversationId: this.#conversationId, turnId, audioMs: playedMs });
   }
 
   #onPlayed() {
     const { turnId, playedMs, isOver } = this.#player;
     if (turnId === null) return;
-    if (playedMs - this.#toldMs >= TOLD_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#toldMs) this.tell();
+    if (playedMs - this.#reportedMs >= REPORT_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
     const { prose, text } = this.#shown(turnId);
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }

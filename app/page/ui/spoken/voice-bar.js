@@ -45,7 +45,7 @@ export class VoiceBar {
   }
 
   /** @param {keyof typeof STATES} state */
-  tell(state) {
+  showState(state) {
     this.root.dataset.state = state;
     if (this.#state.textContent !== STATES[state]) this.#state.textContent = STATES[state];
   }

@@ -22,7 +22,7 @@ export class Voice {
   /** @type {Microphone | null} */ #microphone = null;
   /** The microphone's stream; 0 while the server does not listen. */ #stream = 0;
   #seq = 0;
-  /** Whether the server is being asked to listen. */ #asking = false;
+  /** Whether the server is being asked to listen. */ #requesting = false;
   #way;
   /** Whether what is being said began over a reply. */ #over = false;
   /** Pieces that may still be sent while the button is held, or after that. */ #left = 0;
@@ -43,7 +43,7 @@ export class Voice {
     this.#way = parts.way;
     this.#playback = new Playback(parts);
     this.#bar = new VoiceBar({ way: parts.way, onWay: (way) => void this.#turnTo(way), onHold: (held) => this.#hold(held) });
-    this.#bar.tell("starting");
+    this.#bar.showState("starting");
   }
 
   get conversationId() {
@@ -79,7 +79,7 @@ export class Voice {
   /** Ends the conversation. A reply that is being spoken is cut at what was heard. */
   stop() {
     if (this.#listeners.signal.aborted) return;
-    this.#playback.tell();
+    this.#playback.report();
     if (this.#stream !== 0) this.#parts.client.stopAudio(this.conversationId).catch(lostIsWell);
     this.#close();
   }
@@ -102,17 +102,17 @@ export class Voice {
   }
 
   async #begin() {
-    if (this.#microphone === null || this.#asking) return;
-    if (this.#parts.client.connection.state !== "connected") return this.#bar.tell("away");
+    if (this.#microphone === null || this.#requesting) return;
+    if (this.#parts.client.connection.state !== "connected") return this.#bar.showState("away");
     const way = this.#way;
-    this.#asking = true;
+    this.#requesting = true;
     try {
       await this.#listen(way);
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
       if (!error.lost) this.#fail(error);
     } finally {
-      this.#asking = false;
+      this.#requesting = false;
     }
     if (this.#way !== way) await this.#turnTo(this.#way);
   }
@@ -121,20 +121,20 @@ export class Voice {
   async #listen(way) {
     const { conversationId, model } = this.#parts;
     const type = /** @type {"none" | "vad"} */ (way === Way.HOLD ? "none" : "vad");
-    const asked = { conversationId, input: { rate: HEARD_RATE }, turn_detection: { type }, grace_s: GRACE_S, model };
-    const { stream } = await this.#ask({ ...asked, output: { rate: RATE } });
+    const request = { conversationId, input: { rate: HEARD_RATE }, turn_detection: { type }, grace_s: GRACE_S, model };
+    const { stream } = await this.#ask({ ...request, output: { rate: RATE } });
     if (this.#listeners.signal.aborted) return;
     [this.#stream, this.#seq] = [stream, 0];
     this.#rest();
   }
 
-  /** Asks the server to listen. If it has no voice, it is asked again without output, and replies are only shown. @param {Parameters<import("../../client/chat-client.js").ChatClient["startAudio"]>[0]} asked */
-  async #ask(asked) {
+  /** Asks the server to listen. If it has no voice, it is asked again without output, and replies are only shown. @param {Parameters<import("../../client/chat-client.js").ChatClient["startAudio"]>[0]} request */
+  async #ask(request) {
     try {
-      return await this.#parts.client.startAudio(asked);
+      return await this.#parts.client.startAudio(request);
     } catch (error) {
       if (!(error instanceof ChatError) || error.code !== "bad_params" || !error.message.startsWith("`output`")) throw error;
-      return this.#parts.client.startAudio({ ...asked, output: undefined });
+      return this.#parts.client.startAudio({ ...request, output: undefined });
     }
   }
 
@@ -160,10 +160,10 @@ export class Voice {
     if (this.#stream === 0) return;
     this.#left = Infinity;
     this.#bar.hear("", false);
-    this.#bar.tell("hearing");
+    this.#bar.showState("hearing");
     if (this.#playback.turnId === null) return;
     this.#parts.client.cancel({ conversationId: this.conversationId, ...this.#cut() }).catch(lostIsWell);
-    this.#bar.tell("hearing");
+    this.#bar.showState("hearing");
   }
 
   /** @param {Int16Array} samples @param {number} level */
@@ -177,7 +177,7 @@ export class Voice {
     this.#left -= 1;
     if (this.#left > 0) return;
     this.#parts.client.commitAudio(this.conversationId);
-    this.#bar.tell("understanding");
+    this.#bar.showState("understanding");
   }
 
   /** @param {import("../../client/frames.js").AudioReply | import("../../client/frames.js").AudioStopped | import("../../client/frames.js").Speech | import("../../client/frames.js").Heard | import("../../client/frames.js").Marks} frame */
@@ -186,7 +186,7 @@ export class Voice {
     switch (frame.type) {
       case "audio.reply":
         this.#playback.begin(frame);
-        return this.#bar.tell(this.#way === Way.FREE ? "replying" : "replyingAlone");
+        return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
       case "marks":
         return this.#playback.mark(frame);
       case "speech":
@@ -195,7 +195,7 @@ export class Voice {
           this.#over = this.#playback.turnId !== null;
           this.#bar.hear("", false);
         }
-        return this.#bar.tell(frame.state === "started" ? "hearing" : "understanding");
+        return this.#bar.showState(frame.state === "started" ? "hearing" : "understanding");
       case "heard":
         this.#bar.hear(frame.text, frame.final);
         if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
@@ -220,15 +220,15 @@ export class Voice {
   /** @param {"nothing"} [why] */
   #rest(why) {
     if (this.#stream === 0) return;
-    if (this.#playback.turnId !== null) return this.#bar.tell(this.#way === Way.FREE ? "replying" : "replyingAlone");
-    this.#bar.tell(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
+    if (this.#playback.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
+    this.#bar.showState(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
   }
 
   #onConnection() {
     if (this.#parts.client.connection.state === "connected") return;
     this.#stream = this.#left = 0;
     this.#playback.silence();
-    this.#bar.tell("away");
+    this.#bar.showState("away");
   }
 
   /** @param {unknown} why */

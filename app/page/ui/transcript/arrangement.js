@@ -115,8 +115,8 @@ function standing({ state, turnId, messageId, parentId, follows, continues, bran
 
 /** The sources of live translations, which are shown beside their translation, not alone. @param {Message[]} messages @returns {Map<string, Message>} */
 function sourcesOf(messages) {
-  const asked = new Set(messages.filter(({ role }) => role === "assistant").map(({ parent_id: id }) => id));
-  const translated = messages.filter(({ role, interprets, message_id: id }) => role === "user" && interprets && asked.has(id));
+  const parentIds = new Set(messages.filter(({ role }) => role === "assistant").map(({ parent_id: id }) => id));
+  const translated = messages.filter(({ role, interprets, message_id: id }) => role === "user" && interprets && parentIds.has(id));
   return new Map(translated.map((message) => [message.message_id, message]));
 }
 
@@ -138,13 +138,13 @@ function isCut({ role, status, messageId, text, thought, calls }) {
 function place(items, reply, named) {
   if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
-  const asked = named.has(reply.messageId ?? "") ? askedAt(items, reply) : -1;
+  const questionIndex = named.has(reply.messageId ?? "") ? questionIndexOf(items, reply) : -1;
   // Messages that were sent meanwhile may wait behind the calls that it follows.
-  if (asked !== -1 && reply.follows !== null && !reply.branches) return items.splice(asked + 1, 0, liveAnswer(reply));
-  const from = asked === -1 ? start(items, reply, named) : asked + 1;
+  if (questionIndex !== -1 && reply.follows !== null && !reply.branches) return items.splice(questionIndex + 1, 0, liveAnswer(reply));
+  const from = questionIndex === -1 ? start(items, reply, named) : questionIndex + 1;
   // A message that the server did not take belongs to no branch. It stays until it is sent again.
   const unsent = items.splice(from).filter(({ role, status, messageId }) => role === "user" && isUnsent(status, messageId));
-  return items.push(...unsent, ...(asked === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
+  return items.push(...unsent, ...(questionIndex === -1 ? liveQuestion(reply) : []), liveAnswer(reply));
 }
 
 /**
@@ -168,8 +168,8 @@ function goOn(items, reply) {
  * @param {Item[]} items
  * @param {Reply} reply
  */
-function askedAt(items, { messageId: asked, follows }) {
-  return items.findLastIndex(({ role, messageId }) => messageId !== null && messageId === asked && (role === "user" || follows !== null));
+function questionIndexOf(items, { messageId: questionId, follows }) {
+  return items.findLastIndex(({ role, messageId }) => messageId !== null && messageId === questionId && (role === "user" || follows !== null));
 }
 
 /**

@@ -16,7 +16,7 @@ export class OlderPages {
   #reporter;
   #current;
   #onCame;
-  /** @type {Set<Transcript>} Transcripts whose page is awaited. */ #asked = new Set();
+  /** @type {Set<Transcript>} Transcripts whose page is awaited. */ #loading = new Set();
   /** @type {Set<Transcript>} Transcripts whose last page failed: the user asks for it again. */ #failed = new Set();
 
   /**
@@ -37,11 +37,11 @@ export class OlderPages {
   /** Shows whether there are older messages. */
   show() {
     const transcript = this.#current();
-    const asked = this.#asked.has(transcript);
+    const loading = this.#loading.has(transcript);
     if (!transcript.hasMore && document.activeElement === this.#button) this.#scroller.focus();
     this.#button.hidden = !transcript.hasMore;
-    this.#button.setAttribute("aria-disabled", String(asked));
-    const word = asked ? LOADING : OFFER;
+    this.#button.setAttribute("aria-disabled", String(loading));
+    const word = loading ? LOADING : OFFER;
     if (this.#button.textContent !== word) this.#button.textContent = word;
   }
 
@@ -59,12 +59,12 @@ export class OlderPages {
 
   /** @param {Transcript} transcript */
   async #load(transcript) {
-    if (this.#asked.has(transcript)) return;
-    this.#asked.add(transcript);
+    if (this.#loading.has(transcript)) return;
+    this.#loading.add(transcript);
     this.show();
     const { oldest } = transcript;
     await this.#reporter.answer(readOlder(this.#client, transcript, () => true));
-    this.#asked.delete(transcript);
+    this.#loading.delete(transcript);
     if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
     else this.#failed.delete(transcript);
     this.#onCame();

@@ -157,8 +157,8 @@ function isOpened(root) {
 }
 
 /** @param {Item} item @param {number} width  of the view, in px */
-function guess({ text: told, source, calls, attachments }, width) {
-  const text = told.length < source.length ? source : told;
+function guess({ text: content, source, calls, attachments }, width) {
+  const text = content.length < source.length ? source : content;
   const chars = Math.max(20, Math.min(width - 60, 720) / GUESS.char);
   const lines = Math.max(1, Math.ceil(text.length / chars)) + 4 * calls.length;
   const pictures = attachments.length === 0 ? 0 : GUESS.pictures;

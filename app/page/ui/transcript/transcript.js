@@ -37,7 +37,7 @@ export class Transcript {
     const sources = new Set(this.#messages.filter(({ interprets }) => interprets).map(({ message_id: id }) => id));
     const live = [...this.#replies].findLast(({ done, interprets }) => done?.model && interprets === null);
     const kept = this.#messages.findLast(({ model, parent_id: parent }) => model && !sources.has(parent ?? ""));
-    return asked(live) ?? kept?.model ?? null;
+    return requestedModel(live) ?? kept?.model ?? null;
   }
 
   /** The model that a reply or a message asked for; null if it is unknown. @param {string} messageId @returns {string | null} */
@@ -45,7 +45,7 @@ export class Transcript {
     const meant = this.#messages.find(({ message_id: id }) => id === messageId);
     const live = [...this.#replies].findLast((reply) => reply.messageId === messageId || reply.done?.message_id === messageId);
     const kept = this.#messages.find(({ model, turn_id: turn }) => model && turn === meant?.turn_id);
-    return asked(live) ?? kept?.model ?? null;
+    return requestedModel(live) ?? kept?.model ?? null;
   }
 
   /** Whether a message of the history is shown. @param {string} messageId */
@@ -69,7 +69,7 @@ export class Transcript {
     this.hasMore = overlap > 0 ? this.hasMore : hasMore;
     this.#messages = [...this.#messages.slice(0, Math.max(overlap, 0)), ...messages];
     // A new epoch means that the server lost what came before, so old numbers mean nothing.
-    this.#forgetTold({ messages: this.#messages, seq: [epoch, null].includes(this.#epoch) ? seq : Infinity });
+    this.#forgetStored({ messages: this.#messages, seq: [epoch, null].includes(this.#epoch) ? seq : Infinity });
     this.#epoch = epoch;
     this.loaded = true;
   }
@@ -111,19 +111,19 @@ export class Transcript {
    * unsent. A running turn is always on the active branch.
    * @param {{messages: Message[], seq: number}} known
    */
-  #forgetTold({ messages, seq }) {
+  #forgetStored({ messages, seq }) {
     const answered = new Set(messages.filter(({ role }) => role === "assistant").map((message) => message.turn_id));
     for (const reply of this.#replies) {
       const lost = reply.state === ReplyState.WITHDRAWN && reply.turnId !== null;
       // If its calls were open when this page came, its `done` did not come here.
-      const told = reply.done === null ? reply.state === ReplyState.ENDED : reply.done.seq <= seq;
-      const elsewhere = told && !answered.has(reply.turnId ?? "");
+      const stored = reply.done === null ? reply.state === ReplyState.ENDED : reply.done.seq <= seq;
+      const elsewhere = stored && !answered.has(reply.turnId ?? "");
       if (lost || elsewhere) this.#replies.delete(reply);
     }
   }
 }
 
 /** @param {Reply | undefined} reply @returns {string | null} */
-function asked(reply) {
+function requestedModel(reply) {
   return reply?.done?.requested_model ?? reply?.done?.model ?? null;
 }

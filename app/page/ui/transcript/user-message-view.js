@@ -33,7 +33,7 @@ export class UserMessageView {
   #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": t("Edit this message"), title: t("Edit") }, icon("edit"));
   /** @type {EditBox | null} */ #box = null;
   #actions;
-  #told = "";
+  #shownTrouble = "";
   /** @type {string | null} */ #shown = null;
   /** Which images are shown, and whether the server has their message. */
   #pictured = "";
@@ -85,8 +85,8 @@ export class UserMessageView {
   #showTrouble(item) {
     const refusal = item.status === ReplyState.REFUSED ? (item.reply?.error ?? null) : null;
     const trouble = refusal?.code ?? (item.status === ReplyState.WITHDRAWN ? "withdrawn" : "");
-    if (trouble === this.#told) return;
-    this.#told = trouble;
+    if (trouble === this.#shownTrouble) return;
+    this.#shownTrouble = trouble;
     this.#trouble.hidden = trouble === "";
     const words = refusal === null ? element("span", { text: t("Not sent.") }) : failureView(refusal);
     this.#trouble.replaceChildren(icon("alert"), words, this.#wayOut(item, refusal));
@@ -124,7 +124,7 @@ export class UserMessageView {
   #open(opener) {
     if (this.#item === null || this.#box !== null) return;
     this.#opener = opener;
-    const onSend = (/** @type {string} */ text) => this.#say(text);
+    const onSend = (/** @type {string} */ text) => this.#send(text);
     const { length: images } = this.#item.attachments;
     const limits = () => this.#actions.limits(images);
     this.#box = new EditBox(apart(this.#item.text).text, { onSend, onClose: () => this.#close(), limits });
@@ -134,7 +134,7 @@ export class UserMessageView {
   }
 
   /** @param {string} text */
-  #say(text) {
+  #send(text) {
     if (this.#item === null) return;
     const whole = withAttachments(text, apart(this.#item.text).attachments); // its attached texts stay
     if (this.#item.messageId === null) this.#actions.onRetry(this.#item, whole);

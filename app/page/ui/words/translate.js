@@ -15,7 +15,7 @@ export const LANGUAGES = Object.freeze({ en: "English", de: "Deutsch", zh: "ф╕нц
 /** @type {Record<Language, Record<string, string>>} */
 const CATALOGS = { en: {}, de: german, zh: chinese };
 /** Attributes with words for people. */
-const SAID = ["aria-label", "title", "placeholder"];
+const TRANSLATED_ATTRIBUTES = ["aria-label", "title", "placeholder"];
 
 const storage = lastingStorage();
 /** The tag of the page's language. It is fixed from the beginning, since modules translate words as they are loaded. */
@@ -42,7 +42,7 @@ export function translateDocument() {
     const [, before, english, after] = /** @type {RegExpExecArray} */ (/^(\s*)([\s\S]*?)(\s*)$/.exec(node.nodeValue ?? ""));
     if (english !== "") node.nodeValue = before + t(english.replaceAll(/\s+/g, " ")) + after;
   }
-  for (const name of SAID) {
+  for (const name of TRANSLATED_ATTRIBUTES) {
     for (const element of document.querySelectorAll(`[${name}]`)) element.setAttribute(name, t(element.getAttribute(name) ?? ""));
   }
 }

@@ -22,7 +22,7 @@ export class Attachments {
   #chooser = part("attach-files", HTMLInputElement);
   #button = part("attach", HTMLButtonElement);
   #list = part("attachments", HTMLUListElement);
-  #told = part("announcer", HTMLElement);
+  #announcer = part("announcer", HTMLElement);
   /** @type {Attached[]} */ #attached = [];
   /** @type {string[]} Made once, as every key press asks for them. */ #parts = [];
   #drafts;
@@ -173,7 +173,7 @@ export class Attachments {
     if (!before.includes(attached)) return; // it was removed
     this.#putIn(place, before.flatMap((one) => (one !== attached ? [one] : done === null ? [] : [done])), { byUser: false });
     if (words !== "") this.#onTrouble(words);
-    else if (place === this.#drafts.current()) this.#told.textContent = t("“{name}” is attached.", { name: attached.name });
+    else if (place === this.#drafts.current()) this.#announcer.textContent = t("“{name}” is attached.", { name: attached.name });
   }
 
   /** @param {Attached[]} attached @param {How} [how] */

@@ -50,19 +50,19 @@ class Stream:
     def __init__(self, listening: Listening) -> None:
         self.listening = listening
         self.sound = bytearray()
-        self.told: asyncio.Queue[Heard | None] = asyncio.Queue()
+        self.results: asyncio.Queue[Heard | None] = asyncio.Queue()
 
     def feed(self, sound: bytes) -> None:
         self.sound += sound
 
     def commit(self) -> None:
-        self.told.put_nowait(Stopped(0, 0, str(len(self.sound)), is_committed=True))
+        self.results.put_nowait(Stopped(0, 0, str(len(self.sound)), is_committed=True))
 
     def clear(self) -> None:
         self.sound.clear()
 
     async def events(self) -> AsyncIterator[Heard]:
-        while (heard := await self.told.get()) is not None:
+        while (heard := await self.results.get()) is not None:
             yield heard
         raise RecognizerLost("The recognizer ended.")
 
@@ -96,22 +96,24 @@ class StubConnection:
     def __init__(self) -> None:
         self.caller = self
         self.subject = Subject("anna")
-        self.told: list[Frame] = []
+        self.frames: list[Frame] = []
         self.cancelled: list[str | None] = []
-        self.said: list[Message] = []
+        self.messages: list[Message] = []
         self.counted = asyncio.Event()
         self.counted.set()
         self.mic: RealtimeVoiceConnection
 
     def push(self, frame: Frame) -> None:
-        self.told.append(frame)
+        self.frames.append(frame)
 
     def events(self, kind: type[ServerEvent]) -> list[Any]:
-        said = [event for frame in self.told if isinstance(frame, RealtimeFrame) for event in frame.events]
-        return [event for event in said if isinstance(event, kind)]
+        events = [
+            event for frame in self.frames if isinstance(frame, RealtimeFrame) for event in frame.events
+        ]
+        return [event for event in events if isinstance(event, kind)]
 
     def errors(self) -> list[str]:
-        return [frame.code for frame in self.told if isinstance(frame, Error)]
+        return [frame.code for frame in self.frames if isinstance(frame, Error)]
 
     async def history(self, *_: Any, **__: Any) -> None:
         """There is none."""
@@ -125,24 +127,24 @@ class StubConnection:
             case AudioStart():
                 return self.mic.handle(frame)
             case Message():
-                self.said.append(frame)
+                self.messages.append(frame)
                 return self._turn(frame)
             case Cancel():
                 return self._cancel(frame)
         raise TypeError
 
-    async def _turn(self, said: Message) -> None:
+    async def _turn(self, message: Message) -> None:
         await self.counted.wait()
-        if not said.is_withdrawn and said.playback is not None:
-            said.playback.begin(f"turn_{len(self.said)}")
-            await said.playback.over()
+        if not message.is_withdrawn and message.playback is not None:
+            message.playback.begin(f"turn_{len(self.messages)}")
+            await message.playback.over()
 
     async def _cancel(self, cancel: Cancel) -> None:
         self.cancelled.append(cancel.turn_id)
         self.reply(cancel.turn_id).stop()
 
     def reply(self, turn_id: str | None) -> SpokenReply:
-        replies = [cast("SpokenReply", said.playback) for said in self.said]
+        replies = [cast("SpokenReply", message.playback) for message in self.messages]
         return next(one for one in replies if one.turn_id == turn_id)
 
 
@@ -187,7 +189,7 @@ class SessionHarness:
 
     async def client_sends(self, count: int) -> None:
         async with asyncio.timeout(60):
-            while len(self.person.said) < count:  # noqa: ASYNC110 - turns of the loop
+            while len(self.person.messages) < count:  # noqa: ASYNC110 - turns of the loop
                 await asyncio.sleep(0)
 
 
@@ -221,7 +223,7 @@ async def test_a_commit_is_refused_while_nobody_can_listen(
 async def test_a_commit_after_the_recognizer_was_lost_waits_for_the_next_one(room: SessionHarness) -> None:
     room.append()
     stream = await room.heard()
-    stream.told.put_nowait(None)
+    stream.results.put_nowait(None)
     while not room.person.errors():  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
     async with asyncio.timeout(60):
@@ -235,14 +237,14 @@ async def test_a_commit_that_the_recognizer_took_with_it_is_answered(room: Sessi
     room.append()
     stream = await room.heard()
     committing = asyncio.create_task(room.mic.commit())
-    while stream.told.empty():  # noqa: ASYNC110 - turns of the loop
+    while stream.results.empty():  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
-    stream.told.get_nowait()
+    stream.results.get_nowait()
     room.mic.push(Error(code="overloaded", message="Something else."))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not committing.done()
-    stream.told.put_nowait(None)
+    stream.results.put_nowait(None)
     with pytest.raises(InvalidEvent, match="Nothing was said"):
         async with asyncio.timeout(60):
             await committing
@@ -296,8 +298,8 @@ async def test_what_was_committed_lasted_as_long_as_its_own_sound(room: SessionH
         await room.mic.commit()
         while not room.items.waiting():  # noqa: ASYNC110 - turns of the loop
             await asyncio.sleep(0)
-    told = room.person.events(TranscriptCompleted)
-    assert [event.usage.seconds for event in told] == [0.2, 0.3]
+    completed = room.person.events(TranscriptCompleted)
+    assert [event.usage.seconds for event in completed] == [0.2, 0.3]
 
 
 async def test_what_is_cleared_is_every_reply_that_is_known(room: SessionHarness) -> None:
@@ -316,7 +318,7 @@ async def test_a_guess_is_not_cleared(room: SessionHarness) -> None:
     room.append()
     stream = await room.heard()
     for heard in (Started(0), Paused(600, "count")):
-        stream.told.put_nowait(heard)
+        stream.results.put_nowait(heard)
     await room.client_sends(1)
     await asyncio.sleep(0)
     assert room.mic.clear_output() is None
@@ -329,15 +331,15 @@ async def test_nothing_is_left_of_a_guess_that_was_never_sent(room: SessionHarne
     room.append()
     stream = await room.heard()
     for heard in (Started(0), Paused(600, "count")):
-        stream.told.put_nowait(heard)
+        stream.results.put_nowait(heard)
     await room.client_sends(1)
-    stream.told.put_nowait(Resumed(700))
-    while not room.person.said[0].is_withdrawn:  # noqa: ASYNC110 - turns of the loop
+    stream.results.put_nowait(Resumed(700))
+    while not room.person.messages[0].is_withdrawn:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
     room.person.counted.set()
     for _ in range(20):
         await asyncio.sleep(0)
-    for frame in room.person.told:
+    for frame in room.person.frames:
         room.encoder.encode(frame)
     assert not room.encoder.spoken._guesses
 

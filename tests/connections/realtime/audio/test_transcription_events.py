@@ -37,17 +37,19 @@ class SessionHarness:
         session = {"type": "session.update", "session": {"audio": audio}}
         self.session.update(msgspec.json.decode(msgspec.json.encode(session), type=SessionUpdate))
 
-    def told(self, *frames: Frame) -> list[str]:
+    def event_names(self, *frames: Frame) -> list[str]:
         events: list[ServerEvent] = [event for frame in frames for event in self.encoder.encode(frame)]
         names = [str(event.__struct_config__.tag).rpartition("input_audio_") for event in events]
         return [name for _, _, name in names]
 
     def on_action(self, *acts: Any, talking: bool = False) -> list[str]:
-        return [name for act in acts for name in self.told(*self.hearing.on_action(act, talking=talking))]
+        return [
+            name for act in acts for name in self.event_names(*self.hearing.on_action(act, talking=talking))
+        ]
 
     def speech_message(self, *, is_guess: bool) -> tuple[Send | None, list[str]]:
         send, frames = self.hearing.message(SEND, is_guess=is_guess)
-        return send, self.told(*frames)
+        return send, self.event_names(*frames)
 
 
 WHOLE = [
@@ -94,9 +96,9 @@ def test_speech_over_a_reply_that_it_does_not_interrupt_is_told_at_once() -> Non
 def test_a_guess_is_told_once_it_came_true() -> None:
     room = SessionHarness()
     room.on_action(SpeechEdge(began=True, at_ms=0))
-    sent, told = room.speech_message(is_guess=True)
-    assert (sent, told) == (SEND, [])
-    assert room.told(accepted("turn_1", "item.1")) == []
+    sent, names = room.speech_message(is_guess=True)
+    assert (sent, names) == (SEND, [])
+    assert room.event_names(accepted("turn_1", "item.1")) == []
     room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
     assert room.on_action(ReplyAction.CONFIRM) == [*WHOLE, "response.created"]
     (item,) = room.items.of_turn("turn_1")[:1]
@@ -110,11 +112,11 @@ def test_a_guess_that_was_none_is_never_told(*, is_late: bool) -> None:
     room.speech_message(is_guess=True)
     events = (accepted("turn_1", "item.1"), done("turn_1", 0, removed=True))
     if not is_late:
-        assert room.told(*events) == []
+        assert room.event_names(*events) == []
     assert room.on_action(ReplyAction.ROLL_BACK) == []
     if is_late:
-        assert room.told(*events) == []
-    assert room.told(accepted("turn_2", "theirs", "Hi!"))[-1] == "response.created"
+        assert room.event_names(*events) == []
+    assert room.event_names(accepted("turn_2", "theirs", "Hi!"))[-1] == "response.created"
     assert not room.encoder.spoken._guesses
 
 
@@ -134,7 +136,7 @@ def test_a_message_that_was_refused_waits_as_any_item() -> None:
     room.on_action(SpeechEdge(began=True, at_ms=0))
     room.speech_message(is_guess=False)
     assert room.items.waiting() == []
-    assert room.told(*room.hearing.refused("item.1")) == []
+    assert room.event_names(*room.hearing.refused("item.1")) == []
     assert [item.text for item in room.items.waiting()] == ["count to ten"]
     assert isinstance(room.hearing.refused("item.1")[0], Speculation | RealtimeFrame)
 
@@ -142,7 +144,7 @@ def test_a_message_that_was_refused_waits_as_any_item() -> None:
 def speak(room: SessionHarness, text: str, number: int) -> list[str]:
     room.on_action(SpeechEdge(began=True, at_ms=0))
     send = msgspec.structs.replace(SEND, content=text, client_msg_id=f"item.{number}")
-    return room.told(*room.hearing.message(send, is_guess=False)[1])
+    return room.event_names(*room.hearing.message(send, is_guess=False)[1])
 
 
 def test_the_oldest_that_was_said_goes_where_too_much_waits() -> None:

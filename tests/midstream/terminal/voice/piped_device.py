@@ -24,13 +24,13 @@ class PipedDevice:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._said = os.open(folder / "said", os.O_RDONLY | os.O_NONBLOCK)
+        self._pipe = os.open(folder / "said", os.O_RDONLY | os.O_NONBLOCK)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, hear: OnInput, fill: FillOutput, lose: OnLost) -> None:
+    def start(self, on_input: OnInput, fill: FillOutput, on_lost: OnLost) -> None:
         """Begin."""
-        self._thread = threading.Thread(target=self._run, args=(hear, fill, lose), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(on_input, fill, on_lost), daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -39,20 +39,20 @@ class PipedDevice:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, hear: OnInput, fill: FillOutput, lose: OnLost) -> None:
+    def _run(self, on_input: OnInput, fill: FillOutput, on_lost: OnLost) -> None:
         due = monotonic()
         with (self._folder / "played").open("wb", buffering=0) as played:
             while not self._closed.wait(max(0.0, due - monotonic())):
                 due += PIECE_S
-                hear(self._piece())
+                on_input(self._piece())
                 played.write(fill(_PIECE_BYTES, 0.0))
                 if (self._folder / "gone").exists():
-                    lose("The microphone is gone.")
+                    on_lost("The microphone is gone.")
                     return
 
     def _piece(self) -> bytes:
         try:
-            said = os.read(self._said, _PIECE_BYTES)
+            samples = os.read(self._pipe, _PIECE_BYTES)
         except BlockingIOError:
-            said = b""
-        return said.ljust(_PIECE_BYTES, b"\0")
+            samples = b""
+        return samples.ljust(_PIECE_BYTES, b"\0")

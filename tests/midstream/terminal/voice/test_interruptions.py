@@ -47,17 +47,17 @@ class Server:
     """A client, as far as a chat needs one."""
 
     def __init__(self) -> None:
-        self.asked: list[str | int] = []
+        self.requests: list[str | int] = []
         self.sent: list[bytes] = []
 
     async def cancel(self, conversation_id: str) -> None:
-        self.asked.append("cancel")
+        self.requests.append("cancel")
 
     async def request(self, frame: Frame) -> Frame:
         return frame | {"stream": 1}
 
     async def tell(self, frame: Frame) -> None:
-        self.asked.append(frame.get("audio_ms", frame["type"]))
+        self.requests.append(frame.get("audio_ms", frame["type"]))
 
     async def send_sound(self, message: bytes) -> None:
         self.sent.append(message)
@@ -98,14 +98,14 @@ async def test_before_a_reply_is_cut_it_is_told_how_much_of_it_is_heard() -> Non
     chat._player.fill(9600, 0.1)
     await chat._cut()
     await chat._handle(Sound(reply, bytes(32_000), 1000.0, last=False))  # it was on its way
-    assert server.asked == [300, "cancel"]
+    assert server.requests == [300, "cancel"]
     assert chat._player.stop() == 300
     assert chat._reading is not None
     chat._reading.cancel()
 
 
 @pytest.mark.parametrize(
-    ("ms", "is_over", "is_told"),
+    ("ms", "is_over", "is_due"),
     [
         (150, False, False),
         (180, False, True),  # the second word has ended
@@ -117,7 +117,7 @@ async def test_before_a_reply_is_cut_it_is_told_how_much_of_it_is_heard() -> Non
 def test_the_server_is_told_of_each_word_once_it_was_heard(
     ms: float,
     is_over: bool,  # noqa: FBT001 - as the cases name it
-    is_told: bool,  # noqa: FBT001 - as the cases name it
+    is_due: bool,  # noqa: FBT001 - as the cases name it
 ) -> None:
     """Else speech over the reply would take a word away that was heard."""
     reply = SpokenReply(Server(), {"conversation_id": "c", "turn_id": "t"})
@@ -126,7 +126,7 @@ def test_the_server_is_told_of_each_word_once_it_was_heard(
         {"off": 5, "len": 4, "start_ms": 95, "end_ms": 180},
     ]
     reply.mark({"marks": words})
-    assert voice_chat._is_report_due(reply, ms, reported_ms=120, is_over=is_over) is is_told
+    assert voice_chat._is_report_due(reply, ms, reported_ms=120, is_over=is_over) is is_due
 
 
 async def test_what_was_said_over_a_lost_connection_is_not_waited_for() -> None:

@@ -70,7 +70,7 @@ class SoundServer:
     async def start(self, *command: str, **pipes: Any) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(*command, env=os.environ | self.environ, **pipes)
 
-    async def says(self, text: str) -> None:
+    async def speaks(self, text: str) -> None:
         sound = await synthesize(text)
         talker = await self.start(*_raw("pacat", "room"), stdin=subprocess.PIPE)
         await talker.communicate(sound)
@@ -126,7 +126,7 @@ async def test_a_chat_through_portaudio_hears_and_is_heard(tmp_path: Path) -> No
         chatting(running.url, home, "--voice", **sounds.environ) as terminal,
     ):
         await terminal.shows("Listening")
-        await sounds.says("Count from one to ten.")
+        await sounds.speaks("Count from one to ten.")
         await terminal.shows("> count from 1 to 10\n" + REPLY)
         await terminal.shows("Listening")
         assert await loud_s(loudspeaker) > 1

@@ -45,12 +45,12 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 class VoiceTerminal:
     """Somebody before a terminal and a microphone."""
 
-    def __init__(self, terminal: Terminal, said: int, folder: Path) -> None:
+    def __init__(self, terminal: Terminal, pipe: int, folder: Path) -> None:
         self.terminal = terminal
-        self._said = said
+        self._pipe = pipe
         self._folder = folder
 
-    async def says(self, text: str) -> None:
+    async def speaks(self, text: str) -> None:
         """Returns once it was heard."""
         await asyncio.to_thread(self._write, await synthesize(text) + TAIL)
 
@@ -66,29 +66,29 @@ class VoiceTerminal:
 
     def _write(self, sound: bytes) -> None:
         while sound:
-            sound = sound[os.write(self._said, sound) :]
+            sound = sound[os.write(self._pipe, sound) :]
 
 
 @asynccontextmanager
 async def voice_chat(running: InProcessService, home: Path, *by_key: str) -> AsyncIterator[VoiceTerminal]:
     os.mkfifo(home / "said")
-    said = os.open(home / "said", os.O_RDWR)  # so that neither side waits for the other
-    fcntl.fcntl(said, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    pipe = os.open(home / "said", os.O_RDWR)  # so that neither side waits for the other
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def run(address: str, *options: str) -> tuple[str, ...]:
         return (sys.executable, "-m", "tests.midstream.terminal.voice.program", address, *options)
 
     try:
         async with chatting(running.url, home, str(home), *by_key, run=run) as terminal:
-            yield VoiceTerminal(terminal, said, home)
+            yield VoiceTerminal(terminal, pipe, home)
     finally:
-        os.close(said)
+        os.close(pipe)
 
 
 async def counts(talker: VoiceTerminal) -> None:
     """Has a reply begun that takes its time."""
     await talker.terminal.shows("Listening")
-    await talker.says("Count from one to ten.")
+    await talker.speaks("Count from one to ten.")
     await talker.terminal.shows("One, two,")
 
 
@@ -104,12 +104,12 @@ async def test_a_spoken_question_gets_its_spoken_reply_twice_in_one_chat(
     async with voice_chat(running, tmp_path) as talker:
         terminal = talker.terminal
         await terminal.shows("Listening")
-        await talker.says("Count from one to ten.")
+        await talker.speaks("Count from one to ten.")
         await terminal.shows("> count from 1 to 10")
         await terminal.shows("> count from 1 to 10\n" + REPLY)
         await terminal.shows("Listening")
         first_ms = talker.played_ms
-        await talker.says("What did you say last?")
+        await talker.speaks("What did you say last?")
         await terminal.shows("> what did you say last\n" + REPLY)
         await terminal.shows("Listening")
         assert first_ms > 1000
@@ -117,8 +117,8 @@ async def test_a_spoken_question_gets_its_spoken_reply_twice_in_one_chat(
         terminal.types(CTRL_D)
         assert await terminal.exit_code() == 0
         assert "Bye." in terminal.text
-    said = ["count from 1 to 10", REPLY, "what did you say last", REPLY]
-    assert await history(running, tmp_path) == said
+    expected = ["count from 1 to 10", REPLY, "what did you say last", REPLY]
+    assert await history(running, tmp_path) == expected
 
 
 async def test_a_reply_is_shown_as_it_is_spoken(running: InProcessService, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_speech_over_a_reply_cuts_it_at_what_was_played_and_is_answered(
     async with voice_chat(running, tmp_path) as talker:
         terminal = talker.terminal
         await counts(talker)
-        await talker.says("What did you say last?")
+        await talker.speaks("What did you say last?")
         await terminal.shows("> what did you say last\n" + REPLY)
         await terminal.shows("Listening")
         rows = [row for row in terminal.rows if row]
@@ -191,17 +191,17 @@ async def test_enter_says_when_one_speaks_where_that_is_wanted(
     async with voice_chat(running, tmp_path, "by-key") as talker:
         terminal = talker.terminal
         await terminal.shows("Enter to talk")
-        await talker.says("Tell me a story about a dragon.")  # nobody listens
+        await talker.speaks("Tell me a story about a dragon.")  # nobody listens
         terminal.types(ENTER)
         await terminal.shows("Listening; Enter sends it")
-        await talker.says("Count from one to ten.")
+        await talker.speaks("Count from one to ten.")
         terminal.types(ENTER)
         await terminal.shows("> count from 1 to 10")
         await terminal.shows("One, two,")
         terminal.types(ENTER)  # cuts the reply
         await terminal.shows("[stopped]")
         await terminal.shows("Listening; Enter sends it")
-        await talker.says("What did you say last?")
+        await talker.speaks("What did you say last?")
         terminal.types(ENTER)
         await terminal.shows("> what did you say last\n" + REPLY)
         await terminal.shows("Enter to talk")
@@ -230,7 +230,7 @@ async def test_who_loses_the_connection_is_told_to_talk_once_it_is_there_again(
         await terminal.shows("[connected again]\nEnter to talk")
         terminal.types(ENTER)
         await terminal.shows("Listening; Enter sends it")
-        await talker.says("Count from one to ten.")
+        await talker.speaks("Count from one to ten.")
         terminal.types(ENTER)
         await terminal.shows("> count from 1 to 10\n" + REPLY)
         terminal.types(CTRL_D)
@@ -277,7 +277,7 @@ async def test_a_server_without_a_voice_answers_in_text(tmp_path: Path) -> None:
         voice_chat(mute, tmp_path / "home") as talker,
     ):
         await talker.terminal.shows("The service has no voice: replies are text.")
-        await talker.says("Count from one to ten.")
+        await talker.speaks("Count from one to ten.")
         await talker.terminal.shows("> count from 1 to 10\n" + REPLY)
         assert talker.played_ms == 0
 
@@ -292,7 +292,7 @@ async def test_neither_sound_nor_words_are_left_on_the_disk(
 ) -> None:
     async with voice_chat(running, tmp_path) as talker:
         await talker.terminal.shows("Listening")
-        await talker.says("Count from one to ten.")
+        await talker.speaks("Count from one to ten.")
         await talker.terminal.shows("> count from 1 to 10\n" + REPLY)
         await talker.terminal.shows("Listening")
         talker.terminal.types(CTRL_D)
