@@ -21,7 +21,7 @@ from app.service import Service
 from app.settings import Settings
 from connections.authentication.session_validity import REFRESH_S
 from connections.websocket_endpoint import HELLO_S
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 
 Frame = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 from websockets.asyncio.client import connect
 
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 LONG = "word " * 20_000

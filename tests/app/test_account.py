@@ -20,7 +20,7 @@ from app.operations import key_file
 from connections.account import owner_data
 from connections.account.owner_data import AT_ONCE
 from connections.authentication.api_keys import Kind
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.commands import removal
 from sessions.records import Owner
 from sessions.store.history.index import list_name

@@ -25,7 +25,7 @@ from connections.admin.endpoint import PATH
 from connections.admin.operations import AdminOperations
 from connections.authentication.api_keys import Kind, digest_of
 from connections.authentication.key_policy import KeyPolicy, parse_policy
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.replicas import scatter_gather
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.test_account import create_user_data, names_in, reads_nothing

@@ -20,7 +20,7 @@ from app.administration.client import AdminClient, AdminRequestError
 from app.cli import main
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_account import create_user_data
 from tests.app.test_replicas import begin

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from connections.agui.stored_threads import StoredThreads
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import StoreDown
 from sessions.events import Deleted
 from sessions.tools.functions.declaration import tool

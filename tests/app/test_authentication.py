@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 
 from app.operations import config_reload, key_file
 from app.setting_values import SettingsError
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token

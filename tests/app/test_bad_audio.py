@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from connections.protocol.audio import HEAD, SOUND
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.voice_client import GRAMMAR, SILENCE, VoiceClient, synthesize
 

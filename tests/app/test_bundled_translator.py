@@ -24,7 +24,7 @@ from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.on_demand import EngineOnDemand
 from engine.reply_spec import ReplySpec, Translation
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving
 from tests.sessions.chat_driver import eventually

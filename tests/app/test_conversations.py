@@ -11,8 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.conversations import Conversation, ConversationItem
 
-from engine.scripted.engine import FEATURES, ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import FEATURES, Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_stored_responses import WEATHER, client_of, create_response, read, wait_for_requests
 from tests.jwt_signing import KEY

@@ -11,7 +11,7 @@ import pytest
 from app.operations import key_file
 from connections.authentication.key_policy import parse_policy
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.endpoints import ENDPOINTS, Endpoint, Refused, open_reply
 from tests.app.in_process_service import InProcessService, serving

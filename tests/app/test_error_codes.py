@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from connections.in_flight import MAX_REQUESTS
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.running import runner
 from sessions.service import Sessions
 from sessions.turn import turn_journal

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from connections.http.refusal_counters import MAX_CODES, EndpointName, RefusalCounters
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.raw_http import peer
 from tests.store_faults import refusing_writes

@@ -15,7 +15,7 @@ from connections.events import transport
 from connections.http.refusal_counters import Refusal
 from connections.protocol.errors import Close, CloseCode
 from connections.websocket_endpoint import OUTBOX_BYTES
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.event_source import error_response, open_event_source, path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, token

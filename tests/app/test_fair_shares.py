@@ -17,7 +17,7 @@ from connections.limits.bound_counters import Bound
 from connections.openai import parser
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.store.redis.caller_group import is_heavy_caller
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 

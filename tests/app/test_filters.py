@@ -12,7 +12,7 @@ import pytest
 
 from app.operations import logs
 from app.setting_values import SettingsError
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.broken_filter import Broken
 

@@ -14,7 +14,7 @@ from app.operations.readiness import Readiness
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import served_models
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.memory import Memory

@@ -19,7 +19,7 @@ from app.settings import Settings
 from connections.images.validation import MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from sessions.running import admission
 from tests.app.ai_sdk_client import AiSdkChat, user

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from app.operations import config_reload, key_file
 from app.setting_values import SettingsError
 from connections.authentication.key_policy import KeyPolicy, parse_policy
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.test_authentication import ticket

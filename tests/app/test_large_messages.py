@@ -14,7 +14,7 @@ import pytest
 from connections.large_messages import LARGE_MESSAGE_BYTES
 from connections.limits import limiters
 from connections.limits.constants import MAX_FRAME_BYTES
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from sessions.store.images import Images
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.realtime_client import prompts, session

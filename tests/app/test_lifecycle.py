@@ -21,7 +21,7 @@ from app.server.server import address, listen
 from app.service import SIGNAL_MERGE_S, cancelled_by_signals
 from app.setting_values import SettingsError
 from engine.errors import EngineUnavailable
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 
 LONG = "word " * 20_000

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import midstream
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.event_source import path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

@@ -13,8 +13,7 @@ import pytest
 from connections.authentication.api_keys import digest_of
 from connections.replies import streaming
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.messages import Message
-from engine.scripted.engine import FEATURES, ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import FEATURES, Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import MODEL, checked, responses_socket, text_of
 from tests.app.test_responses_http import request

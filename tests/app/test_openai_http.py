@@ -20,7 +20,7 @@ from connections.limits.limiters import LARGE_BODIES
 from connections.openai.requests.models import ChatRequest
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from connections.authentication.api_keys import digest_of
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
 

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec, Tool
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import HELLO, MODEL, chunks_of, client_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.endpoints import ENDPOINTS, Endpoint, open_reply
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_frames import send_and_wait

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
 from connections.protocol import features
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.event_source import open_event_source
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.realtime_client import session, turn

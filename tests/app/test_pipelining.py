@@ -12,7 +12,7 @@ import pytest
 
 from app.server.http_protocol import HttpProtocol
 from app.server.throttled_reader import ParseScheduler
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 from tests.sessions.chat_driver import WAIT_S, eventually

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from app.operations.profiling import MOST_FILES, Profiler, speedscope, write
 from engine import profiler
 from engine.profiler import Frame, Profile, Stack, Thread, profile
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.server_process import ServerProcess, serving
 
 SMALL = Profile(

@@ -21,7 +21,7 @@ import websockets
 from openai import AsyncOpenAI
 
 from engine.messages import Message
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from speech.sound.samples import converted, linear
 from speech.sound.wav import Coding
 from speech.voice.timed_espeak import TimedEspeak

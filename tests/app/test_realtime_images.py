@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from connections.images.validation import MAX_IMAGES
 from engine.images.image import Detail, Image
 from engine.messages import Message
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
 from tests.app.test_attachments import large, vision_engine

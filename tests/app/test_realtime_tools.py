@@ -10,7 +10,7 @@ import pytest
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, Thought
 from tests.app.in_process_service import Frame, InProcessService, Socket
 from tests.app.realtime_client import LONG, LONGEST, create, output_text, paced, session, turn
 

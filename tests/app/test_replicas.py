@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
 from sessions.replicas.forwarder import Forwarder

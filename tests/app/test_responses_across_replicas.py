@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_stored_responses import client_of, create_response, read, wait_for_requests
 

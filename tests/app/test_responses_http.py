@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 

@@ -17,8 +17,7 @@ from connections.replies.stored_reply import StoredReply
 from connections.responses.stored import response_store
 from connections.responses.stored.notes import MAX_NOTE_BYTES
 from connections.responses.stored.response_store import ResponseStore
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown
 from sessions.tools.functions.declaration import tool
 from tests.app.in_process_service import InProcessService, serving

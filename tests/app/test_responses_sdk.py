@@ -13,7 +13,7 @@ from openai.types.responses import Response, ResponseFunctionToolCall, ResponseS
 
 from engine.messages import Message, ToolCall
 from engine.reply_spec import JsonSchema
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
 

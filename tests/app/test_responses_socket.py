@@ -10,8 +10,7 @@ from openai import AsyncOpenAI
 from websockets.exceptions import InvalidStatus
 
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import ResponsesSocket, responses_socket, text_of
 from tests.jwt_signing import KEY

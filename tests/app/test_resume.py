@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 REPLY = "This reply was written before it was asked for."

@@ -20,7 +20,7 @@ from app.setup.models import with_names
 from engine.api import EngineState
 from engine.fleet.engine_fleet import EngineFleet
 from engine.process.client import EngineClient
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModels
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server

@@ -20,8 +20,7 @@ from app.operations.metrics import Metrics
 from app.operations.spans import CLOSE_S, Spans, _named
 from app.operations.tracing import traced
 from app.setting_values import SettingsError
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from engine.trace import Trace
 from sessions.observer import NullObserver
 from tests.app.in_process_service import InProcessService, serving

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.store import durability_of, look_at_store, store_client, store_url
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership

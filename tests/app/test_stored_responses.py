@@ -12,8 +12,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from connections.responses.stored import response_store
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.store.history import notes
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from app.operations.start_display import StartDisplay
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 
 
 class File(io.StringIO):

@@ -11,7 +11,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from engine.api import spec_not_served
-from engine.scripted.steps import Thought
+from engine.scripted import Thought
 from sessions.titles.title_prompt import INSTRUCTION
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.test_frames import send_and_wait

@@ -13,8 +13,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
 from tests.sessions.tools.mcp_servers import Rogue, listening, part

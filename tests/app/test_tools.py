@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from connections.protocol.tools import MAX_SCHEMA_BYTES
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.records import digest
 from sessions.tools.statistics import Outcome
 from tests.app.event_source import open_event_source

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.engine import translator_folders

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from demo_translator.model import CHECKPOINT
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import KEY

@@ -17,8 +17,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Step, Thought
+from engine.scripted import Call, ScriptedEngine, Step, Thought
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from tests.app.in_process_service import InProcessService, serving

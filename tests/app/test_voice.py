@@ -16,7 +16,7 @@ import pytest_asyncio
 from app.settings import Settings
 from app.setup.speech import detected
 from connections.protocol.audio import HEAD, SOUND
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.voice_client import GRAMMAR, RATE, SILENCE, VoiceClient, synthesize, to_its_last_word
 from tests.server_process import child_of

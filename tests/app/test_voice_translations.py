@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 import soxr
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from speech.voice.timed_espeak import TimedEspeak
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_translations import close, session, transcript

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.compaction import Compaction

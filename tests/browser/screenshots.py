@@ -19,8 +19,7 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Step, Thought, words_of
+from engine.scripted import Call, ScriptedEngine, Step, Thought, words_of
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import OPTIONS

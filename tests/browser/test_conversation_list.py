@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, ViewportSize, expect
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import serving as in_process
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints

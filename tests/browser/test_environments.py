@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, expect
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import words_of
+from engine.scripted import ScriptedEngine, words_of
 from tests.app.in_process_service import InProcessService, serving
 from tests.bench.page.records import NetworkProfile
 from tests.bench.page.traffic import Traffic

@@ -17,7 +17,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, 
 
 from app.operations import key_file
 from connections.images.validation import MAX_BYTES, MAX_IMAGES
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from tests.app.in_process_service import InProcessService
 from tests.app.in_process_service import serving as in_process
 from tests.app.realtime_client import create, session

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from playwright.async_api import BrowserContext, expect
 
 from demo_translator.model import CHECKPOINT
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import BrowserContext, expect
 
 from app.operations import key_file
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints

@@ -15,7 +15,7 @@ from msgspec import Meta
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 import midstream
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, Thought
 from sessions.tools.functions.declaration import (
     Accepted,
     CallContext,

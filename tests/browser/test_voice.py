@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, expect
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints, launched

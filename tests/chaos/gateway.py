@@ -18,8 +18,7 @@ from app.server import server
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
-from engine.scripted.engine import FEATURES, ScriptedEngine
-from engine.scripted.steps import words_of
+from engine.scripted import FEATURES, ScriptedEngine, words_of
 from engine.streamer import Streamer
 from sessions import replica as sessions_replica
 from sessions.events import Journalled

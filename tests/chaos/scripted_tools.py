@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.messages import Message, Request
-from engine.scripted.steps import Call, Step, Thought
+from engine.scripted import Call, Step, Thought
 from sessions.tools.server_tool import CallContext
 
 STARTED = "CHAOS_STARTED"

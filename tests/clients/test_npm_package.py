@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.ai_sdk_client import text_in, text_of
 from tests.app.in_process_service import serving
 from tests.clients.environments import HERE, NotInstallable, node_modules

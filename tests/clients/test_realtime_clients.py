@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from tests.app.in_process_service import serving
 from tests.clients.conftest import Runner
 from tests.clients.scripts import Lines

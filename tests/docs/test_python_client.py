@@ -14,8 +14,7 @@ from types import CodeType
 import pytest
 
 import midstream
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import serving
 from tests.app.voice_client import GRAMMAR, RATE, SILENCE, synthesize
 from tests.docs.documents import ROOT, snippets

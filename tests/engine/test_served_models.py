@@ -9,7 +9,7 @@ import pytest
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Message, Request
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import InvalidModels, ServedModel, ServedModels, served_models
 
 HELLO = (Message("user", "hello"),)

@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 import midstream
 from app.operations import key_file
 from connections.protocol.errors import Close, CloseCode
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.proxy import proxy
 from tests.sessions.chat_driver import eventually

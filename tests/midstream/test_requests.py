@@ -9,7 +9,7 @@ import pytest
 
 import midstream
 from connections.protocol.errors import Close, CloseCode
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 
 LONG = "word " * 20_000

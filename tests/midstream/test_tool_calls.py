@@ -10,8 +10,7 @@ import pytest
 
 import midstream
 from connections.protocol.errors import Close, CloseCode
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 
 ALL = ("reasoning", "tools")

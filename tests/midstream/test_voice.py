@@ -12,7 +12,7 @@ import pytest_asyncio
 
 import midstream
 from connections.protocol.errors import Close, CloseCode
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.voice_client import GRAMMAR, RATE, SILENCE, synthesize
 

@@ -11,8 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from engine.messages import Params
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Step
+from engine.scripted import ScriptedEngine, Step
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import HistoryPage, PageWithStatus

@@ -15,7 +15,7 @@ from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest

@@ -6,7 +6,7 @@ import asyncio
 
 from redis.asyncio import ConnectionPool, Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.commands.acceptance import MAX_CONCURRENT
 from sessions.records import Owner
 from sessions.running.admission import MAX_ACCEPTING

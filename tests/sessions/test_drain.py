@@ -6,7 +6,7 @@ import asyncio
 
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions

@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
 from sessions.records import Owner

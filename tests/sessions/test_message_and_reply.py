@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner, digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status

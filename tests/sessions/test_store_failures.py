@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.commands import turn_manager
 from sessions.commands.acceptance import MAX_CONCURRENT

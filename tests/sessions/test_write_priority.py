@@ -10,7 +10,7 @@ import pytest
 from redis import exceptions as errors
 from redis.asyncio import ConnectionPool, Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Done
 from sessions.records import Owner
 from sessions.running import runner

@@ -21,7 +21,7 @@ from connections.http.refusal_counters import RefusalCounters
 from connections.openai.requests.sampling import OFF
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, Thought
 from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import asyncapi, openapi, schemas

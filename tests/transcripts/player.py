@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.messages import Request
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
-from engine.scripted.steps import Step as Token
+from engine.scripted import Call, ScriptedEngine, Thought
+from engine.scripted import Step as Token
 from tests.app.in_process_service import InProcessService, serving
 from tests.transcripts.clients import Peer, RequestPeer, SocketPeer
 from tests.transcripts.placeholders import Placeholders

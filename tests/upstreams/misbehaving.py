@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.fleet import UpstreamFleet
 from engine.upstream.options import Timeouts, UpstreamOptions

@@ -17,8 +17,7 @@ from app.operations import logs, memory
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Request
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import words_of
+from engine.scripted import ScriptedEngine, words_of
 from engine.streamer import Streamer
 
 COMMAND = ("tests.bench.page.scripted_server",)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Locator, Page, expect
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import words_of
+from engine.scripted import ScriptedEngine, words_of
 
 NUMBERS = words_of(" ".join(str(number) for number in range(1, 400)))
 

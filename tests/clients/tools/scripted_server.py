@@ -16,8 +16,7 @@ from app.operations import logs
 from app.server.server import listen
 from app.settings import Settings
 from engine.messages import Message, Request
-from engine.scripted.engine import FEATURES, ScriptedEngine
-from engine.scripted.steps import Call, Step, Thought, words_of
+from engine.scripted import FEATURES, Call, ScriptedEngine, Step, Thought, words_of
 from engine.streamer import Streamer
 
 COMMAND = ("tests.clients.tools.scripted_server",)

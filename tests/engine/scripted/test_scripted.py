@@ -24,8 +24,7 @@ from engine.messages import (
     ToolCallOutput,
 )
 from engine.reply_spec import Regex, ReplySpec, Tool
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 
 HELLO = (Message("user", "hello there"),)
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from midstream.bench.command_line import bench as command
 from midstream.bench.load_generator import LoadGenerator
 from midstream.bench.plan import Plan

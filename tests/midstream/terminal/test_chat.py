@@ -13,8 +13,7 @@ import midstream
 from app.operations import key_file
 from connections.protocol.errors import Close, CloseCode
 from engine.messages import Request
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Thought
+from engine.scripted import Call, ScriptedEngine, Thought
 from engine.streamer import Streamer
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving

@@ -14,8 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from app.operations import key_file
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from sessions.errors import StoreDown
 from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import client_id_of, command, environment, piped

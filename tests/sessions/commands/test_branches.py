@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound

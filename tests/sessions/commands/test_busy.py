@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done, Reason
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store

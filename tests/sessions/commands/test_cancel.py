@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
 from sessions.turn.cancel import Cancelled

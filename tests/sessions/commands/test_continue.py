@@ -7,8 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.reply_spec import JsonObject
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Step, Thought
+from engine.scripted import ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import (
     Accepted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import Conflict
 from sessions.events import Accepted, Delta, Done
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat

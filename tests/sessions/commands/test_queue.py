@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from engine.errors import EngineBusy
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
 from sessions.records import Owner

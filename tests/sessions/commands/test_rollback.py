@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
 from sessions.records import Meta

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import NotFound
 from sessions.events import Accepted, Deleted, Done, Reason
 from sessions.records import Owner

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.conversation.history_page import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done

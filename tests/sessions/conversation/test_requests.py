@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Message
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.conversation.engine_requests import OPERATOR_SALT
 from sessions.errors import ContextOverflow
 from sessions.records import Owner

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
 from sessions.replicas.rpc import DeleteRequest, RpcRequest, encode_message

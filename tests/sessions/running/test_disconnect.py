@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder

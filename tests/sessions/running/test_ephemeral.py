@@ -10,8 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Message, Params
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Step, Thought
+from engine.scripted import Call, ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
 from sessions.filters.chain import Filters

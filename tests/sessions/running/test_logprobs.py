@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from engine.messages import ChosenToken, Message, Params, TokenLogprob
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Reason
 from sessions.filters.chain import Filters
 from sessions.filters.filtered_reply import ReleasedText

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Regex, ReplySpec, Tool
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason
 from sessions.filters.chain import Filters

@@ -11,9 +11,8 @@ from redis.asyncio import Redis
 
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec, Tool
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call, Step
-from engine.scripted.steps import Thought as Thinks
+from engine.scripted import Call, ScriptedEngine, Step
+from engine.scripted import Thought as Thinks
 from sessions.events import Reason
 from sessions.filters.chain import Filters
 from sessions.filters.filtered_reply import ReleasedText

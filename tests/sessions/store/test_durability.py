@@ -15,7 +15,7 @@ import pytest
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.commands import turn_queue
 from sessions.errors import StoreDown
 from sessions.events import Accepted, Done

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.errors import StoreDown
 from sessions.events import Cause, Deleted, Done, Reason

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis.permissions import COMMANDS, rule

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import CallState, Reason
 from sessions.fair_share import Subject

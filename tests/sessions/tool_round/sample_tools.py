@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.reply_spec import Tool
-from engine.scripted.steps import Call
+from engine.scripted import Call
 from sessions.turn.message_request import OfferedTool
 
 WEATHER = OfferedTool(tool=Tool("weather", "Tells the weather."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import Conflict
 from sessions.events import CallState, Done, Reason, ToolCall, ToolState
 from sessions.records import Owner, digest

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Thought
+from engine.scripted import ScriptedEngine, Thought
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound
 from sessions.events import (

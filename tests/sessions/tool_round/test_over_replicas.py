@@ -9,8 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import Params
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Thought
+from engine.scripted import ScriptedEngine, Thought
 from sessions import replica
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Conflict, NotFound
 from sessions.events import CallState, Question, ShownCall, ToolState
 from sessions.filters.chain import Filters

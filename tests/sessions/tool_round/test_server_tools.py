@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
-from engine.scripted.steps import Call
+from engine.scripted import Call, ScriptedEngine
 from sessions.events import Accepted, CallState, Done, Reason, Status, ToolCall, ToolState
 from sessions.filters.chain import Filters
 from sessions.filters.interface import Filter

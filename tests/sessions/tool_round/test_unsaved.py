@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Accepted, CallState, Reason
 from sessions.tool_round import waiting_turns

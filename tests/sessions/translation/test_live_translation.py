@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Finished, FinishReason, Languages, Params
 from engine.reply_spec import Translation
-from engine.scripted.steps import Thought
+from engine.scripted import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth

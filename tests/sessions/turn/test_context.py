@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.messages import Message, ModelFacts, Params
-from engine.scripted.steps import count_words
+from engine.scripted import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
 from sessions.turn.prompt import ContextBudget, Prompt, exchanges, fit, prompt_messages, refuse_oversized

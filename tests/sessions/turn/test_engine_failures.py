@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.messages import Request
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.streamer import Streamer
 from sessions.events import Done, Reason, Status
 from sessions.filters.chain import Filters

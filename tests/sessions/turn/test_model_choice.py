@@ -7,7 +7,7 @@ import pytest
 
 from engine.messages import Languages
 from engine.reply_spec import Translation
-from engine.scripted.engine import FEATURES, ScriptedEngine
+from engine.scripted import FEATURES, ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.errors import Forbidden
 from sessions.records import Interpreting

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.events import Accepted, Done, Reason, Status
 from sessions.records import Owner

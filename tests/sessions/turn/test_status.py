@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Delta, Done, Status
 from sessions.turn import engine_wait
 from sessions.turn.cancel import Cancel

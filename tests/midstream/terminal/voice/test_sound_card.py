@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from midstream.terminal.voice.device import SoundUnavailable
 from midstream.terminal.voice.sound_card import SoundCard
 from tests.app.in_process_service import serving

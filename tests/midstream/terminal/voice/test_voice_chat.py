@@ -18,7 +18,7 @@ import pytest_asyncio
 
 import midstream
 from connections.protocol.errors import Close, CloseCode
-from engine.scripted.engine import ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.voice_client import GRAMMAR, synthesize
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, Terminal, chatting, client_id_of, piped

@@ -1,23 +1,210 @@
 """An engine whose replies are scripts, for tests with exact timing and benchmarks of the gateway. It ships with the product.
 
-It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
-"""
+It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import islice
+from itertools import groupby, islice
+from typing import assert_never
+
+import msgspec
 
 from engine.api import Engine, EngineState, EngineStatus
 from engine.errors import PromptRejected
-from engine.messages import REPLY_TOKENS, EngineStatistics, FinishReason, Message, ModelFacts, Params, Request
+from engine.messages import (
+    REPLY_TOKENS,
+    ChosenToken,
+    Chunk,
+    EngineStatistics,
+    Finished,
+    FinishReason,
+    Message,
+    ModelFacts,
+    Output,
+    Params,
+    Prefilling,
+    Queued,
+    Reasoning,
+    Request,
+    Started,
+    TokenLogprob,
+    ToolCallOutput,
+)
 from engine.process.supervision import Lifecycle
-from engine.reply_spec import PLAIN, ReplySpec
-from engine.scripted.reply import ScriptedReply
-from engine.scripted.steps import Step, count_words, refuse_bad_format, words_of
+from engine.reply_spec import PLAIN, Regex, ReplySpec
 from engine.streamer import Streamer
+
+_WORDS = re.compile(r"\s*\S+|\s+")
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of a tool. `arguments`: the text of a JSON object. `call_id`: the one that an upstream would give."""
+
+    name: str
+    arguments: str = "{}"
+    call_id: str = ""
+
+
+Step = str | Thought | Call
+
+
+def words_of(text: str) -> list[str]:
+    """Return a text's words, each with the space before it."""
+    return _WORDS.findall(text)
+
+
+def as_written(steps: Sequence[Step]) -> str:
+    """Return the whole reply as a model writes it; empty if it is only text."""
+    if all(isinstance(step, str) for step in steps):
+        return ""
+    written = []
+    for thinks, run in groupby(steps, lambda step: isinstance(step, Thought)):
+        text = "".join(map(_spelled, run))
+        written.append(f"<think>{text}</think>" if thinks else text)
+    return "".join(written)
+
+
+def _spelled(step: Step) -> str:
+    match step:
+        case Thought(text):
+            return text
+        case Call(name, arguments):
+            return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+        case _:
+            return step
+
+
+def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
+    """Return the scripted tokenizer's count: the words of messages and of tools, plus four for each of them.
+
+    A raw prompt counts only its words.
+    """
+    calls = [call for message in messages for call in message.calls]
+    texts = [message.content for message in messages] + [message.reasoning for message in messages]
+    texts += [f"{call.name} {call.arguments}" for call in calls]
+    texts += [f"{tool.name} {tool.description} {tool.parameters}" for tool in spec.shown_tools]
+    framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
+    return sum(len(text.split()) for text in texts) + 4 * framed
+
+
+def refuse_bad_format(spec: ReplySpec) -> None:
+    """Raise PromptRejected for an invalid regular expression, like an engine that can't compile it."""
+    if isinstance(spec.format, Regex):
+        try:
+            re.compile(spec.format.pattern)
+        except re.error as error:
+            raise PromptRejected(
+                f"The format's pattern can't be compiled: {error}.", field="format"
+            ) from error
+
+
+class ScriptedReply:
+    """`computed`: how many tokens of the prompt are done. `position`: the place in the queue that was told last."""
+
+    def __init__(
+        self,
+        request: Request,
+        stream: Streamer,
+        *,
+        prompt_tokens: int,
+        max_new_tokens: int,
+        script: Sequence[Step],
+    ) -> None:
+        self.request = request
+        self.stream = stream
+        self.prompt_tokens = prompt_tokens
+        self.max_new_tokens = max_new_tokens
+        self.script = script
+        self.played: list[Step] = []
+        self.cached = 0
+        self.computed = 0
+        self.generated = 0
+        self.position: int | None = None
+        self.started = False
+        self.cancelled = False
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the whole prompt is computed."""
+        return self.computed >= self.prompt_tokens
+
+    @property
+    def is_played(self) -> bool:
+        """Whether the whole script was played."""
+        return len(self.played) >= len(self.script)
+
+    def report_position(self, position: int) -> None:
+        """Tell the place in the queue, if it has changed."""
+        if position != self.position:
+            self.position = position
+            self.stream.put_nowait(Queued(self.request.request_id, position))
+
+    def start(self, cached: int) -> None:
+        """Leave the queue, with `cached` tokens of the prompt known. The last one is always computed."""
+        self.started = True
+        self.cached = self.computed = max(0, min(cached, self.prompt_tokens - 1))
+        self.stream.put_nowait(Started(self.request.request_id, self.prompt_tokens, self.cached))
+
+    def prefill(self, tokens: int | None) -> None:
+        """Compute `tokens` tokens of the prompt, or the rest if it is None. Before its end, tell how far it is."""
+        left = self.prompt_tokens - self.computed
+        self.computed += left if tokens is None else min(tokens, left)
+        if not self.prefilled:
+            progress = self.computed / self.prompt_tokens
+            self.stream.put_nowait(Prefilling(self.request.request_id, progress))
+
+    def emit(self) -> None:
+        """Tell the script's next piece, which is one token."""
+        step = self.script[len(self.played)]
+        self.played.append(step)
+        self.stream.put_nowait(self._output(step))
+
+    def _output(self, step: Step) -> Output:
+        request_id = self.request.request_id
+        match step:
+            case Thought():
+                return Reasoning(request_id, step.text, 1)
+            case Call():
+                return ToolCallOutput(request_id, step.name, step.arguments, 1, step.call_id)
+            case str():
+                return self._chunk(step)
+            case _:
+                assert_never(step)
+
+    def _chunk(self, text: str) -> Chunk:
+        """Return text. If log-probabilities were asked for, its token has probability 1, and no alternatives."""
+        logprobs: tuple[ChosenToken, ...] = ()
+        if (top := self.request.params.top_logprobs) is not None:
+            token = TokenLogprob(text, 0.0, text.encode())
+            end = sum(len(step) for step in self.played if isinstance(step, str))
+            logprobs = (ChosenToken(token, (token,)[:top], end),)
+        return Chunk(self.request.request_id, text, 1, logprobs)
+
+    def finish(
+        self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+    ) -> None:
+        """Tell the end."""
+        counts = (self.prompt_tokens, self.cached, self.generated)
+        end = Finished(
+            self.request.request_id,
+            reason,
+            *counts,
+            steps_after=steps_after,
+            error=error,
+            written=as_written(self.played),
+        )
+        self.stream.put_nowait(end)
+
 
 LONGEST_WORD = 2**24
 """The most bytes of a token. A word is one token, however long it is."""
