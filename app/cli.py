@@ -1,4 +1,4 @@
-"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor`, `restored`, `bench` and `size`."""
+"""The command line: `midstream serve`, `chat`, `keys`, `admin`, `doctor`, `restored` and `size`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from app.setup.models import with_models
 from app.sizing.command import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
-from midstream.bench.command_line import bench
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
 from sessions.store.redis.embedded import EmbeddedStoreFailed
@@ -181,5 +180,4 @@ def restored(**options: str | None) -> None:
 
 
 main.add_command(chat)
-main.add_command(bench)
 main.add_command(size)

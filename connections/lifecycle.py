@@ -13,7 +13,7 @@ from connections.manager import ConnectionManager, ManagedConnection
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import GoAway
 from sessions.service import Sessions
-from sessions.store.redis.caller_group import on_behalf_of
+from sessions.store.redis.fair_slots import on_behalf_of
 
 
 def _drain_close() -> Close:

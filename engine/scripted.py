@@ -1,6 +1,7 @@
 """An engine whose replies are scripts, for tests with exact timing and benchmarks of the gateway. It ships with the product.
 
-It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process."""
+It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
+"""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from xdist.remote import Producer
 
 from connections.limits import quota_limiter, redis_leases
 from sessions.running import runner
+from sessions.store.history import journal
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from sessions.tools.functions import discovery
-from sessions.turn import turn_journal
 from tests.coverage_tracing import coverage_enabled, disable_coverage
 from tests.debian_packages import missing
 from tests.server_process import ServerProcess, serving
@@ -187,7 +187,7 @@ def installed_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow store, but where a test is about slow ones."""
-    for module in (runner, turn_journal):
+    for module in (runner, journal):
         monkeypatch.setattr(module, "PATIENCE_S", 10.0)
     for module in (quota_limiter, redis_leases):
         monkeypatch.setattr(module, "TIMEOUT_S", 10.0)

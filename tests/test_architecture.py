@@ -342,7 +342,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.operations.keys",
                 "app.administration.command",
                 "app.sizing.command",
-                "midstream.bench.command_line",
                 "midstream.terminal.command_line",
                 "app.doctor.report",
                 "app.setup.conversion",

@@ -26,8 +26,8 @@ from engine.api import Engine
 from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
-from sessions.store.redis.instrumented import StoreStats
 from sessions.store.redis.memory import ServerMemory
+from sessions.store.redis.servers import StoreStats
 from sessions.tools.statistics import ToolStatistics
 
 _FROM_THE_START = {

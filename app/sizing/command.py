@@ -58,7 +58,7 @@ def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--engine-tokens-per-s",
     type=_Finite(0, min_open=True),
-    help="Tokens a second of one engine, over all its replies: measure it with `midstream bench`.",
+    help="Tokens a second of one engine, over all its replies, measured under load.",
 )
 @_assumptions
 @click.option("--json", "as_json", is_flag=True, help="Write the figures as JSON.")

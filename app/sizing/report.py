@@ -38,7 +38,7 @@ def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> I
     for name, _, description in options():
         yield _row(f"--{name.replace('_', '-')}", f"{getattr(given, name):g}", description)
     yield ""
-    yield "Measure one engine with `midstream bench`, and give its tokens a second by --engine-tokens-per-s."
+    yield "Measure one engine under load (docs/operate.md), and give its tokens a second by --engine-tokens-per-s."
 
 
 def _engines(found: Estimate) -> str:

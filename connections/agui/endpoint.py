@@ -29,7 +29,7 @@ from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.service import Sessions
-from sessions.store.redis.caller_group import on_behalf_of
+from sessions.store.redis.fair_slots import on_behalf_of
 
 
 class AguiEndpoint(SingleReplyEndpoint[RunInput]):

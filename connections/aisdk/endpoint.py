@@ -40,7 +40,7 @@ from engine.images.image import Image
 from sessions.conversation.history_page import ShownMessage
 from sessions.conversation.tasks import refusal_of
 from sessions.errors import NotFound
-from sessions.store.redis.caller_group import on_behalf_of
+from sessions.store.redis.fair_slots import on_behalf_of
 from sessions.turn.cancel import Cancel
 from sessions.turn.turn import NullSubscriber
 

@@ -20,8 +20,8 @@ from connections.limits.quotas import quota_subjects
 from connections.limits.redis_counters import LUA
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.redis.caller_group import never_heavy, with_heaviness
 from sessions.store.redis.client import store_errors
+from sessions.store.redis.fair_slots import never_heavy, with_heaviness
 
 TIMEOUT_S = 0.25
 RENEW_S = 3.0

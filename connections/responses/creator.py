@@ -56,7 +56,7 @@ from sessions.records import CallRecord
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.running.reply_buffer import Piece
 from sessions.service import Sessions
-from sessions.store.redis.caller_group import on_behalf_of
+from sessions.store.redis.fair_slots import on_behalf_of
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from connections.protocol.frame_kinds import FrameCost
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.service import Sessions
-from sessions.store.redis.caller_group import on_behalf_of
+from sessions.store.redis.fair_slots import on_behalf_of
 
 NO_INDEX_HEADERS = {"X-Robots-Tag": "noindex, nofollow"}
 

@@ -18,8 +18,8 @@ from sessions.interpreting.interpretation import Interpretation
 from sessions.records import MessageRecord, Meta, TurnRecord, user_message
 from sessions.replicas.forwarder import RunsElsewhere
 from sessions.running.registration import TurnRegistrar
+from sessions.store.history.codec import now_ms
 from sessions.store.history.history import History
-from sessions.store.history.keys import now_ms
 from sessions.store.history.transactions import Beginning, Duplicate, StaleFacts
 from sessions.store.images import Images
 from sessions.store.redis.fair_slots import CappedFairSlots

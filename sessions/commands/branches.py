@@ -15,8 +15,8 @@ from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Reason
 from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
 from sessions.running import runner
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.redis.client import ACTIVATE, run_script
 from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
 from sessions.turn.turn import Subscriber

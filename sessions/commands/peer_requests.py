@@ -26,7 +26,7 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.store.redis.caller_group import on_behalf_of, with_heaviness
+from sessions.store.redis.fair_slots import on_behalf_of, with_heaviness
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.turn.cancel import Cancel, Cancelled
 from sessions.turn.tool_calls import CallAnswer

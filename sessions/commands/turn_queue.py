@@ -23,16 +23,15 @@ from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.registration import TurnRegistrar
 from sessions.running.turn_end import EndPublisher, reply_of
-from sessions.store.history.codec import encode_message, encode_turn
+from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import History
-from sessions.store.history.keys import now_ms
+from sessions.store.history.journal import TurnJournal
 from sessions.store.history.transactions import Duplicate
 from sessions.store.images import Images
 from sessions.turn import placement as placements
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.turn import Turn
-from sessions.turn.turn_journal import TurnJournal
 from sessions.turn.turn_state import EngineCount
 
 AGAIN_S = 1.0

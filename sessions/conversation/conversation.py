@@ -31,7 +31,7 @@ from sessions.events import (
     ToolState,
 )
 from sessions.records import Meta, Owner
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.turn.turn import NullSubscriber, Subscriber, Turn
 
 Attached = dict[Subscriber, set["Conversation"]]

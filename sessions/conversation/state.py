@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 
 from sessions.records import Meta, Owner
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from sessions.records import MessageRecord, Meta, Owner, TurnRecord
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.history.notes import Notes
 
 

@@ -17,7 +17,7 @@ from sessions.events import (
     Usage,
 )
 from sessions.records import MessageRecord, TurnRecord, digest, status_of
-from sessions.store.history.keys import now_ms
+from sessions.store.history.codec import now_ms
 from sessions.store.history.transactions import Ending
 from sessions.turn.tool_calls import calls_of, cancelled
 

@@ -30,6 +30,7 @@ from sessions.running.turn_end import (
     with_calls,
     with_precision,
 )
+from sessions.store.history.journal import PATIENCE_S, TurnJournal
 from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
@@ -37,7 +38,6 @@ from sessions.translation.translator import Translator
 from sessions.turn.generator import Generator, Outcome
 from sessions.turn.policy import ToolLimits
 from sessions.turn.turn import Turn
-from sessions.turn.turn_journal import PATIENCE_S, TurnJournal
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0

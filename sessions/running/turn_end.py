@@ -13,8 +13,8 @@ from sessions.errors import StoreDown
 from sessions.events import Done, Failure, Journalled, Reason
 from sessions.observer import Observer
 from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
+from sessions.store.history.codec import now_ms
 from sessions.store.history.history import History
-from sessions.store.history.keys import now_ms
 from sessions.store.ownership import Ownership
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.tool_calls import cancelled

@@ -23,7 +23,7 @@ from engine.messages import Message
 from sessions.errors import NotFound
 from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import KEEP_IMAGE, pipelined, queue_script, run_script, store_errors
 

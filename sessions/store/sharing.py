@@ -18,9 +18,9 @@ from redis.asyncio import Redis
 from sessions.errors import NotFound
 from sessions.events import Languages
 from sessions.records import MessageRecord, Owner
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.history.index import languages
-from sessions.store.history.keys import Keys
 from sessions.store.redis.client import SHARE, run_script, store_errors
 
 PAGE = 100

@@ -20,7 +20,7 @@ from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters
 from sessions.store.history.index import Index
-from sessions.store.redis.caller_group import as_service
+from sessions.store.redis.fair_slots import as_service
 from sessions.titles.title_prompt import READ_CHARS, first_title, parse_title, title_prompt
 from sessions.turn.placement import Append
 from sessions.turn.turn import Turn

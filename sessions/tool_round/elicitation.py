@@ -18,7 +18,7 @@ from sessions.errors import Filtered
 from sessions.events import Question
 from sessions.filters.chain import Filters
 from sessions.records import QuestionAnswer, digest
-from sessions.store.history.keys import now_ms
+from sessions.store.history.codec import now_ms
 from sessions.tool_round.call_states import CallStates, Change
 from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
 from sessions.turn.tool_calls import with_question, withdrawn

@@ -22,9 +22,8 @@ from sessions.events import Failure
 from sessions.filters.chain import Filters
 from sessions.observer import Observer
 from sessions.records import Meta
-from sessions.store.history.codec import encode_turn
+from sessions.store.history.codec import encode_turn, now_ms
 from sessions.store.history.history import History
-from sessions.store.history.keys import now_ms
 from sessions.tool_round.call_states import CallStates
 from sessions.tool_round.tool_runner import ToolRunner
 from sessions.tools.tool_registry import ToolRegistry

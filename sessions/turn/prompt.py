@@ -17,8 +17,8 @@ from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Overloaded
 from sessions.records import MessageRecord, Meta
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.model_choice import ModelChoice

@@ -12,10 +12,10 @@ import msgspec
 from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
+from sessions.store.history.journal import TurnJournal
 from sessions.turn.engine_wait import EngineWait
 from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
 from sessions.turn.tool_calls import ToolCalls
-from sessions.turn.turn_journal import TurnJournal
 from sessions.turn.turn_state import TurnIds, TurnState
 
 

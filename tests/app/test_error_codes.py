@@ -12,7 +12,7 @@ from connections.in_flight import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.turn import turn_journal
+from sessions.store.history import journal
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import pid_of, refusing_writes, stalled
@@ -59,7 +59,7 @@ async def test_a_running_reply_outlives_a_stalled_store(
         accepted = await socket.ask(**SEND)
         engine.step()
         await socket.next("delta")
-        for module in (runner, turn_journal):
+        for module in (runner, journal):
             monkeypatch.setattr(module, "PATIENCE_S", 0.25)
         with stalled(await pid_of(store)):
             engine.step()

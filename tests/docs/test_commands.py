@@ -76,8 +76,8 @@ def test_commands_and_settings_are_understood(
 
 
 def test_what_is_wrong_is_found() -> None:
-    (words,) = filter(None, commands("A=1 midstream bench --urll http://x && true | cat".partition(" &&")[0]))
-    assert parts(words) == ({"A": "1"}, ["midstream", "bench", "--urll", "http://x"])
-    for wrong in (["bench", "--urll", "x"], ["sise"], ["size", "--users", "many"]):
+    (words,) = filter(None, commands("A=1 midstream chat --urll http://x && true | cat".partition(" &&")[0]))
+    assert parts(words) == ({"A": "1"}, ["midstream", "chat", "--urll", "http://x"])
+    for wrong in (["chat", "--urll", "x"], ["sise"], ["size", "--users", "many"]):
         with pytest.raises(click.UsageError):
             parse_options(wrong)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import sys
 from shutil import which
 
 import pytest
@@ -47,18 +46,6 @@ async def output_of(*words: str) -> str:
     out, _ = await process.communicate()
     assert process.returncode == 0
     return out.decode()
-
-
-async def test_a_crowd_is_sent_as_it_says(running: InProcessService) -> None:
-    """For a second each, where the guide has a minute."""
-    (commands,) = [code for code in snippets(GUIDE, "sh") if code.startswith("midstream bench")]
-    shorter = ["--duration-s", "1", "--think-s", "0.05"]
-    for command in commands.splitlines():
-        requested = len(running.engine.requests)
-        words = shlex.split(command.replace("http://127.0.0.1:8000", running.url))[1:]
-        sooner = ["--rate", "50"] if "--rate" in words else []
-        await output_of(sys.executable, "-m", "app", *words, *shorter, *sooner)
-        assert len(running.engine.requests) > requested
 
 
 @pytest.mark.skipif(which("curl") is None, reason="needs curl")

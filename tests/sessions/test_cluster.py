@@ -21,14 +21,13 @@ from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.service import Sessions
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, StoreFull
 from sessions.store.ownership import Ownership
-from sessions.store.redis.instrumented import InstrumentedPool
 from sessions.store.redis.memory import Memory
-from sessions.store.redis.servers import connect, replica_name
+from sessions.store.redis.servers import InstrumentedPool, connect, replica_name
 from sessions.store.restore import begin_epochs
 from sessions.turn.cancel import Cancel, Cancelled
 from sessions.turn.message_request import GenerationConfig, MessageRequest

@@ -20,9 +20,8 @@ from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis.durability import Durability, WriteConfirmer
-from sessions.store.redis.instrumented import InstrumentedPool
 from sessions.store.redis.sentinels import Sentinels
-from sessions.store.redis.servers import connect
+from sessions.store.redis.servers import InstrumentedPool, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder

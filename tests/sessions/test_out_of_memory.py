@@ -14,9 +14,9 @@ from sessions.replicas.reaper import Reaper
 from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import ownership
+from sessions.store.history import journal
 from sessions.store.history.compaction import Compaction
 from sessions.store.ownership import RunningTurn
-from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder, continuous
@@ -26,7 +26,7 @@ from tests.store_faults import without_memory
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is in service; what is looked at now and then is looked at often."""
-    for module in (runner, turn_journal):
+    for module in (runner, journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     for module in (ownership, replica):
         monkeypatch.setattr(module, "RENEW_S", 0.02)

@@ -26,11 +26,11 @@ from sessions.records import Client, Owner
 from sessions.replicas import reaper
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store.redis.instrumented import CALL_S
-from sessions.turn import turn_journal
+from sessions.store.history import journal
+from sessions.store.history.journal import TurnJournal
+from sessions.store.redis.servers import CALL_S
 from sessions.turn.placement import Continue, Regenerate
 from sessions.turn.policy import Policy
-from sessions.turn.turn_journal import TurnJournal
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import node
@@ -40,7 +40,7 @@ from tests.store_faults import pid_of, refusing_writes, stalled
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is in service; and a message waits less long for an end to be saved."""
-    for module in (runner, turn_journal):
+    for module in (runner, journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.25)
     monkeypatch.setattr(runner, "SAVED_WITHIN_S", 0.1)
 

@@ -15,8 +15,8 @@ from sessions.events import Done
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.service import Sessions
+from sessions.store.history import journal
 from sessions.store.redis.servers import connect
-from sessions.turn import turn_journal
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
@@ -27,7 +27,7 @@ TURNS = 50
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than anybody waits for a connection that does not come."""
-    for module in (runner, turn_journal):
+    for module in (runner, journal):
         monkeypatch.setattr(module, "PATIENCE_S", 0.9)
 
 

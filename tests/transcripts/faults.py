@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE, PROMPT = "sessions/turn/turn_state.py", "sessions/turn/prompt.py"
 HANDLER, ACCEPTANCE = "sessions/commands/message_handler.py", "sessions/commands/acceptance.py"
 RESUMPTION, GRACE = "sessions/commands/resumption.py", "sessions/running/grace_periods.py"
-JOURNAL, CONVERSATION = "sessions/turn/turn_journal.py", "sessions/conversation/conversation.py"
+JOURNAL, CONVERSATION = "sessions/store/history/journal.py", "sessions/conversation/conversation.py"
 
 
 class Fault(NamedTuple):

@@ -31,7 +31,7 @@ from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.stored_turns import StoredTurn
 from sessions.errors import NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.turn.cancel import Cancel
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.placement import Append

@@ -13,7 +13,7 @@ import structlog
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown, StoreFault
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.store.redis.client import COMPACT, SCHEDULE, SETTLE_DUE, TAKE_DUE, run_script, store_errors
 
 RESUME_WINDOW_S = 300.0

@@ -16,21 +16,11 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost
 from sessions.events import Journalled, Removed, decode_journalled, encode
 from sessions.records import CallRecord, MessageRecord, Meta, TurnRecord
-from sessions.store.history.codec import decode_call, encode_call, encode_message, encode_turn
-from sessions.store.history.keys import Keys, now_ms
+from sessions.store.history.codec import Keys, decode_call, encode_call, encode_message, encode_turn, now_ms
 from sessions.store.history.rebuild import Journal, rebuilt
 from sessions.store.history.replay import READ_BYTES
-from sessions.store.history.script_results import (
-    FACTS,
-    calls_from,
-    facts_from,
-    is_removal,
-    message_at,
-    message_from,
-    older_turn,
-    turn_from,
-)
 from sessions.store.history.transactions import (
+    FACTS,
     MAX_SIBLINGS,
     Beginning,
     Branch,
@@ -39,6 +29,13 @@ from sessions.store.history.transactions import (
     Siblings,
     Since,
     StaleFacts,
+    calls_from,
+    facts_from,
+    is_removal,
+    message_at,
+    message_from,
+    older_turn,
+    turn_from,
 )
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import (

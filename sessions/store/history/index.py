@@ -11,7 +11,7 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import NotFound
 from sessions.events import Languages
 from sessions.records import Owner
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.store.ledger import Admission
 from sessions.store.redis.client import FORGET, RENAME, TOUCH, queue_script, run_script, store_errors
 

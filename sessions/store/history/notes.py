@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.store.history.keys import Keys, now_ms
+from sessions.store.history.codec import Keys, now_ms
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import COUNT_NOTE, DESCRIBE, NOTE, run_script, store_errors
 

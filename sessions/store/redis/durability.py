@@ -16,7 +16,7 @@ from redis.exceptions import MovedError, ResponseError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.instrumented import CALL_S, InstrumentedPool
+from sessions.store.redis.servers import CALL_S, InstrumentedPool
 
 WAIT_MS = 1000
 """How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""

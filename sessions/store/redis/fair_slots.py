@@ -10,12 +10,61 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
-from sessions.store.redis.caller_group import is_heavy_caller
+T = TypeVar("T")
+IsHeavy = Callable[[], bool]
+
+
+def never_heavy() -> bool:
+    """Return that it is of no crowd."""
+    return False
+
+
+_group: ContextVar[str] = ContextVar("midstream_asker", default="")
+_is_heavy: ContextVar[IsHeavy] = ContextVar("midstream_is_crowd", default=never_heavy)
+
+
+def caller_group() -> str:
+    """Return the group that this task works for."""
+    return _group.get()
+
+
+def is_heavy_caller() -> bool:
+    """Return whether this task works for one of those whose work holds up others now."""
+    return _is_heavy.get()()
+
+
+def on_behalf_of(group: str) -> AbstractContextManager[None]:
+    """Within the block, calls and new tasks work for this group."""
+    return _within(_group, group)
+
+
+def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
+    """Within the block, this tells of calls and new tasks whether they are of a crowd."""
+    return _within(_is_heavy, is_heavy)
+
+
+@contextmanager
+def as_service() -> Iterator[None]:
+    """Within the block, work is the replica's own, whoever's request began it."""
+    with on_behalf_of(""), with_heaviness(never_heavy):
+        yield
+
+
+@contextmanager
+def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
 
 Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2

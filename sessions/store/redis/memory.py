@@ -15,8 +15,8 @@ import msgspec
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import StoreDown
-from sessions.store.redis.caller_group import as_service
 from sessions.store.redis.client import CLIENT_ERRORS, store_errors
+from sessions.store.redis.fair_slots import as_service
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""

@@ -1,6 +1,6 @@
 """Clients for the kinds of servers that a store may be: one server, a Redis Cluster, or a master that Sentinels name.
 
-All of them serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups (`caller_group.py`). After
+All of them serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups (`fair_slots.py`). After
 a failover, a connection to a replica is dropped and made anew.
 """
 
@@ -9,40 +9,252 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Self, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from redis._parsers.commands import AsyncCommandsParser
-from redis.asyncio import ConnectionPool, Redis, RedisCluster, SSLConnection
+from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
+from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import ClusterNode, ClusterPipeline
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 
-from sessions.store.redis.caller_group import caller_group
+from engine.durations import Durations
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots
-from sessions.store.redis.instrumented import (
-    CALL_S,
-    InstrumentedClusterPipeline,
-    InstrumentedPool,
-    InstrumentedRedis,
-    StoreStats,
-)
+from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots, caller_group
 from sessions.store.redis.sentinels import Address, Sentinels
-from sessions.store.redis.server_connections import (
-    PrimaryConnection,
-    PrimaryTlsConnection,
-    ServerConnection,
-    ServerTlsConnection,
-    ServerUnixConnection,
-)
+
+
+class _InlineConnection(AbstractConnection):
+    """A connection that sends in its caller's task."""
+
+    async def send_packed_command(
+        self,
+        command: bytes | str | Iterable[bytes],
+        check_health: bool = True,  # noqa: FBT001, FBT002 - the library's
+    ) -> None:
+        """Send a command. Raises the library's errors; the connection is lost then, also by a cancellation."""
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if check_health:
+            await self.check_health()  # type: ignore[no-untyped-call]
+        whole = command.encode() if isinstance(command, str) else command
+        try:
+            async with asyncio.timeout(self.socket_timeout):
+                await self._send_packed_command([whole] if isinstance(whole, bytes) else whole)
+        except BaseException as error:
+            await self.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise TimedOut("The server does not take a command.") from error
+            if isinstance(error, OSError):
+                raise ConnectionLost(f"The connection was lost while a command was sent: {error}.") from error
+            raise
+
+
+class _PrimaryOnlyConnection(_InlineConnection):
+    """A connection that is dropped if its server turns out to be a replica: the next one goes to the master."""
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read an answer. Raises ConnectionError, of the library, in place of ReadOnlyError."""
+        try:
+            return await super().read_response(*args, **kwargs)
+        except ReadOnlyError as error:
+            await self.disconnect()
+            raise ConnectionLost("The server has become a replica.") from error
+
+
+class ServerConnection(_PrimaryOnlyConnection, Connection):
+    """A connection to one server."""
+
+
+class ServerTlsConnection(_PrimaryOnlyConnection, SSLConnection):
+    """The same, with TLS."""
+
+
+class ServerUnixConnection(_InlineConnection, UnixDomainSocketConnection):
+    """A connection by a unix socket."""
+
+
+class _TermConnection(_PrimaryOnlyConnection):
+    """A connection to a group's primary. With the term it ends: what it says from then on may be of an old primary."""
+
+    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+        super().__init__(**options)
+        self._sentinels = sentinels
+        self._term = sentinels.term
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        """Connect to the primary, after a failover if one is under way. Raises the library's errors."""
+        if not self.is_connected:
+            (self.host, self.port), self._term = await self._sentinels.primary()
+        await super().connect_check_health(*args, **kwargs)
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        """Send a command. Raises the library's errors."""
+        if self.is_connected:
+            await self._end_with_its_term()
+        await super().send_packed_command(*args, **kwargs)
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read an answer. Raises the library's errors."""
+        answer = await super().read_response(*args, **kwargs)
+        await self._end_with_its_term()
+        return answer
+
+    async def _end_with_its_term(self) -> None:
+        if self._term != self._sentinels.term:
+            await self.disconnect(nowait=True)
+            raise ConnectionLost("A failover began.")
+
+
+class PrimaryConnection(_TermConnection, Connection):
+    """A connection to the primary that Sentinels name."""
+
+
+class PrimaryTlsConnection(_TermConnection, SSLConnection):
+    """The same, with TLS."""
+
+
+CALL_S = 2.5
+"""How long a call may take, retries included. A store that hangs is reported as down after that."""
+REST_S = 1.0
+"""How long calls fail at once after one took too long and none was answered meanwhile: callers that waited for it, in a queue or
+for a lock, would take as long again, one after the other."""
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
+
+
+class StoreStats:
+    """Counts of one client: `calls`, from call to answer, retries included; `waits` for a connection; errors by type.
+
+    `running`: calls without an answer so far. A pipeline is one call. Only errors that reach a caller count: neither those that
+    a retry mended, nor a script that has to be loaded first.
+    """
+
+    def __init__(self) -> None:
+        self.calls = Durations(SECONDS)
+        self.waits = Durations(SECONDS)
+        self.errors: Counter[str] = Counter()
+        self.running = 0
+        self._answered_at = -inf
+        self._hung_at = -inf
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        """Time the block, and count its error. Raises TimeoutError if it takes longer than `CALL_S`, or if the store hangs."""
+        began = monotonic()
+        if self._answered_at < self._hung_at and began < self._hung_at + REST_S:
+            self.failed(hangs := TimeoutError("The store hangs."))
+            raise hangs
+        self.running += 1
+        try:
+            async with asyncio.timeout(CALL_S):
+                yield
+            self._answered_at = monotonic()
+        except _TROUBLES as error:
+            if isinstance(error, TimeoutError) and self._answered_at < began:
+                self._hung_at = monotonic()
+            self.failed(error)
+            raise
+        finally:
+            self.running -= 1
+            self.calls.observe(monotonic() - began)
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Time a wait for a connection."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self.waits.observe(monotonic() - began)
+
+    def failed(self, error: BaseException) -> None:
+        """Count an error."""
+        if not isinstance(error, NoScriptError):
+            self.errors[type(error).__name__] += 1
+
+    def count_errors(self, answers: Iterable[Any]) -> None:
+        """Count the errors among a pipeline's answers."""
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                self.failed(answer)
+
+
+class InstrumentedPool(ConnectionPool):
+    """Connections whose waiting times are counted. `sentinels`: those that name the server, if any do."""
+
+    stats: StoreStats
+    sentinels: Sentinels | None = None
+
+    async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a connection that is ready."""
+        with self.stats.wait():
+            return await super().get_connection(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class InstrumentedRedis(Redis):
+    """A counting client of one server."""
+
+    stats: StoreStats
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command."""
+        async with self.stats.call():
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:  # noqa: FBT001, FBT002 - the library's
+        """Make a counting pipeline."""
+        pipeline = InstrumentedPipeline(
+            self.connection_pool, self.response_callbacks, transaction, shard_hint
+        )
+        pipeline.stats = self.stats
+        return pipeline
+
+
+class InstrumentedPipeline(Pipeline):
+    """Commands that are sent together and count as one."""
+
+    stats: StoreStats
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
+        """Runs them."""
+        async with self.stats.call():
+            answers = await super().execute(raise_on_error)
+        self.stats.count_errors(answers)
+        return answers
+
+    async def reset(self) -> None:  # type: ignore[override]
+        """Give its connection back. The library does so in a task, which this pool needs as little as a transaction is used."""
+        self.command_stack, self.scripts = [], set()
+        if (connection := self.connection) is not None:
+            self.connection = None
+            await self.connection_pool.release(connection)
+
+
+class InstrumentedClusterPipeline(ClusterPipeline):
+    """Commands that are sent together to the nodes of a cluster and count as one."""
+
+    stats: StoreStats
+
+    async def execute(self, raise_on_error: bool = True, allow_redirections: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
+        """Runs them."""
+        async with self.stats.call():
+            answers = await super().execute(raise_on_error, allow_redirections)
+        self.stats.count_errors(answers)
+        return answers
+
 
 SOCKET_TIMEOUT_S = CALL_S
 SENTINEL_TIMEOUT_S = 1.0

@@ -17,9 +17,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
-from sessions.store.history.codec import decode_message
+from sessions.store.history.codec import Keys, decode_message
 from sessions.store.history.index import ROW, Listed, list_name, listed
-from sessions.store.history.keys import Keys
 from sessions.store.redis.client import store_errors
 from sessions.store.search.query import QueryWords
 

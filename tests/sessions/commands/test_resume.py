@@ -12,7 +12,7 @@ from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, 
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store.history import replay
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.store.history.replay import READ_BYTES
 from sessions.store.history.transactions import Since
 from tests.sessions.chat_driver import Chat, eventually

@@ -24,12 +24,12 @@ from sessions.replicas.rpc import (
     decode_message,
     encode_message,
 )
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.history.transactions import Beginning
 from sessions.store.ownership import RunningTurn
-from sessions.store.redis.caller_group import is_heavy_caller, with_heaviness
 from sessions.store.redis.client import COLLECT, Script, run_script
+from sessions.store.redis.fair_slots import is_heavy_caller, with_heaviness
 from sessions.turn.cancel import Cancel, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.events import Accepted, Done, Gap, Journalled, Reason, Snapshot
 from sessions.records import digest
-from sessions.turn import turn_journal
+from sessions.store.history.journal import TurnJournal
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.test_lost_data import forgetting
@@ -58,7 +58,7 @@ async def test_text_that_was_stored_but_not_told_comes_before_the_end(
         await close_all(chat, other, store)
         return await write(event)
 
-    monkeypatch.setattr(turn_journal.TurnJournal, "write", lambda _, event: stand_still(event))
+    monkeypatch.setattr(TurnJournal, "write", lambda _, event: stand_still(event))
     chat.engine.step()
     done = await reader.next(Done)
     await chat.wait_idle()

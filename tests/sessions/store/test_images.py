@@ -11,8 +11,8 @@ from engine.messages import Message
 from sessions.errors import NotFound
 from sessions.records import Owner
 from sessions.store import images as images_module
+from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
-from sessions.store.history.keys import Keys
 from sessions.store.images import UNSENT_S, Images
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import load_scripts

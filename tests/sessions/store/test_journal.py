@@ -11,10 +11,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
-from sessions.store.history.journal import Entry, Journal
+from sessions.store.history.journal import Entry, Journal, TurnJournal
 from sessions.store.redis.client import load_scripts
-from sessions.turn import turn_journal
-from sessions.turn.turn_journal import TurnJournal
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import refusing_writes
 
@@ -154,7 +152,7 @@ async def test_a_lost_turn_stays_lost_though_the_store_is_late(
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
         await turn.write(event(2))
-    monkeypatch.setattr(turn_journal, "PATIENCE_S", 0.0)
+    monkeypatch.setattr("sessions.store.history.journal.PATIENCE_S", 0.0)
     with pytest.raises(OwnershipLost):
         await turn.write(event(3))
     with pytest.raises(OwnershipLost):

@@ -11,9 +11,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
-from sessions.store.history.codec import encode_message
+from sessions.store.history.codec import Keys, encode_message
 from sessions.store.history.index import Index
-from sessions.store.history.keys import Keys
 from sessions.store.search.query import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, QueryWords
 from sessions.store.search.search import Hit, Search
 

@@ -14,7 +14,7 @@ from sessions.events import CallState, Reason
 from sessions.fair_share import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.keys import Keys
+from sessions.store.history.codec import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES, Ledger, StoreFull
 from sessions.store.redis.client import load_scripts

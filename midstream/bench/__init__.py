@@ -1,1 +1,0 @@
-"""Simulates many users of a server, and measures what they see: `midstream bench`."""
