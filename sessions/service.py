@@ -39,12 +39,11 @@ from sessions.store.sharing import SharedPage
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.tools.statistics import ToolStatistics
 from sessions.tools.tool_registry import ToolRegistry
-from sessions.turn.cancel import Cancel, Cancelled, OnCancelled
 from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
-from sessions.turn.model_choice import ModelChoice
 from sessions.turn.policy import Policy
+from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer
-from sessions.turn.turn import Subscriber
+from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Subscriber
 from sessions.turn.turn_state import TurnMessageIds
 
 

@@ -81,7 +81,6 @@ ORDER = {
             "truncation",
             "records",
             "observer",
-            "recent_usage",
             "fair_share",
         ),
         *(

@@ -41,8 +41,7 @@ from sessions.conversation.history_page import ShownMessage
 from sessions.conversation.tasks import refusal_of
 from sessions.errors import NotFound
 from sessions.store.redis.fair_slots import on_behalf_of
-from sessions.turn.cancel import Cancel
-from sessions.turn.turn import NullSubscriber
+from sessions.turn.turn import Cancel, NullSubscriber
 
 
 class ChatClient(NamedTuple):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 
-from sessions.recent_usage import RecentUsage
+from sessions.fair_share import RecentUsage
 
 PIECES_PER_ITERATION = 4
 """Pieces in one turn of the event loop: a millisecond's work of answered frames."""

@@ -22,9 +22,8 @@ from connections.voice.conversation import VoiceMessage
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
-from sessions.turn.cancel import Cancel, Cancelled
-from sessions.turn.message_request import MessageRequest
-from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
+from sessions.turn.message_request import Append, Continue, Edit, MessageRequest, Placement, Regenerate
+from sessions.turn.turn import Cancel, Cancelled
 
 PendingWork = Coroutine[None, None, None]
 SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage

@@ -13,8 +13,7 @@ from engine.messages import Params
 from sessions.interpreting.source import Growth
 from sessions.records import Interpreting
 from sessions.service import Sessions
-from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.placement import Append
+from sessions.turn.message_request import Append, GenerationConfig, MessageRequest
 
 PendingWork = Coroutine[None, None, None]
 

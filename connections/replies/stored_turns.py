@@ -15,9 +15,9 @@ from sessions.conversation.tasks import refusal_of
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.cancel import Cancel
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.turn import Cancel
 from sessions.turn.turn_state import TurnMessageIds
 
 _ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."

@@ -27,8 +27,8 @@ from engine.images.image import Detail
 from sessions.errors import Overloaded, Refused
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.cancel import Cancel
 from sessions.turn.message_request import Playback
+from sessions.turn.turn import Cancel
 from speech.errors import VoiceFailed
 from speech.interfaces import Heard as HeardSound
 from speech.interfaces import Stopped, Voice

@@ -23,10 +23,9 @@ from sessions.store.history.history import History
 from sessions.store.history.transactions import Beginning, Duplicate, StaleFacts
 from sessions.store.images import Images
 from sessions.store.redis.fair_slots import CappedFairSlots
-from sessions.titles.title_prompt import first_title
+from sessions.titles.title_generator import first_title
 from sessions.translation.segment_request import refuse_unable, trial_request
-from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.placement import Append
+from sessions.turn.message_request import Append, GenerationConfig, MessageRequest
 from sessions.turn.prompt import HistoryPromptBuilder, Prompt
 from sessions.turn.turn import Turn
 

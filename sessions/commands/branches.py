@@ -18,7 +18,7 @@ from sessions.running import runner
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.redis.client import ACTIVATE, run_script
-from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
+from sessions.turn.message_request import Append, Continue, Edit, Placement, Regenerate
 from sessions.turn.turn import Subscriber
 
 MAX_CHILDREN = 1000

@@ -28,9 +28,8 @@ from sessions.replicas.rpc import (
 )
 from sessions.store.redis.fair_slots import on_behalf_of, with_heaviness
 from sessions.tool_round.call_states import AnswerOutcome
-from sessions.turn.cancel import Cancel, Cancelled
 from sessions.turn.tool_calls import CallAnswer
-from sessions.turn.turn import NullSubscriber
+from sessions.turn.turn import Cancel, Cancelled, NullSubscriber
 
 Delete = Callable[[Owner, str], Awaitable[None]]
 OnEvent = Callable[[str], str]

@@ -14,9 +14,8 @@ from sessions.events import Failure
 from sessions.records import Meta
 from sessions.store.history.history import History
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.model_choice import ModelRoute
 from sessions.turn.policy import SystemPrompt
-from sessions.turn.prompt import HistoryPromptBuilder, Prompt
+from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt
 from sessions.turn.turn import Turn
 
 

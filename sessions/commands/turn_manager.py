@@ -26,10 +26,8 @@ from sessions.running.grace_periods import GracePeriods
 from sessions.running.runner import TurnRunner
 from sessions.store.history.history import History
 from sessions.tool_round.waiting_turns import WaitingTurns
-from sessions.turn.cancel import Cancel, Cancelled
-from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
-from sessions.turn.placement import Continue
-from sessions.turn.turn import Subscriber, Turn
+from sessions.turn.message_request import Continue, GenerationConfig, MessageRequest, Playback
+from sessions.turn.turn import Cancel, Cancelled, Subscriber, Turn
 from sessions.turn.turn_state import TurnMessageIds
 
 T = TypeVar("T")

@@ -28,8 +28,7 @@ from sessions.store.history.history import History
 from sessions.store.history.journal import TurnJournal
 from sessions.store.history.transactions import Duplicate
 from sessions.store.images import Images
-from sessions.turn import placement as placements
-from sessions.turn.message_request import GenerationConfig
+from sessions.turn.message_request import Append, Continue, GenerationConfig
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount
@@ -115,9 +114,9 @@ class TurnQueue:
 
     async def _resolve_placement(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
         """Return its place: behind the message before it, whose reply is not known yet, unless the sender named another one."""
-        if live.send.place == placements.Append():
+        if live.send.place == Append():
             return ResolvedPlacement(parent_id=None)
-        if live.send.place in [placements.Continue(one.record.reply_id) for one in _accepted(conversation)]:
+        if live.send.place in [Continue(one.record.reply_id) for one in _accepted(conversation)]:
             raise NotFound("This reply is still being written; it can be continued once it has ended.")
         return await resolve_placement(self._history, conversation.keys, live.send.place, Meta.new(""))
 
@@ -146,7 +145,7 @@ class TurnQueue:
                 live.record,
                 message_id=message.message_id,
                 parent_id=conversation.known.newest_reply
-                if live.send.place == placements.Append()
+                if live.send.place == Append()
                 else placement.parent_id,
                 accepted_seq=conversation.next_seq(),
             )

@@ -15,8 +15,7 @@ from sessions.store.history.history import History
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger
 from sessions.translation.segment_request import refuse_unable, trial_request
-from sessions.turn.message_request import GenerationConfig
-from sessions.turn.placement import Append, Continue, Placement, Regenerate
+from sessions.turn.message_request import Append, Continue, GenerationConfig, Placement, Regenerate
 from sessions.turn.prompt import HistoryPromptBuilder, as_refusals
 from sessions.turn.turn import Turn
 

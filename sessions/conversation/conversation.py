@@ -5,15 +5,14 @@ It knows the order of events: attached connections, successive turns, the next s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
-from sessions.conversation.deletion_notice import DeletionNotice
-from sessions.conversation.peer_state import PeerState
-from sessions.conversation.pending_resumes import PendingResumes
-from sessions.conversation.state import Address, Locks, PublishedState, StoredState
-from sessions.errors import Busy
+from sessions.errors import Busy, NotFound
 from sessions.events import (
     Accepted,
     Cause,
@@ -33,6 +32,176 @@ from sessions.events import (
 from sessions.records import Meta, Owner
 from sessions.store.history.codec import Keys
 from sessions.turn.turn import NullSubscriber, Subscriber, Turn
+
+
+class Address(msgspec.Struct, frozen=True):
+    """The owner of a conversation, its id for the owner, and its keys in the store."""
+
+    owner: Owner
+    conversation_id: str
+    keys: Keys
+
+
+class StoredState:
+    """The store's state, as far as known here. `version`: the number of changes; `seq`: the last assigned one.
+
+    `newest_reply`: the reply of the turn accepted last; the next queued message follows it.
+    """
+
+    __slots__ = ("meta", "newest_reply", "seq", "version")
+
+    def __init__(self) -> None:
+        self.meta: Meta | None = None
+        self.seq = 0
+        self.version = 0
+        self.newest_reply = ""
+
+
+MAX_RECENT_CALLS = 256
+"""Ids of calls that are remembered; older ones are looked up in the store."""
+
+
+class PublishedState:
+    """What attached connections got: all events up to `seq`, of the `epoch`, if it is `followed`.
+
+    `calls`: the ids of the newest ones.
+    """
+
+    __slots__ = ("calls", "epoch", "followed", "seq")
+
+    def __init__(self) -> None:
+        self.calls: deque[str] = deque(maxlen=MAX_RECENT_CALLS)
+        self.epoch = ""
+        self.seq = 0
+        self.followed = False
+
+
+class Locks:
+    """Orders concurrent work.
+
+    `claiming`: arrivals that take their places; `ordering`: a seq from memory, from its reservation until it
+    is published; `writing`: everything that takes a seq, except for the running turn's own events.
+    """
+
+    __slots__ = ("claiming", "ordering", "writing")
+
+    def __init__(self) -> None:
+        self.claiming = asyncio.Lock()
+        self.ordering = asyncio.Lock()
+        self.writing = asyncio.Lock()
+
+
+class PeerState:
+    """The other replicas of one conversation. What is known of them may be outdated; the store knows better."""
+
+    __slots__ = ("_cancels", "announced_seq", "entering", "news", "sent", "watched", "watching")
+
+    def __init__(self) -> None:
+        self.announced_seq = 0  # the newest event that one of them announced
+        self.watching = False  # the store sends this replica their events: connections are attached here
+        self.watched = False  # they have connections attached
+        self.news = 0  # how often the store reported that without being asked
+        self.entering = (
+            asyncio.Lock()
+        )  # held while this replica enters or leaves the store's list of watchers
+        self.sent: dict[str, Turn] = {}  # messages that one of them is accepting, by client_msg_id
+        self._cancels: list[Callable[[Done], None]] = []
+
+    def note_announced(self, seq: int) -> None:
+        """Note an event that one of them announced."""
+        self.announced_seq = max(self.announced_seq, seq)
+
+    def note_watched(self, *, watched: bool) -> None:
+        """Note the store's report whether they have connections attached."""
+        self.watched = watched
+        self.news += 1
+
+    def entered(self, *, watched: bool, watching: bool, news: int) -> None:
+        """Note the store's answer to a write, made when `news` reports had arrived.
+
+        Reports that arrived since then count as newer than the answer.
+        """
+        self.watched = watched or (self.news != news and self.watched)
+        self.watching = self.watching or watching
+
+    @contextmanager
+    def cancelling(self, ends: Callable[[Done], None]) -> Iterator[None]:
+        """While one of them is asked to cancel, pass ends that arrive to `ends`, before anybody else gets them."""
+        self._cancels.append(ends)
+        try:
+            yield
+        finally:
+            self._cancels.remove(ends)
+
+    def note_turn_end(self, done: Done) -> None:
+        """Note that a turn has ended, on any replica."""
+        for ends in [*self._cancels]:
+            ends(done)
+
+    def forget(self) -> None:
+        """Note that the conversation was deleted, with all that the store had of it."""
+        self.announced_seq = 0
+        self.watching = self.watched = False
+
+
+class PendingResumes:
+    """Those of one conversation."""
+
+    __slots__ = ("_resumed",)
+
+    def __init__(self) -> None:
+        self._resumed: dict[Subscriber, asyncio.Event] = {}
+
+    @contextmanager
+    def resuming(self, subscriber: Subscriber) -> Iterator[None]:
+        """Mark a connection as being resumed while the context lasts."""
+        wait = self._resumed[subscriber] = asyncio.Event()
+        try:
+            yield
+        finally:
+            wait.set()
+            if self._resumed.get(subscriber) is wait:
+                del self._resumed[subscriber]
+
+    async def wait(self, subscriber: Subscriber) -> None:
+        """Wait until a connection is resumed, or gave up; returns at once if it is not being resumed."""
+        while (wait := self._resumed.get(subscriber)) is not None:
+            await wait.wait()
+
+
+class DeletionNotice:
+    """The deletion of one conversation. `known`: the epoch whose deletion was published."""
+
+    __slots__ = ("_requesters", "known")
+
+    def __init__(self) -> None:
+        self.known = ""
+        self._requesters: list[tuple[Subscriber, str | None]] = []
+
+    @contextmanager
+    def requested_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
+        """Note a requester, which is told with its ref, even if another one was faster."""
+        self._requesters.append(requester := (subscriber, ref))
+        try:
+            yield
+        except NotFound:
+            if requester in self._requesters:
+                raise
+        finally:
+            if requester in self._requesters:
+                self._requesters.remove(requester)
+
+    def publish(self, epoch: str, event: Deleted, attached: set[Subscriber]) -> bool:
+        """Tell attached connections and requesters; False if that was done before."""
+        if epoch == self.known:
+            return False
+        self.known = epoch
+        requesters, self._requesters = self._requesters, []
+        others = attached - {subscriber for subscriber, _ in requesters}
+        for subscriber, ref in [*requesters, *((other, None) for other in others)]:
+            subscriber.publish(event if ref is None else msgspec.structs.replace(event, ref=ref))
+        return True
+
 
 Attached = dict[Subscriber, set["Conversation"]]
 

@@ -13,9 +13,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted
 from sessions.records import MessageRecord, Owner, TurnRecord
 from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.model_choice import ModelRoute
 from sessions.turn.policy import SystemPrompt
-from sessions.turn.prompt import Prompt
+from sessions.turn.prompt import ModelRoute, Prompt
 
 OPERATOR_SALT = "\x00operator"
 """Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""

@@ -2,13 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from asyncio import sleep
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
+from engine.messages import ChosenToken
+from engine.text.logprobs import LogprobQueue
 from sessions.errors import Filtered
-from sessions.filters.filtered_reply import FilteredReply
-from sessions.filters.interface import Filter
+from sessions.filters.interface import Filter, ReplyFilter
+
+SLICE_CHARS = 256
+"""Characters of a slice: about a millisecond's work with common lists, so running replies are not delayed."""
+
+
+async def slices(text: str) -> AsyncIterator[str]:
+    """Yield a text slice by slice; other tasks run between them."""
+    for start in range(0, len(text), SLICE_CHARS):
+        if start:
+            await sleep(0)
+        yield text[start : start + SLICE_CHARS]
+
+
+class FilterContractError(Exception):
+    """A filter passed text that it was not fed: a defect of the filter."""
+
+
+class ReleasedText(msgspec.Struct, frozen=True):
+    """Text that may leave now, possibly empty, and its tokens. `filtered`: the reply ends with it.
+
+    `logprobs`, if requested: the tokens whose whole text has left.
+    """
+
+    text: str
+    tokens: int
+    filtered: bool = False
+    logprobs: tuple[ChosenToken, ...] = ()
+
+
+class FilteredReply:
+    """Takes a reply's chunks, and returns what may leave. A chunk's tokens count once its first character leaves.
+
+    A token's log-probability, which names the token, waits for its last character: nothing that is held back
+    is revealed. Each filter reads what the one before it passed.
+    """
+
+    __slots__ = ("_logprobs", "_marks", "_published", "_stages", "_waiting")
+
+    def __init__(self, stages: Sequence[ReplyFilter]) -> None:
+        self._stages = stages
+        self._waiting = ""
+        self._marks: deque[tuple[int, int]] = (
+            deque()
+        )  # where chunks begin in the waiting text, and their tokens
+        self._logprobs = LogprobQueue()
+        self._published = 0  # characters at the beginning that were passed on before
+
+    async def begin(self, text: str) -> None:
+        """Read the published text of a continued reply, since matches may begin in it. Raises FilterContractError."""
+        if self._stages:
+            self._published = len(text)
+            async for part in slices(text):
+                self.feed(part, 0)
+
+    async def forbids(self, text: str) -> bool:
+        """Return whether a filter ends this text, which is checked before any of it leaves. Raises FilterContractError."""
+        if self._stages:
+            async for part in slices(text):
+                if self.feed(part, 0).filtered:
+                    return True
+        return self.finish().filtered
+
+    def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> ReleasedText:
+        """Take the reply's next whole characters. Raises FilterContractError."""
+        if not self._stages:
+            return ReleasedText(text, tokens, logprobs=tuple(logprobs))
+        self._logprobs.put(logprobs)
+        self._marks.append((len(self._waiting), tokens))
+        self._waiting += text
+        return self._release(*self._through(text, ends=False))
+
+    def finish(self) -> ReleasedText:
+        """End the reply: return the rest, or end it there by a filter. Raises FilterContractError."""
+        return self._release(*self._through("", ends=True))
+
+    def _through(self, text: str, *, ends: bool) -> tuple[str, bool]:
+        filtered = False
+        for stage in self._stages:
+            passed = stage.feed(text)
+            text = passed.text
+            if (ends or filtered) and not passed.filtered:
+                passed = stage.finish()
+                text += passed.text
+            filtered = filtered or passed.filtered
+        return text, filtered
+
+    def _release(self, text: str, filtered: bool) -> ReleasedText:  # noqa: FBT001 - a pair handed on
+        if not self._waiting.startswith(text):
+            raise FilterContractError("A filter passed text that is not the beginning of what it was fed.")
+        self._waiting = self._waiting[len(text) :]
+        tokens = 0
+        while text and self._marks and self._marks[0][0] < len(text):
+            tokens += self._marks.popleft()[1]
+        self._marks = deque((max(0, start - len(text)), count) for start, count in self._marks)
+        known = min(self._published, len(text))
+        self._published -= known
+        text = text[known:]
+        return ReleasedText(text, tokens, filtered, self._logprobs.leave(text))
+
 
 UNREAD = frozenset(("role", "tool_choice", "tool_name", "images"))
 """Fields without text that a client wrote: choices of a few words, names of listed tools, and bytes."""

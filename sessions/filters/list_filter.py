@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sessions.filters.chain import slices
 from sessions.filters.holdback import HoldbackFilter, Scan
 from sessions.filters.interface import Filter, ReplyFilter
 from sessions.filters.pattern_scan import PatternScan, PatternSet
-from sessions.filters.slices import slices
 from sessions.filters.word_list import WordList, WordScan
 
 

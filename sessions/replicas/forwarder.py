@@ -27,10 +27,9 @@ from sessions.replicas.subscriptions import Subscriptions
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.fair_slots import is_heavy_caller
-from sessions.turn.cancel import Cancel, Cancelled, OnCancelled
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.tool_calls import CallAnswer
-from sessions.turn.turn import Turn
+from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn
 from sessions.turn.turn_state import TurnMessageIds
 
 

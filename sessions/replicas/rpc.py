@@ -23,9 +23,9 @@ from sessions.interpreting.source import Grown, Growth
 from sessions.records import Owner
 from sessions.store.ownership import Ownership
 from sessions.store.redis.client import COLLECT, POST, run_script
-from sessions.turn.cancel import Cancel
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer
+from sessions.turn.turn import Cancel
 from sessions.turn.turn_state import TurnMessageIds
 
 

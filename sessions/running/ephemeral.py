@@ -32,11 +32,10 @@ from sessions.running.token_latency import TokenLatency
 from sessions.running.turn_end import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
-from sessions.turn.engine_wait import CONFIRM_S
 from sessions.turn.generator import Generator
-from sessions.turn.model_choice import ModelChoice
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompt import as_refusals, refuse_oversized, refuse_unsupported
+from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
+from sessions.turn.turn import CONFIRM_S
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
 MAX_SEED = 2**63 - 1

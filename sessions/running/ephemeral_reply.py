@@ -9,10 +9,10 @@ from time import monotonic
 
 from engine.messages import Prefilling, Queued, Retried, Started, ToolCall, ToolCallOutput
 from sessions.events import Cause, Done
-from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.chain import ReleasedText
 from sessions.running.reply_buffer import Piece, ReplyBuffer
 from sessions.running.token_latency import TokenLatency
-from sessions.turn.engine_wait import EngineWait
+from sessions.turn.turn import EngineWait
 from sessions.turn.turn_state import TurnState
 
 MAX_WAITING_BYTES = 1024 * 1024

@@ -11,16 +11,15 @@ from engine.messages import Prefilling, Queued, Retried, Started, ToolCallOutput
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreFault
 from sessions.events import Status, StatusState, Text, ToolCall
-from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.chain import ReleasedText
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord
 from sessions.running.token_latency import TokenLatency
 from sessions.store.history.codec import encode_turn, now_ms
 from sessions.store.history.journal import TurnJournal
-from sessions.turn.engine_wait import EngineWait
 from sessions.turn.message_request import ProvidedReply
 from sessions.turn.tool_calls import MAX_CALLS, is_object
-from sessions.turn.turn import Turn
+from sessions.turn.turn import EngineWait, Turn
 from sessions.turn.turn_state import TurnState
 
 PROGRESS_DIGITS = 3

@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 
 from engine.messages import ChosenToken, ToolCall
-from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.chain import ReleasedText
 
 MAX_PIECE_LOGPROBS = 64
 """Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""

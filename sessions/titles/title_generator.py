@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections import deque
 
@@ -11,7 +12,7 @@ import structlog
 
 from engine.api import Engine
 from engine.errors import EngineError
-from engine.messages import Chunk, Finished, FinishReason, Params, Request
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.reply_spec import ReplySpec
 from engine.served_models import served_models
 from sessions.conversation.conversation import Conversation
@@ -21,9 +22,55 @@ from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters
 from sessions.store.history.index import Index
 from sessions.store.redis.fair_slots import as_service
-from sessions.titles.title_prompt import READ_CHARS, first_title, parse_title, title_prompt
-from sessions.turn.placement import Append
+from sessions.turn.message_request import Append
 from sessions.turn.turn import Turn
+
+MAX_CHARS = 80
+"""Characters of a title that the server makes; people may write longer ones."""
+READ_CHARS = 2000
+"""Characters of a message that are read for a title, by the model or here: a message may have millions."""
+INSTRUCTION = (
+    "Write a title for this conversation, of at most five words, in the language of the conversation. "
+    "Answer with the title alone."
+)
+
+_ATTACHED = re.compile(r"(?:\A|\n\n)\[(?P<name>[^\n\]]{1,200})\]\n~{4,}\n")
+"""The beginning of a text that the page attaches to a message."""
+_MARKS = "*_`'\"\u201c\u201d\u201e\u00ab\u00bb"
+"""Marks of Markdown and quotation around words."""
+_SHOWN = re.compile(r"\S")
+_NAME = re.compile(r"title\s*[:\uff1a]\s*", re.IGNORECASE)
+
+
+def first_title(content: str) -> str:
+    """Return a conversation's initial title: the beginning of its first message, else the name of an attachment."""
+    shown = _SHOWN.search(content)
+    if shown is None:
+        return ""
+    beginning = content[shown.start() : shown.start() + READ_CHARS]
+    attached = _ATTACHED.search(beginning)
+    typed = beginning if attached is None else beginning[: attached.start()]
+    named = "" if attached is None else attached["name"]
+    return " ".join((typed if typed.strip() else named).split())[:MAX_CHARS]
+
+
+def title_prompt(messages: tuple[Message, ...], reply: str) -> tuple[Message, ...]:
+    """Return the prompt for a title. It begins with `messages`, the reply's prompt, whose keys and values are kept."""
+    return (*messages, Message("assistant", reply), Message("user", INSTRUCTION))
+
+
+def parse_title(text: str) -> str:
+    """Return the title in a model's answer: its first line without decoration; empty if there is none."""
+    line = next((line for line in map(str.strip, text.splitlines()) if line), "")
+    while (bare := _unnamed(line.lstrip(f"#{_MARKS} ")).rstrip(f".\u3002{_MARKS} ")) != line:
+        line = bare
+    return first_title(line) if any(one.isalnum() for one in line) else ""
+
+
+def _unnamed(line: str) -> str:
+    named = _NAME.match(line)
+    return line if named is None else line[named.end() :]
+
 
 MAX_TOKENS = 24
 THOUGHT_TOKENS = 1024

@@ -28,9 +28,8 @@ from sessions.tool_round.call_states import CallStates
 from sessions.tool_round.tool_runner import ToolRunner
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.model_choice import ModelRoute
 from sessions.turn.policy import SystemPrompt, ToolLimits
-from sessions.turn.prompt import HistoryPromptBuilder, Prompt
+from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt
 from sessions.turn.tool_calls import cancelled, expired, expires_at
 from sessions.turn.turn import Turn
 

@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from sessions.events import Done, Event, Failure, Status, ToolCall, ToolState
+from engine.api import OutputStream
+from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.history.journal import TurnJournal
-from sessions.turn.engine_wait import EngineWait
 from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn_state import TurnIds, TurnState
+
+CONFIRM_S = 2.0
+"""Seconds for the engine to confirm that it stopped."""
+
+T = TypeVar("T")
+
+
+class EngineWait:
+    """A turn's wait for the engine. `stream`: its reply's, once requested; `stopping`: set once it has to end.
+
+    `paced`: the text is held back for its reader.
+    """
+
+    __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
+
+    def __init__(self) -> None:
+        self.stream: OutputStream | None = None
+        self.stopping = asyncio.Event()
+        self.paced = False
+        self._until: float | None = None
+        self._limit: asyncio.Timeout | None = None
+
+    async def in_time(self, output: Awaitable[T]) -> T | None:
+        """Wait for a result; None if the engine's time to confirm a stop is up before."""
+        try:
+            async with asyncio.timeout_at(self._until) as limit:
+                self._limit = limit
+                return await output
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+        finally:
+            self._limit = None
+
+    def stop(self) -> None:
+        """Ask the engine to stop, within `CONFIRM_S` from the first call. Synchronous."""
+        self.stopping.set()
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + CONFIRM_S
+            if self._limit is not None:
+                self._limit.reschedule(self._until)
+        if self.stream is not None:
+            self.stream.cancel()
 
 
 class Subscriber(Protocol):
@@ -421,3 +465,67 @@ class Turn:
         """The last published status, while there is no text."""
         has_text = self.delivery.published_off > self.turn.pieces.base.chars
         return None if has_text or self.turn.is_over else self.delivery.status
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """End a turn, or all turns of a conversation if none is named.
+
+    `conversation_id` None: that of the turn. `turn_id`: the turn that follows its calls is meant, too. `client_msg_id`: the
+    turn that answers this message now. `seen_off`: how much of the reply its reader saw; of one that follows `turn_id`, nothing.
+    `rollback`: remove the exchange from the history; `by_operator`: an operator cancels.
+    """
+
+    conversation_id: str | None = None
+    turn_id: str | None = None
+    client_msg_id: str | None = None
+    seen_off: int | None = None
+    rollback: bool = False
+    by_operator: bool = False
+
+    @property
+    def cause(self) -> Cause:
+        """The reason of the end that it decides."""
+        if self.by_operator:
+            return Cause.OPERATOR
+        return Cause.ROLLBACK if self.rollback else Cause.CLIENT
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ends all turns of its conversation."""
+        return self.turn_id is None and self.client_msg_id is None
+
+    def matches(self, live: Turn) -> bool:
+        """Return whether it ends a turn of its conversation."""
+        if self.client_msg_id is not None:
+            return live.send.client_msg_id == self.client_msg_id
+        return self.turn_id in (None, live.turn.ids.turn_id, live.record.follows)
+
+    def may_cause(self, done: Done) -> bool:
+        """Return whether the end of a turn that runs elsewhere may be its outcome."""
+        is_requested = done.cancel is not None and done.cancel.cause in (
+            Cause.CLIENT,
+            Cause.ROLLBACK,
+            Cause.OPERATOR,
+        )
+        is_open = self.turn_id is None or self.client_msg_id is not None
+        return is_requested and (is_open or self.turn_id in (done.turn_id, done.follows))
+
+    def seen_off_for(self, live: Turn) -> int | None:
+        """Return how much of a turn that it means was seen; None if nobody says."""
+        is_named = self.turn_id in (None, live.turn.ids.turn_id)
+        return self.seen_off if is_named or self.seen_off is None else 0
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The outcome of a cancel. `turn_id` None: nothing ran; `already`: the turn had ended, or its end was decided.
+
+    `is_part`: further turns may run on another replica; `is_forwarded`: one does, or will.
+    """
+
+    turn_id: str | None
+    already: bool
+    is_part: bool = False
+    is_forwarded: bool = False
+
+
+OnCancelled = Callable[[Cancelled], None]

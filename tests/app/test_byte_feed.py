@@ -20,7 +20,7 @@ from app.server.throttled_reader import (
     ThrottledReader,
 )
 from connections.limits.loop_scheduler import LIGHT_ONLY_ITERATIONS
-from sessions.recent_usage import WINDOW
+from sessions.fair_share import WINDOW
 
 CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * PART_BYTES))
 

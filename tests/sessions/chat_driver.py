@@ -20,10 +20,17 @@ from sessions.events import Accepted, Done, ToolCall
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
 from sessions.store.history.codec import Keys
-from sessions.turn.cancel import Cancel, Cancelled
-from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool, OnBusy, OnDisconnect
-from sessions.turn.placement import Append, Placement
+from sessions.turn.message_request import (
+    Append,
+    GenerationConfig,
+    MessageRequest,
+    OfferedTool,
+    OnBusy,
+    OnDisconnect,
+    Placement,
+)
 from sessions.turn.tool_calls import Decision, Result
+from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.recorder import WAIT_S, Recorder
 
 CONVERSATION_ID = "room"

@@ -29,9 +29,9 @@ from sessions.store.ownership import Ownership
 from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import InstrumentedPool, connect, replica_name
 from sessions.store.restore import begin_epochs
-from sessions.turn.cancel import Cancel, Cancelled
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
+from sessions.turn.turn import Cancel, Cancelled
 from tests.sample_images import JPEG, PNG
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

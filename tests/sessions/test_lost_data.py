@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.events import Accepted, Done, Gap, Snapshot
-from sessions.turn.cancel import Cancel
+from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

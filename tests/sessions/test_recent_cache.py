@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.recent_usage import PART, RecentUsage
+from sessions.fair_share import PART, RecentUsage
 
 works = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)))
 

@@ -12,7 +12,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import HistoryPage
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
 from sessions.records import digest
-from sessions.turn.placement import Continue
+from sessions.turn.message_request import Continue
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

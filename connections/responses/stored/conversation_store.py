@@ -26,8 +26,15 @@ from engine.messages import Message
 from engine.reply_spec import Tool
 from sessions.errors import Busy
 from sessions.records import CallRecord, MessageRecord, Owner
-from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool, ProvidedReply
-from sessions.turn.placement import Append, Placement, Regenerate
+from sessions.turn.message_request import (
+    Append,
+    GenerationConfig,
+    MessageRequest,
+    OfferedTool,
+    Placement,
+    ProvidedReply,
+    Regenerate,
+)
 from sessions.turn.tool_calls import Result
 from sessions.turn.turn import NullSubscriber
 

@@ -32,11 +32,9 @@ from sessions.conversation.stored_turns import StoredTurn
 from sessions.errors import NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.store.history.codec import Keys
-from sessions.turn.cancel import Cancel
-from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.placement import Append
+from sessions.turn.message_request import Append, GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import Result
-from sessions.turn.turn import NullSubscriber
+from sessions.turn.turn import Cancel, NullSubscriber
 
 MAX_PATH_BYTES = 4 * 1024 * 1024
 """Of what was said before a response, as much as a request may bring: more is not read for one that names it."""

@@ -11,7 +11,7 @@ from connections.limits import loop_scheduler
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
 from connections.middleware.client_address import AllowedAddresses, set_client_address
-from sessions.recent_usage import WINDOW
+from sessions.fair_share import WINDOW
 from sessions.store.redis.fair_slots import is_heavy_caller, with_heaviness
 
 RULE = AllowedAddresses(allowed=(), trusted=())

@@ -14,7 +14,7 @@ from connections.limits.loop_scheduler import (
     FairLoopScheduler,
     LightClients,
 )
-from sessions.recent_usage import WINDOW
+from sessions.fair_share import WINDOW
 
 
 async def served_per_turn(turns: FairLoopScheduler, groups: list[str]) -> list[list[str]]:

@@ -17,7 +17,7 @@ from sessions.errors import Overloaded
 from sessions.events import Delta
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.cancel import Cancel, Cancelled
+from sessions.turn.turn import Cancel, Cancelled
 from speech.errors import VoiceFailed
 from speech.interfaces import Partial, Paused, Resumed, SpokenClause, Started, Stopped
 

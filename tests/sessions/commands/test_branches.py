@@ -20,7 +20,7 @@ from sessions.records import MessageRecord
 from sessions.service import Sessions
 from sessions.store.history.codec import encode_message
 from sessions.store.ownership import RunningTurn
-from sessions.turn.placement import Append, Edit, Regenerate
+from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

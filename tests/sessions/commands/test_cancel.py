@@ -7,8 +7,7 @@ import pytest
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
-from sessions.turn.cancel import Cancelled
-from sessions.turn.engine_wait import CONFIRM_S
+from sessions.turn.turn import CONFIRM_S, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -26,8 +26,14 @@ from sessions.filters.chain import Filters
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.placement import Append, Continue, Placement, Regenerate
+from sessions.turn.message_request import (
+    Append,
+    Continue,
+    GenerationConfig,
+    MessageRequest,
+    Placement,
+    Regenerate,
+)
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually
 from tests.sessions.recorder import Recorder, continuous

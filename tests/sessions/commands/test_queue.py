@@ -14,7 +14,7 @@ from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.placement import Edit
+from sessions.turn.message_request import Edit
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, running_turns_in_store
 from tests.sessions.recorder import WAIT_S, Recorder, continuous

@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Filtered
-from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.filters.filtered_reply import FilterContractError, FilteredReply, ReleasedText
+from sessions.filters.chain import (
+    NO_FILTERS,
+    SLICE_CHARS,
+    FilterContractError,
+    FilteredReply,
+    Filters,
+    ReleasedText,
+)
 from sessions.filters.interface import Filter, Passed
 from sessions.filters.list_filter import ListFilter, MatchLists
-from sessions.filters.slices import SLICE_CHARS
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:

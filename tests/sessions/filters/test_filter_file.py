@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sessions.errors import Filtered
+from sessions.filters.chain import ReleasedText
 from sessions.filters.filter_file import InvalidFilterFile, filters_from
-from sessions.filters.filtered_reply import ReleasedText
 from sessions.filters.interface import Filter
 
 HERE = "tests.sessions.filters.test_filter_file"

@@ -15,8 +15,8 @@ from sessions.records import Owner
 from sessions.replicas.rpc import DeleteRequest, RpcRequest, encode_message
 from sessions.service import Sessions
 from sessions.store.redis.client import POST, run_script
-from sessions.turn.cancel import Cancel, Cancelled
 from sessions.turn.policy import Policy
+from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder
 

@@ -21,7 +21,6 @@ from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralRequest
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.reply_buffer import TextPiece
 from sessions.service import Sessions
-from sessions.turn import engine_wait
 from sessions.turn.policy import Policy
 from tests.sessions.broken_filter import Broken
 from tests.sessions.chat_driver import eventually
@@ -120,7 +119,7 @@ async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: Scripte
 async def test_an_engine_that_does_not_confirm_holds_no_end_up(
     sessions: Sessions, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.01)
     engine.hold_cancels = True
     reply = await start_reply(sessions, engine)
     reply.cancel()
@@ -133,7 +132,7 @@ async def test_an_engine_that_does_not_confirm_holds_no_end_up(
 async def test_nor_the_end_that_a_filter_makes(
     make_sessions: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.01)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.01)
     engine.hold_cancels = True
     words = ListFilter(
         incoming=MatchLists([], [], max_chars=9), outgoing=MatchLists(["two"], [], max_chars=9)

@@ -7,8 +7,7 @@ from redis.asyncio import Redis
 from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted import ScriptedEngine
 from sessions.events import Reason
-from sessions.filters.chain import Filters
-from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.chain import Filters, ReleasedText
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralRequest

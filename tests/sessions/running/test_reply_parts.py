@@ -14,8 +14,7 @@ from engine.reply_spec import ReplySpec, Tool
 from engine.scripted import Call, ScriptedEngine, Step
 from engine.scripted import Thought as Thinks
 from sessions.events import Reason
-from sessions.filters.chain import Filters
-from sessions.filters.filtered_reply import ReleasedText
+from sessions.filters.chain import Filters, ReleasedText
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralRequest

@@ -15,7 +15,7 @@ from sessions.records import digest
 from sessions.store.history.compaction import LISTS, Compaction, _list
 from sessions.store.history.history import OLDER_BYTES
 from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
-from sessions.turn.placement import Edit, Regenerate
+from sessions.turn.message_request import Edit, Regenerate
 from tests.bench.storage import cost
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder

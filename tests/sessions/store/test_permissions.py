@@ -14,8 +14,8 @@ from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis.permissions import COMMANDS, rule
-from sessions.turn.cancel import Cancel
 from sessions.turn.policy import Policy
+from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 

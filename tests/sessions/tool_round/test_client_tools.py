@@ -27,10 +27,10 @@ from sessions.events import (
 from sessions.records import Owner, digest
 from sessions.running import generation
 from sessions.service import Sessions
-from sessions.turn.cancel import Cancelled
-from sessions.turn.placement import Regenerate
+from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy, ToolLimits
 from sessions.turn.tool_calls import RESULTS_CHARS
+from sessions.turn.turn import Cancelled
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEATHER

@@ -20,11 +20,10 @@ from sessions.replicas.rpc import RefusedElsewhere
 from sessions.service import Sessions
 from sessions.store.ownership import RunningTurn
 from sessions.tool_round import failover, waiting_turns
-from sessions.turn.cancel import Cancel
-from sessions.turn.message_request import GenerationConfig
-from sessions.turn.placement import Continue
+from sessions.turn.message_request import Continue, GenerationConfig
 from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import Result
+from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS

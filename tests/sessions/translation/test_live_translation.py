@@ -16,8 +16,16 @@ from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Interpreting, PublishPolicy
 from sessions.translation.translator import Translator, _TurnUsage
-from sessions.turn.message_request import GenerationConfig, MessageRequest, OnBusy
-from sessions.turn.placement import Append, Continue, Edit, Placement, Regenerate
+from sessions.turn.message_request import (
+    Append,
+    Continue,
+    Edit,
+    GenerationConfig,
+    MessageRequest,
+    OnBusy,
+    Placement,
+    Regenerate,
+)
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

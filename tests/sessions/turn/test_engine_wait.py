@@ -6,16 +6,15 @@ import asyncio
 
 import pytest
 
-from sessions.turn import engine_wait
-from sessions.turn.engine_wait import EngineWait
+from sessions.turn.turn import EngineWait
 from tests.sessions.recorder import WAIT_S
 
 
 async def test_a_second_stop_gives_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     wait = EngineWait()
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.0)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.0)
     wait.stop()
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 10 * WAIT_S)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 10 * WAIT_S)
     wait.stop()
     async with asyncio.timeout(WAIT_S):
         assert await wait.in_time(asyncio.Event().wait()) is None
@@ -24,7 +23,7 @@ async def test_a_second_stop_gives_no_more_time(monkeypatch: pytest.MonkeyPatch)
 async def test_a_stop_is_heard_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the time for the one before runs out."""
     wait = EngineWait()
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.0)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.0)
     waiting = asyncio.create_task(wait.in_time(asyncio.Event().wait()))
     while not waiting.done():
         wait.stop()

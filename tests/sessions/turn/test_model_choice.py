@@ -11,7 +11,7 @@ from engine.scripted import FEATURES, ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.errors import Forbidden
 from sessions.records import Interpreting
-from sessions.turn.model_choice import ModelChoice, TranslationTask
+from sessions.turn.prompt import ModelChoice, TranslationTask
 
 NLLB = ("eng_Latn", "zho_Hans")
 INTERPRETING = Interpreting("en", "zh", "agreement", 3)

@@ -14,7 +14,7 @@ from sessions.events import Accepted, Done, Reason, Status
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.codec import decode_message, decode_turn
-from sessions.turn.placement import Regenerate
+from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder

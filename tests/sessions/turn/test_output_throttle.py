@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.filters.filtered_reply import ReleasedText
-from sessions.turn.output_throttle import OutputThrottle, parts_of
+from sessions.filters.chain import ReleasedText
+from sessions.turn.generator import OutputThrottle, parts_of
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 THUMB = "\U0001f44d\U0001f3fd"

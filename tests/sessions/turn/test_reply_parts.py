@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sessions.events import Delta, Reasoning
 from sessions.truncation import KeptLength
-from sessions.turn.pieces import ReplyPieces
+from sessions.turn.turn_state import ReplyPieces
 
 PIECE = st.tuples(st.sampled_from(["text", "thought", "call"]), st.text("abc ", min_size=1, max_size=5))
 REPLIES = st.lists(PIECE, max_size=12)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.records import digest
-from sessions.turn.placement import Append, Edit, Regenerate, digest_of
+from sessions.turn.message_request import Append, Edit, Regenerate, digest_of
 
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

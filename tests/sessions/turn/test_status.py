@@ -6,8 +6,7 @@ import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Delta, Done, Status
-from sessions.turn import engine_wait
-from sessions.turn.cancel import Cancel
+from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -118,7 +117,7 @@ async def test_a_cancel_that_is_not_confirmed_tells_them_too(
     engine.cached_tokens = 5
     engine.hold_cancels = True
     await chat.running("one two three four", "This")
-    monkeypatch.setattr(engine_wait, "CONFIRM_S", 0.0)
+    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.0)
     chat.cancel()
     usage = (await reader.next(Done)).usage
     assert (usage.prompt_tokens, usage.cached_tokens) == (8, 5)

@@ -34,7 +34,7 @@ from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn import cancel as turn_cancel
+from sessions.turn import turn as turns
 from speech.errors import RecognizerLost
 from speech.interfaces import Heard, Listening, Paused, Resumed, Started, Stopped
 from tests.connections.realtime.client_mirror import LIMITS
@@ -118,9 +118,9 @@ class StubConnection:
     async def history(self, *_: Any, **__: Any) -> None:
         """There is none."""
 
-    def cancel(self, _owner: Owner, cancel: turn_cancel.Cancel) -> turn_cancel.Cancelled:
+    def cancel(self, _owner: Owner, cancel: turns.Cancel) -> turns.Cancelled:
         self.reply(cancel.turn_id).stop()
-        return turn_cancel.Cancelled(cancel.turn_id or "", already=False)
+        return turns.Cancelled(cancel.turn_id or "", already=False)
 
     def handle(self, _: Connection, frame: Any) -> Coroutine[None, None, None] | None:
         match frame:
