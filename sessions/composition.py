@@ -9,8 +9,8 @@ import msgspec
 from redis.asyncio import Redis, RedisCluster
 
 from engine.api import Engine
+from sessions.commands.acceptance import MessageAcceptor
 from sessions.commands.branches import BranchSwitcher
-from sessions.commands.message_handler import build_message_handler
 from sessions.commands.peer_requests import PeerRequestHandler
 from sessions.commands.removal import ConversationDeleter, HistoryRemover, OwnerDataEraser
 from sessions.commands.source_updates import SourceUpdateHandler
@@ -198,7 +198,7 @@ def _commands(
     tools: ToolRegistry,
 ) -> CommandParts:
     storage = base.storage
-    sender = build_message_handler(
+    acceptor = MessageAcceptor(
         storage,
         prompts=base.prompts,
         policy=policy,
@@ -209,7 +209,7 @@ def _commands(
     turns = TurnManager(
         directory=base.directory,
         history=storage.history,
-        sender=sender,
+        acceptor=acceptor,
         runner=TurnRunner(
             base.priority_client,
             generator=Generator(engine, policy.filters),

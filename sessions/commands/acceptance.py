@@ -1,62 +1,300 @@
-"""Accepts a message that runs at once: one atomic write makes its turn and publishes `accepted`."""
+"""Accepts a user's message: is it a duplicate, is the conversation busy, does it fit? Then one atomic write makes its turn.
+
+A refusal leaves no trace. If the sender disconnects, nothing is lost: the work is completed.
+"""
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Sequence
 from time import monotonic
 
 import msgspec
 
 from engine.messages import Request
+from engine.served_models import ServedModel
 from sessions.commands.branches import ResolvedPlacement, resolve_placement
+from sessions.commands.resumption import read_consistent
+from sessions.commands.turn_queue import TurnQueue, meta_or_new
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import accepted_event, client_key, turn_request, with_content
-from sessions.errors import NotFound, StoreDown
-from sessions.events import Languages
+from sessions.conversation.engine_requests import (
+    accepted_event,
+    client_key,
+    message_of,
+    reserve_images,
+    turn_request,
+    with_content,
+)
+from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
+from sessions.events import Cause, Journalled, Languages, Text
 from sessions.interpreting.interpretation import Interpretation
-from sessions.records import MessageRecord, Meta, TurnRecord, user_message
-from sessions.replicas.forwarder import RunsElsewhere
-from sessions.running.registration import TurnRegistrar
-from sessions.store.history.codec import now_ms
-from sessions.store.history.history import History
-from sessions.store.history.transactions import Beginning, Duplicate, StaleFacts
-from sessions.store.images import Images
+from sessions.observer import Observer
+from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
+from sessions.replicas.forwarder import Forwarder, RunsElsewhere
+from sessions.replicas.rpc import RefusedElsewhere
+from sessions.replicas.subscriptions import Subscriptions
+from sessions.running import runner
+from sessions.running.registration import TurnRegistrar, size_of, subject_of
+from sessions.running.turn_end import reply_of
+from sessions.store.history.rebuild import rebuilt_turn
+from sessions.store.history.replay import covered, merged
+from sessions.store.history.transactions import Beginning, Duplicate, Since, StaleFacts
 from sessions.store.redis.fair_slots import CappedFairSlots
+from sessions.store.storage import Storage
 from sessions.titles.title_generator import first_title
 from sessions.translation.segment_request import refuse_unable, trial_request
-from sessions.turn.message_request import Append, GenerationConfig, MessageRequest
-from sessions.turn.prompt import HistoryPromptBuilder, Prompt
-from sessions.turn.turn import Turn
+from sessions.turn.message_request import (
+    Append,
+    Continue,
+    GenerationConfig,
+    MessageRequest,
+    Placement,
+    Playback,
+    Regenerate,
+)
+from sessions.turn.policy import Policy
+from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
+from sessions.turn.turn import Subscriber, ToolRound, Turn
+from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
+ATTEMPTS = 3
 MAX_CONCURRENT = 8
 """Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
 MAX_CONCURRENT_HEAVY = 3
 """How many of them may be of a crowd. More would not be accepted sooner: each step of each would wait for the steps of all."""
 
 
-class TurnAcceptor:
-    """Accepts messages. `unsettled` takes turns of which it is not known whether the store accepted them; the reaper withdraws those."""
+_REFUSED = "This message was refused because the store did not answer; send it again in a moment."
+
+
+class MessageAcceptor:
+    """Takes messages to the point where a turn may run."""
 
     def __init__(
         self,
+        storage: Storage,
         *,
-        history: History,
-        images: Images,
-        registrar: TurnRegistrar,
         prompts: HistoryPromptBuilder,
-        replica: str,
-        unsettled: set[str],
+        policy: Policy,
+        observer: Observer,
+        watching: Subscriptions,
+        forwarder: Forwarder,
     ) -> None:
-        self._history = history
-        self._images = images
-        self._registrar = registrar
+        self._history = storage.history
+        self._images = storage.images
+        self._ledger = storage.ledger
+        self._replica = storage.ownership.replica
+        self._unsettled = storage.unsettled
         self._prompts = prompts
-        self._replica = replica
-        self._unsettled = unsettled
+        self._filters = policy.filters
+        self._watching = watching
+        self._forwarder = forwarder
+        self._registrar = TurnRegistrar(
+            ownership=storage.ownership, index=storage.index, ledger=storage.ledger
+        )
+        self._queue = TurnQueue(
+            storage, prompts=prompts, registrar=self._registrar, observer=observer, at_most=policy.max_queued
+        )
         self._at_once = CappedFairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
 
-    async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
+    async def take(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig
+    ) -> Request | None:
+        """Accept a message and return what to run; None for a duplicate, which is answered here.
+
+        Raises Refused.
+        """
+        try:
+            return await self._take(conversation, live, generation)
+        except Duplicate as known:
+            record = await self._confirmed(conversation, live, generation, known.turn)
+            await self._repeat(conversation, live, record)
+            return None
+        finally:
+            if live.turn.accepted_at is None:
+                live.milestones.accepted.set_result(False)
+                conversation.release(live)
+
+    async def _confirmed(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, record: TurnRecord
+    ) -> TurnRecord:
+        """Answer with a turn that the store has; one at another replica counts once that replica confirms it. Raises Refused.
+
+        Only that replica knows whether the message was refused and the turn will be withdrawn.
+        """
+        if record.done is not None or (runner := await self._forwarder.runner_of(conversation)) is None:
+            return record
+        refuse_other_content(record, live.send)
+        if (
+            not live.acceptance.was_attached
+        ):  # events that are published meanwhile follow the answer to the repeat
+            conversation.leave(live.sender)
+        try:
+            await self._forwarder.repeat(conversation, live, generation, runner=runner)
+        except RefusedElsewhere:
+            # the turn had ended, so it took the message for a new one and had no capacity for it
+            known = await self._known_turn(conversation, live.send)
+            if known.done is None:
+                raise
+            return known
+        return await self._known_turn(conversation, live.send)
+
+    async def _take(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig
+    ) -> Request | None:
+        await self._forwarder.lookups_done(conversation.owner)
+        # in the order of arrival, whichever answer of the store comes first
+        async with conversation.locks.claiming:
+            await conversation.resumes.wait(live.sender)
+            live.acceptance.was_attached = live.sender in conversation.subscribers
+            if await self._answer_duplicate(conversation, live):
+                return None
+            await self._validate(conversation, live, generation)
+            for ended in reversed(conversation.claim(live)):
+                _interrupt(conversation, ended, live.send)
+        conversation.attach(live.sender)
+        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
+            live.milestones.accepted.set_result(True)
+            return await self._queue.next(conversation, live, generation)
+        while (before := conversation.before(live)) is not None:
+            await runner.ended(before)
+        request = await self._accept_next(conversation, live, generation)
+        if request is not None:
+            live.milestones.accepted.set_result(True)
+        return request
+
+    async def _accept_next(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig
+    ) -> Request | None:
+        """Return the request to run; None if another replica took the message. Raises Refused, Duplicate."""
+        for _ in range(ATTEMPTS):
+            await _check_waiting_turn(conversation, live)
+            try:
+                return await self._begin(conversation, live, generation)
+            except StaleFacts:
+                conversation.forget()
+                await self._forwarder.close_left_turns(conversation)
+            except RunsElsewhere as elsewhere:
+                conversation.forget()
+                if live.delivery.playback is not None:
+                    raise Busy("Another reply of this conversation is written by another server.") from None
+                answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
+                if answer is not None and not answer.already:
+                    return None
+        raise Busy("Another reply of this conversation is being written.")
+
+    async def _answer_duplicate(self, conversation: Conversation, arrival: Turn) -> bool:
+        """Answer a `client_msg_id` that has a turn, live or ended; False if none is known yet. Raises Refused, Duplicate."""
+        while (live := conversation.earlier_duplicate(arrival)) is not None:
+            if await live.milestones.accepted:
+                _replay_local(conversation, live, arrival)
+                return True
+        if not conversation.blocking():
+            return False  # the atomic write decides
+        record = await self._history.turn_of(conversation.keys, arrival.send.client_msg_id)
+        if record is None:
+            return False
+        if record.done is None:
+            raise Duplicate(record)
+        await self._repeat(conversation, arrival, record)
+        return True
+
+    async def _known_turn(self, conversation: Conversation, send: MessageRequest) -> TurnRecord:
+        """Return the turn that a message began. Raises StoreDown if it was withdrawn meanwhile, as a refused one is."""
+        if (record := await self._history.turn_of(conversation.keys, send.client_msg_id)) is None:
+            raise StoreDown(_REFUSED)
+        return record
+
+    async def _repeat(self, conversation: Conversation, arrival: Turn, record: TurnRecord) -> None:
+        """Answer with a turn that does not run here: `accepted`, and if it has ended its text and `done`. Raises Refused."""
+        refuse_other_content(record, arrival.send)
+        if record.turn_id in self._unsettled or _is_withdrawn(conversation, record):
+            raise StoreDown(_REFUSED)
+        # who wrote it may have died, or still wait, before it was durable enough
+        await self._history.confirm(conversation.keys, term=self._history.term)
+        if record.done is None:
+            await self._watching.begin(conversation)
+            since = await read_consistent(self._history, conversation, record.accepted_seq)
+            if since.running is not None and since.running.turn_id == record.turn_id:
+                _replay_remote(conversation, record, since, arrival)
+                return
+            record = await self._known_turn(conversation, arrival.send)
+        await self._repeat_ended(conversation, arrival, record)
+
+    async def _repeat_ended(self, conversation: Conversation, arrival: Turn, record: TurnRecord) -> None:
+        await self._watching.try_to_begin(conversation)
+        if (meta := await self._history.load(conversation.keys)) is not None:
+            await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
+        reply = await self._history.message(conversation.keys, record.reply_id)
+        if record.continues is not None and await self._history.is_removed(conversation.keys, record.turn_id):
+            reply = None
+        event = accepted_event(conversation, record, arrival.send, meta.epoch if meta else "", duplicate=True)
+        arrival.sender.publish(event)
+        conversation.attach(arrival.sender)
+        if (done := record.done) is not None:
+            kept = done if reply is not None else msgspec.structs.replace(done, removed=True)
+            _replay_ended(arrival.sender, msgspec.structs.replace(record, done=kept), reply)
+
+    async def _validate(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> None:
+        """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
+        self._prompts.choice.requested(generation.model, only=generation.only)
+        _refuse_bound(generation)
+        if (interpreting := live.send.interprets) is not None:
+            await self._check_interprets(conversation, live, generation, interpreting)
+        await self._filters.check(
+            live.send.content, generation.system, generation.clients_spec, generation.given
+        )
+        if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
+            await self._validate_interrupting(conversation, live, generation)
+
+    async def _check_interprets(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, interpreting: Interpreting
+    ) -> None:
+        """Raise BadParams if the model that will be asked can't interpret."""
+        kept = await self._history.load(conversation.keys)
+        requested = self._prompts.choice.requested(
+            generation.model,
+            kept.model if kept is not None else "",
+            only=generation.only,
+            translates=interpreting,
+        )
+
+        async def able(model: ServedModel) -> None:
+            with as_refusals():
+                refuse_unable(await model.engine.ready(), interpreting)
+
+        await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
+
+    async def _validate_interrupting(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig
+    ) -> None:
+        named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
+        if named:
+            if live.send.on_busy == "rollback" and named[0].record.continues is None:
+                raise NotFound("The named message is part of what is rolled back.")
+            return
+        size = size_of(live.send, generation)
+        await self._ledger.admit(subject_of(conversation, live.send), size, lifetime_s=0)
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        placement = await resolve_placement(self._history, conversation.keys, live.send.place, meta)
+        message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
+        requested = self._prompts.choice.requested(
+            generation.model,
+            placement.model,
+            meta.model,
+            only=generation.only,
+            translates=live.send.interprets or generation.translation,
+        )
+        client = client_key(conversation.owner, live.send.group)
+        messages = placement.prompt_tail(message)
+        if live.send.interprets is not None:
+            facts = self._prompts.choice.facts(requested)
+            tried, generation = trial_request(message, generation, live.send.interprets, facts)
+            messages = [tried]
+        check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
+        await live.engine.in_time(check)
+
+    async def _begin(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
         """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and Moved if the store changed meanwhile."""
         async with self._at_once.slot(live.send.group or live.send.client_id):
             meta, placement = await self._look(conversation, live)
@@ -169,6 +407,141 @@ class TurnAcceptor:
             raise
 
 
+async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
+    """Check for a turn that waits for calls and was just taken over from a dead replica. Raises Busy."""
+    while (before := conversation.before(live)) is not None:
+        if before.waits and not before.turn.is_over:
+            if live.send.on_busy not in ("interrupt", "rollback"):
+                raise Busy("Calls of this conversation wait for their results.")
+            _interrupt(conversation, before, live.send)
+        await runner.ended(before)
+
+
+def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> None:
+    """End a turn at what the sender of a message saw of it. Of one that follows the turn that they saw, that is nothing."""
+    cause = Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
+    seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
+    if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
+        seen_off = 0
+    runner.cancel(conversation, live, cause, seen_off=seen_off)
+
+
+def register_turn(
+    conversation: Conversation,
+    sender: Subscriber,
+    send: MessageRequest,
+    names: TurnMessageIds,
+    generation: GenerationConfig,
+    *,
+    playback: Playback | None = None,
+) -> Turn:
+    """Register a message; from here on a cancel of its conversation finds it."""
+    ids = TurnIds(
+        conversation_id=conversation.conversation_id, turn_id=names.turn_id, reply_id=names.reply_id
+    )
+    record = TurnRecord(
+        turn_id=names.turn_id,
+        client_msg_id=send.client_msg_id,
+        digest=send.digest,
+        message_id=names.message_id,
+        reply_id=names.reply_id,
+        parent_id=None,
+        accepted_seq=0,
+        interprets=send.interprets,
+    )
+    live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), playback=playback)
+    if playback is not None:
+        playback.begin(names.turn_id)
+    conversation.accepting.append(live)
+    return live
+
+
+def _is_withdrawn(conversation: Conversation, record: TurnRecord) -> bool:
+    """Return whether it was queued here and refused: its removal is not written yet."""
+    runs_here = conversation.live is not None and conversation.live.journal is not None
+    return record.done is None and runs_here and conversation.turn(record.turn_id) is None
+
+
+def refuse_other_content(record: TurnRecord, send: MessageRequest) -> None:
+    """Raise Conflict if the same id came with another text, or for another place."""
+    if record.digest != send.digest:
+        raise Conflict("`client_msg_id` was used before, for another message.")
+
+
+def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None:
+    """Answer a duplicate of a running turn. A connection that does not follow it yet gets its text so far as one delta."""
+    refuse_other_content(live.record, arrival.send)
+    reader = arrival.sender
+    event = accepted_event(
+        conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True
+    )
+    if (interpretation := live.tool_round.interpretation) is not None:
+        event = msgspec.structs.replace(event, content=interpretation.source.text)
+    reader.publish(event)
+    conversation.attach(reader)
+    if live.record.done is not None:  # published, but not saved yet
+        _replay_ended(reader, live.record, reply_of(live, live.record.done))
+        return
+    if reader in live.delivery.followers:
+        return
+    live.delivery.followers.add(reader)
+    if live.wait is not None:
+        reader.publish(live.wait)
+    after, until = live.record.accepted_seq, conversation.published.seq
+    published_events = [
+        *live.turn.pieces.merged_after(after, until=until),
+        *live.call_events(after, until=until),
+    ]
+    _replay(reader, sorted(published_events, key=lambda event: event.seq), after=after, until=until)
+
+
+def _replay_remote(conversation: Conversation, record: TurnRecord, since: Since, arrival: Turn) -> None:
+    """Answer a duplicate of a turn that runs on another replica, as far as the journal has it."""
+    reader = arrival.sender
+    reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
+    conversation.attach(reader)
+    if not arrival.acceptance.was_attached:
+        published_events = [event for event in since.events if event.turn_id == record.turn_id]
+        _replay(reader, merged(published_events), after=record.accepted_seq, until=since.seq)
+
+
+def _replay(reader: Subscriber, published_events: Sequence[Journalled], *, after: int, until: int) -> None:
+    """Replay a running turn; its later events, after `until`, follow."""
+    events = covered(published_events, after)
+    if events and isinstance(events[-1], Text):
+        events[-1] = msgspec.structs.replace(events[-1], seq=until)
+    for event in events:
+        reader.publish(event)
+
+
+def _replay_ended(reader: Subscriber, record: TurnRecord, reply: MessageRecord | None) -> None:
+    """Replay an ended turn: its text as one delta, and its end."""
+    for event in rebuilt_turn(record, reply):
+        reader.publish(event)
+
+
+def _named(placement: Placement) -> object:
+    """Return the reply that a place names, which may still be running."""
+    match placement:
+        case Append(parent_id):
+            return parent_id
+        case Regenerate(reply_id) | Continue(reply_id):
+            return reply_id
+    return None
+
+
+def _refuse_bound(generation: GenerationConfig) -> None:
+    """Raise BadParams for options of whole replies on a reply that is continued."""
+    if not generation.continues:
+        return
+    if generation.format is not None:
+        raise BadParams("`format` applies to whole replies, not to one that is continued.", field="format")
+    if generation.tool_choice not in ("auto", "none"):
+        raise BadParams(
+            "`tool_choice` applies to whole replies, not to one that is continued.", field="tool_choice"
+        )
+
+
 def _titled_by(message: MessageRecord) -> Languages | None:
     """Return the languages that title a new conversation: those of a live translation without words."""
     return None if message.content.strip() else message.interprets
@@ -179,36 +552,6 @@ def _title(message: MessageRecord, titled_by: Languages | None) -> str:
     if titled_by is None:
         return first_title(message.content)
     return f"{titled_by.source} → {titled_by.target}"
-
-
-def reserve_images(live: Turn, prompt: Prompt) -> None:
-    """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
-    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
-        live.acceptance.hold(size)
-
-
-async def message_of(
-    images: Images, conversation: Conversation, record: TurnRecord, send: MessageRequest
-) -> MessageRecord:
-    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
-    shown = await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
-    if send.shown:
-        positions = zip(shown, send.shown, strict=True)
-        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
-    return user_message(record, send.content, at_ms=now_ms(), images=shown)
-
-
-async def known_meta(history: History, conversation: Conversation) -> Meta:
-    """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
-    if (meta := conversation.known.meta) is None:
-        meta = meta_or_new(await history.load(conversation.keys))
-        conversation.know(meta)
-    return meta
-
-
-def meta_or_new(read: Meta | None) -> Meta:
-    """Return the facts that were read, or those of a new conversation."""
-    return read or Meta.new(epoch=secrets.token_hex(8))
 
 
 def _refuse_revoked(live: Turn) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from engine.messages import Request
-from sessions.commands.message_handler import MessageHandler, register_turn
+from sessions.commands.acceptance import MessageAcceptor, register_turn
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.registry import ConversationRegistry
 from sessions.conversation.tasks import BackgroundTasks, refusal_of
@@ -49,7 +49,7 @@ class TurnManager:
         *,
         directory: ConversationRegistry,
         history: History,
-        sender: MessageHandler,
+        acceptor: MessageAcceptor,
         runner: TurnRunner,
         grace_periods: GracePeriods,
         admission: Admission,
@@ -59,7 +59,7 @@ class TurnManager:
     ) -> None:
         self._directory = directory
         self._history = history
-        self._sender = sender
+        self._acceptor = acceptor
         self._runner = runner
         self._grace_periods = grace_periods
         self._waiting = waiting
@@ -130,7 +130,7 @@ class TurnManager:
     async def _take(self, conversation: Conversation, arrival: Turn, generation: GenerationConfig) -> None:
         request: Request | None = None
         try:
-            request = await self._sender.take(conversation, arrival, generation)
+            request = await self._acceptor.take(conversation, arrival, generation)
         except OwnershipLost:
             _log.warning("queued turn lost", turn_id=arrival.turn.ids.turn_id)
             conversation.release(arrival)

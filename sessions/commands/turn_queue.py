@@ -8,17 +8,26 @@ enough. The running reply waits meanwhile, since its next seqs come after it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import suppress
 from time import monotonic
 
 import msgspec
 
-from sessions.commands.acceptance import message_of
+from engine.messages import Request
 from sessions.commands.branches import ResolvedPlacement, resolve_placement
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import accepted_event, client_key, with_content
-from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, StoreDown, StoreFault
-from sessions.events import Done, Journalled, Reason, Removed
+from sessions.conversation.engine_requests import (
+    accepted_event,
+    client_key,
+    message_of,
+    reserve_images,
+    turn_request,
+    with_content,
+)
+from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, Refused, StoreDown, StoreFault
+from sessions.events import Done, Failure, Journalled, Reason, Removed
+from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.registration import TurnRegistrar
@@ -27,9 +36,10 @@ from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import History
 from sessions.store.history.journal import TurnJournal
 from sessions.store.history.transactions import Duplicate
-from sessions.store.images import Images
+from sessions.store.storage import Storage
 from sessions.turn.message_request import Append, Continue, GenerationConfig
-from sessions.turn.prompt import HistoryPromptBuilder
+from sessions.turn.policy import SystemPrompt
+from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt
 from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount
 
@@ -48,22 +58,20 @@ class TurnQueue:
 
     def __init__(
         self,
+        storage: Storage,
         *,
-        history: History,
-        images: Images,
         prompts: HistoryPromptBuilder,
         registrar: TurnRegistrar,
-        end_publisher: EndPublisher,
+        observer: Observer,
         at_most: int,
-        unsettled: set[str],
     ) -> None:
-        self._history = history
-        self._images = images
+        self._history = storage.history
+        self._images = storage.images
+        self._unsettled = storage.unsettled
         self._prompts = prompts
         self._registrar = registrar
-        self._end_publisher = end_publisher
+        self._end_publisher = EndPublisher(observer)
         self._at_most = at_most
-        self._unsettled = unsettled
 
     async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
         """Accept a message behind the running turn, or the next one if that is about to end; False if none runs.
@@ -195,7 +203,77 @@ class TurnQueue:
             await journal.write(removed, _undoing(conversation, live))
         conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
 
-    async def begin(self, conversation: Conversation, live: Turn) -> bool:
+    async def next(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig
+    ) -> Request | None:
+        """Return what is to run once all before it has ended; None if it was cancelled. Raises OwnershipLost."""
+        if not await self._begin(conversation, live):
+            return None
+        conversation.forget()
+        try:
+            return await self._started(conversation, live, generation)
+        except StoreFault as fault:  # its `done` says so
+            live.failure = Failure(code=fault.code, message=str(fault))
+        return turn_request(
+            conversation,
+            live.record.turn_id,
+            None,
+            generation,
+            SystemPrompt("", ""),
+            group=live.send.group,
+            answering=ModelRoute(live.record.model),
+        )
+
+    async def _started(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
+        meta = await self._lasting_meta(conversation)
+        system = self._prompts.system(meta, generation)
+        prompt = await self._prompt(conversation, live, generation, meta)
+        context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
+        requested = live.record.model
+        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
+        live.choose(answering.model)
+        await self._start(conversation, live, named=system.named, context_from=context_from)
+        return turn_request(
+            conversation,
+            live.record.turn_id,
+            prompt,
+            generation,
+            system,
+            group=live.send.group,
+            answering=answering,
+        )
+
+    async def _prompt(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, meta: Meta
+    ) -> Prompt | None:
+        try:
+            message = await self._history.message(conversation.keys, live.record.leaf)
+            if message is not None and not live.turn.is_over:
+                requested = live.record.model
+                client = client_key(conversation.owner, live.send.group)
+                prompt = self._prompts.prompt(
+                    conversation.keys, message, generation, meta, requested=requested, client=client
+                )
+                if (made := await live.engine.in_time(prompt)) is not None:
+                    reserve_images(live, made)
+                return made
+        except Refused as refused:  # too late to refuse it: its `done` says why
+            live.failure = Failure(
+                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
+            )
+        return None
+
+    async def _lasting_meta(self, conversation: Conversation) -> Meta:
+        """Return the facts of a conversation with an accepted turn; wait if the store does not answer."""
+        while True:
+            try:
+                return await known_meta(self._history, conversation)
+            except StoreFault:
+                raise
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _begin(self, conversation: Conversation, live: Turn) -> bool:
         """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
             await _first(before.milestones.released, live.engine.stopping)
@@ -205,7 +283,7 @@ class TurnQueue:
                 await before.milestones.released.wait()
         return True
 
-    async def start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
+    async def _start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
         """Start it. `named`: the conversation's system prompt. Raises OwnershipLost."""
         keys, turn_id = conversation.keys, live.record.turn_id
         while True:
@@ -351,3 +429,16 @@ def _undoing(conversation: Conversation, live: Turn) -> bytes:
 
 def _flat(fields: dict[str, str]) -> list[str]:
     return [part for pair in fields.items() for part in pair]
+
+
+async def known_meta(history: History, conversation: Conversation) -> Meta:
+    """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
+    if (meta := conversation.known.meta) is None:
+        meta = meta_or_new(await history.load(conversation.keys))
+        conversation.know(meta)
+    return meta
+
+
+def meta_or_new(read: Meta | None) -> Meta:
+    """Return the facts that were read, or those of a new conversation."""
+    return read or Meta.new(epoch=secrets.token_hex(8))

@@ -1,4 +1,4 @@
-"""Makes a turn's `accepted`, and its request to the engine: its prompt, and whose kept keys and values it may use."""
+"""Makes of a message what is stored, its `accepted`, and its request to the engine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from engine.reply_spec import PLAIN, ReplySpec
 from sessions.attachment import attachments_of
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted
-from sessions.records import MessageRecord, Owner, TurnRecord
+from sessions.records import MessageRecord, Owner, TurnRecord, user_message
+from sessions.store.history.codec import now_ms
+from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.prompt import ModelRoute, Prompt
+from sessions.turn.turn import Turn
 
 OPERATOR_SALT = "\x00operator"
 """Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
@@ -117,3 +120,20 @@ def engine_request(
 def client_key(owner: Owner, group: str) -> str:
     """Return the name by which the engine is fair to an owner, and to his group."""
     return f"{group}{GROUP_SEPARATOR}{owner}" if group else str(owner)
+
+
+def reserve_images(live: Turn, prompt: Prompt) -> None:
+    """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
+    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
+        live.acceptance.hold(size)
+
+
+async def message_of(
+    images: Images, conversation: Conversation, record: TurnRecord, send: MessageRequest
+) -> MessageRecord:
+    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
+    shown = await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
+    if send.shown:
+        positions = zip(shown, send.shown, strict=True)
+        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
+    return user_message(record, send.content, at_ms=now_ms(), images=shown)
