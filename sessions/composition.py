@@ -28,9 +28,9 @@ from sessions.replicas.rpc import Rpc, inbox_key
 from sessions.replicas.scatter_gather import ScatterGather
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.replicas.subscriptions import Subscriptions
+from sessions.running import runner
 from sessions.running.admission import Admission
 from sessions.running.ephemeral import EphemeralTurns
-from sessions.running.grace_periods import GracePeriods
 from sessions.running.registration import TurnRegistrar
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
@@ -60,7 +60,6 @@ class CoreParts(msgspec.Struct, frozen=True, kw_only=True):
     call_states: CallStates
     failover: Failover
     admission: Admission
-    grace_periods: GracePeriods
 
 
 class PeerParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +142,6 @@ def compose(
         call_states=CallStates(running.history, replica=replica),
         failover=Failover(directory=directory, history=storage.history, registrar=registrar),
         admission=Admission(at_most=policy.max_turns),
-        grace_periods=GracePeriods(),
     )
     brancher = BranchSwitcher(client, history=storage.history, replica=replica)
     peers = _peers(base, brancher, channels)
@@ -166,7 +164,7 @@ def _peers(base: CoreParts, brancher: BranchSwitcher, channels: ShardChannels | 
         directory=directory,
         history=history,
         on_inbox=rpc.wake,
-        on_unwatched=base.grace_periods.check,
+        on_unwatched=runner.cancel_unattended,
         branched=lambda conversation: base.changes.begin(conversation, brancher.publish(conversation)),
         channels=channels,
     )
@@ -218,7 +216,6 @@ def _commands(
             tools=policy.tools,
             titler=_titler(base, engine, policy),
         ),
-        grace_periods=base.grace_periods,
         admission=base.admission,
         waiting=WaitingTurns(
             history=storage.history,

@@ -12,6 +12,7 @@ import structlog
 from sessions.composition import ReplicaParts
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
+from sessions.running import runner
 from sessions.store.ownership import RENEW_S
 from sessions.store.redis.client import load_scripts
 from sessions.store.redis.startup import retry_until_available
@@ -67,7 +68,7 @@ class Replica:
         """Stop watching a conversation if its last connection has left."""
         if conversation.others.watching and not conversation.subscribers:
             leaving = self._base.tasks.begin(self._peers.watching.end(conversation))
-            leaving.add_done_callback(lambda _: self._base.grace_periods.check(conversation))
+            leaving.add_done_callback(lambda _: runner.cancel_unattended(conversation))
 
     def _background_tasks(self) -> Iterable[Coroutine[None, None, None]]:
         peers, priority_client = self._peers, self._base.priority_client
@@ -100,7 +101,7 @@ class Replica:
             except Exception:  # noqa: BLE001 - a task's boundary: what one look does not find the next one does
                 _log.exception("peer check failed")
             for conversation in self._base.directory.with_turns():
-                self._base.grace_periods.check(conversation)
+                runner.cancel_unattended(conversation)
 
     async def _drop_taken_over(self, taken: int) -> int:
         """Give up waiting turns that others took over after the lease had expired. Raises StoreDown.

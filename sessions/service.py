@@ -24,6 +24,7 @@ from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
 from sessions.replicas.scatter_gather import ScatterGather
+from sessions.running import runner
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.running.ephemeral_reply import EphemeralReply
@@ -138,7 +139,7 @@ class Sessions:
     def disconnect(self, subscriber: Subscriber) -> None:
         """Forget a closed connection, and cancel turns without attached connections."""
         for conversation in self._base.directory.detach(subscriber):
-            self._base.grace_periods.check(conversation)
+            runner.cancel_unattended(conversation)
             self._replica.unwatch(conversation)
             self._base.directory.drop_if_idle(conversation)
 

@@ -35,7 +35,7 @@ from sessions.replicas.rpc import RefusedElsewhere
 from sessions.replicas.subscriptions import Subscriptions
 from sessions.running import runner
 from sessions.running.registration import TurnRegistrar, size_of, subject_of
-from sessions.running.turn_end import reply_of
+from sessions.running.runner import reply_of
 from sessions.store.history.rebuild import rebuilt_turn
 from sessions.store.history.replay import covered, merged
 from sessions.store.history.transactions import Beginning, Duplicate, Since, StaleFacts

@@ -22,7 +22,6 @@ from sessions.fair_share import Subject
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
-from sessions.running.grace_periods import GracePeriods
 from sessions.running.runner import TurnRunner
 from sessions.store.history.history import History
 from sessions.tool_round.waiting_turns import WaitingTurns
@@ -51,7 +50,6 @@ class TurnManager:
         history: History,
         acceptor: MessageAcceptor,
         runner: TurnRunner,
-        grace_periods: GracePeriods,
         admission: Admission,
         waiting: WaitingTurns,
         lost: Callable[[Conversation], None],
@@ -61,7 +59,6 @@ class TurnManager:
         self._history = history
         self._acceptor = acceptor
         self._runner = runner
-        self._grace_periods = grace_periods
         self._waiting = waiting
         self._lost = lost
         self._admission = admission
@@ -143,7 +140,7 @@ class TurnManager:
         if request is not None:
             self._begin_running(arrival, request)
             self._runner.ready(conversation, arrival)
-            self._grace_periods.check(conversation)
+            runner.cancel_unattended(conversation)
             self._begin(self._run(conversation, arrival, request))
 
     async def _run(self, conversation: Conversation, live: Turn, request: Request) -> None:
@@ -176,7 +173,7 @@ class TurnManager:
         self._runner.ready(conversation, live)
         self._waits[turn_id] = task = self._tasks.begin(self._wait(conversation, live))
         task.add_done_callback(lambda _: self._waits.pop(turn_id))
-        self._grace_periods.check(conversation)
+        runner.cancel_unattended(conversation)
 
     async def _wait(self, conversation: Conversation, live: Turn) -> None:
         """Wait until its calls are settled, then run it. A cancelled wait leaves the store's state to another replica."""
@@ -197,7 +194,7 @@ class TurnManager:
                 self._leave(conversation, live)
         if request is not None:
             self._begin_running(live, request)
-            self._grace_periods.check(conversation)
+            runner.cancel_unattended(conversation)
             self._begin(self._run(conversation, live, request))
 
     async def _renew_if_published(self, conversation: Conversation, live: Turn) -> None:

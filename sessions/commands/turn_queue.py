@@ -31,7 +31,7 @@ from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.registration import TurnRegistrar
-from sessions.running.turn_end import EndPublisher, reply_of
+from sessions.running.runner import publish_end, reply_of
 from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import History
 from sessions.store.history.journal import TurnJournal
@@ -70,7 +70,7 @@ class TurnQueue:
         self._unsettled = storage.unsettled
         self._prompts = prompts
         self._registrar = registrar
-        self._end_publisher = EndPublisher(observer)
+        self._observer = observer
         self._at_most = at_most
 
     async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
@@ -310,8 +310,11 @@ class TurnQueue:
             if done.removed and conversation.known.newest_reply == live.record.reply_id:
                 conversation.known.newest_reply = _accepted(conversation)[-1].record.reply_id
             saved = await self._is_kept(conversation, journal, done, _exit(conversation, live, done))
-            self._end_publisher.publish(
-                conversation, live, done if saved else msgspec.structs.replace(done, saved=False)
+            publish_end(
+                self._observer,
+                conversation,
+                live,
+                done if saved else msgspec.structs.replace(done, saved=False),
             )
         live.record = msgspec.structs.replace(live.record, done=done)
         conversation.release(live)

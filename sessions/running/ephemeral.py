@@ -28,15 +28,14 @@ from sessions.records import Client, Owner, with_model
 from sessions.running.admission import Admission, Admitted
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.replies import ReplySet
-from sessions.running.token_latency import TokenLatency
-from sessions.running.turn_end import client_of, report_end
+from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
 from sessions.turn.generator import Generator
 from sessions.turn.policy import Policy, SystemPrompt
 from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
 from sessions.turn.turn import CONFIRM_S
-from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
+from sessions.turn.turn_state import TokenLatency, TurnIds, TurnMessageIds, TurnState
 
 MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096

@@ -11,9 +11,8 @@ from engine.messages import Prefilling, Queued, Retried, Started, ToolCall, Tool
 from sessions.events import Cause, Done
 from sessions.filters.chain import ReleasedText
 from sessions.running.reply_buffer import Piece, ReplyBuffer
-from sessions.running.token_latency import TokenLatency
 from sessions.turn.turn import EngineWait
-from sessions.turn.turn_state import TurnState
+from sessions.turn.turn_state import TokenLatency, TurnState
 
 MAX_WAITING_BYTES = 1024 * 1024
 """The same bound as on a socket."""

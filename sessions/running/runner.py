@@ -7,6 +7,7 @@ written when the store is back.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -14,37 +15,349 @@ from time import monotonic
 import msgspec
 import structlog
 
-from engine.messages import Request
+from engine.messages import Prefilling, Queued, Request, Retried, Started, ToolCallOutput
+from sessions.conversation.catch_up import gap_before
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import Cause, Done, Failure, Reason
+from sessions.events import Cause, Done, Failure, Journalled, Reason, Status, StatusState, Text, ToolCall
+from sessions.filters.chain import ReleasedText
+from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
-from sessions.running.generation import Generation
+from sessions.records import CallRecord, Client, MessageRecord, Owner, TurnRecord, digest, status_of
 from sessions.running.registration import TurnRegistrar, subject_of
-from sessions.running.token_latency import TokenLatency
-from sessions.running.turn_end import (
-    EndPublisher,
-    OwnershipLossHandler,
-    following_of,
-    reply_of,
-    with_calls,
-    with_precision,
-)
+from sessions.store.history.codec import encode_turn, now_ms
 from sessions.store.history.journal import PATIENCE_S, TurnJournal
 from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
 from sessions.translation.translator import Translator
 from sessions.turn.generator import Generator, Outcome
+from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits
-from sessions.turn.turn import Turn
+from sessions.turn.tool_calls import MAX_CALLS, cancelled, is_object
+from sessions.turn.turn import EngineWait, Turn, WaitingTurn
+from sessions.turn.turn_state import TokenLatency, TurnMessageIds, TurnState
+
+PROGRESS_DIGITS = 3
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A running turn, as the `Listener` of its reply.
+
+    `call_timeout_s`: seconds that its calls wait for a client.
+    """
+
+    conversation: Conversation
+    live: Turn
+    journal: TurnJournal
+    latency: TokenLatency
+    call_timeout_s: float
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id."""
+        return self.live.turn.ids.turn_id
+
+    @property
+    def turn(self) -> TurnState:
+        """The turn itself."""
+        return self.live.turn
+
+    @property
+    def engine(self) -> EngineWait:
+        """Its wait for the engine."""
+        return self.live.engine
+
+    @property
+    def chars_per_s(self) -> float | None:
+        """The pace of its text; None: the model's default. Speech has a pace of its own."""
+        requested = self.live.tool_round.generation.chars_per_s
+        return 0.0 if requested is None and self.live.delivery.playback is not None else requested
+
+    @property
+    def paces_thoughts(self) -> bool:
+        """Whether its reasoning has that pace, too."""
+        return self.live.tool_round.generation.paces_thoughts
+
+    @property
+    def interpretation(self) -> Interpretation:
+        """What it translates, if it does."""
+        if (interpretation := self.live.tool_round.interpretation) is None:
+            raise RuntimeError("The turn translates nothing.")
+        return interpretation
+
+    def settle(self) -> None:
+        """Note a translated segment of its source; the store gets it with the next text."""
+        self.live.record = msgspec.structs.replace(self.live.record, interprets=self.interpretation.state())
+
+    def _src_off(self) -> int | None:
+        interpretation = self.live.tool_round.interpretation
+        return None if interpretation is None else interpretation.translation.src_off
+
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        """Publish the engine's progress, unless the turn's end is decided."""
+        if isinstance(report, Started):
+            self.live.delivery.status = None
+        elif self.turn.is_over:
+            return
+        elif isinstance(report, Queued):
+            self.publish("queued", queue_position=report.position)
+        elif isinstance(report, Retried):
+            self.publish("fallback" if report.elsewhere else "retrying")
+        else:
+            self.publish("prefill", progress=round(report.progress, PROGRESS_DIGITS))
+
+    def retry(self) -> None:
+        """Publish that the request is repeated."""
+        self.publish("retrying")
+
+    def fall_back(self, model: str) -> None:
+        """Publish that another model answers; the store gets it with the next text."""
+        self.live.choose(model)
+        self.publish("fallback", model=model)
+
+    async def take(self, given: ProvidedReply) -> None:
+        """Journal a whole reply that the client brings, and publish it. Raises OwnershipLost, StoreFault."""
+        if given.reasoning:
+            await self.add_reasoning(ReleasedText(given.reasoning, 0))
+        if given.content:
+            await self.add_text(ReleasedText(given.content, 0))
+        for call in given.calls:
+            await self.call(ToolCallOutput(self.turn_id, call.name, call.arguments, 0, call.call_id))
+
+    async def add_text(self, released: ReleasedText) -> None:
+        """Journal text and publish it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
+        async with self.conversation.locks.ordering:
+            if not self.turn.is_over:
+                seq, text, tokens = self.conversation.next_seq(), released.text, released.tokens
+                src_off = self._src_off()
+                await self._publish_piece(
+                    self.turn.extend(text, tokens=tokens, seq=seq, now=monotonic(), src_off=src_off)
+                )
+
+    async def add_reasoning(self, released: ReleasedText) -> None:
+        """Journal reasoning and publish it, as `add_text` does text."""
+        async with self.conversation.locks.ordering:
+            if not self.turn.is_over:
+                seq = self.conversation.next_seq()
+                text, tokens = released.text, released.tokens
+                await self._publish_piece(
+                    self.turn.add_reasoning(text, tokens=tokens, seq=seq, now=monotonic())
+                )
+
+    async def call(self, called: ToolCallOutput) -> None:
+        """Journal a call and publish it, as `add_text` does text. Calls beyond the limit are left out."""
+        async with self.conversation.locks.ordering:
+            if self.turn.is_over or self.turn.calls >= MAX_CALLS:
+                self.live.tool_round.has_more = True
+                return
+            call = self._call(called, self.conversation.next_seq())
+            self.turn.called(tokens=called.tokens, seq=call.seq, now=monotonic())
+            self.live.tool_round.calls.put(call)
+            conversation_id = self.conversation.conversation_id
+            await self._publish_piece(call.call_event(conversation_id=conversation_id, turn_id=self.turn_id))
+
+    def _call(self, called: ToolCallOutput, seq: int) -> CallRecord:
+        """Return a call as published. The server answers calls of unknown tools or without a JSON object, to tell the model."""
+        generation = self.live.tool_round.generation
+        offered = generation.offered(called.name)
+        is_sound = offered is not None and is_object(called.arguments)
+        where = offered.where if offered is not None and is_sound else "server"
+        needs = offered.needs if offered is not None and is_sound else "none"
+        waits_for_client = where == "client" or needs == "approval"
+        return CallRecord(
+            call_id=called.call_id if generation.given else f"call_{secrets.token_urlsafe(12)}",
+            index=self.turn.calls,
+            name=called.name,
+            args=called.arguments,
+            where=where,
+            needs=needs,
+            off=self.turn.off,
+            tokens=called.tokens,
+            seq=seq,
+            expires_at=now_ms() + int(self.call_timeout_s * 1000) if waits_for_client else None,
+        )
+
+    async def _publish_piece(self, piece: Text | ToolCall) -> None:
+        """Publish it once it is journalled. Raises OwnershipLost, StoreFault."""
+        try:
+            self._note(saved=await self.journal.write(piece, self._record_patch()))
+        except StoreFault:
+            self._publish(piece)  # it is stored with the turn's end
+            raise
+        self._publish(piece)
+
+    def _record_patch(self) -> bytes:
+        """Return what the store needs beside the text in case this replica dies: the model, and the matching source."""
+        record, delivery = self.live.record, self.live.delivery
+        settled = 0 if record.interprets is None else record.interprets.off
+        if (record.fallback, settled) == (delivery.fallback, delivery.settled):
+            return b""
+        delivery.fallback, delivery.settled = record.fallback, settled
+        return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
+
+    def _publish(self, piece: Text | ToolCall) -> None:
+        """Publish a piece, as far as a cancel during the store's write keeps it."""
+        cut = self.turn.cut
+        if isinstance(piece, ToolCall):
+            if cut is None or cut.kept.of(piece) is not None:
+                self.conversation.publish_control(piece)
+        elif cut is None:
+            self.conversation.publish_text(self.live, piece)
+            self.latency.delta(monotonic())
+
+    def _note(self, *, saved: bool) -> None:
+        if not saved and not self.live.delivery.unsaved:
+            self.publish("unsaved")
+        self.live.delivery.unsaved = not saved
+        others = self.conversation.others
+        others.watched = others.watched or self.journal.watched
+
+    def publish(
+        self,
+        state: StatusState,
+        *,
+        queue_position: int | None = None,
+        progress: float | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Publish the turn's status."""
+        status = Status(
+            conversation_id=self.conversation.conversation_id,
+            turn_id=self.turn_id,
+            state=state,
+            queue_position=queue_position,
+            progress=progress,
+            model=model,
+        )
+        self.conversation.publish_status(self.live, status)
+
+
+_log = structlog.get_logger("midstream.turn")
+
+
+def publish_end(observer: Observer, conversation: Conversation, live: Turn, done: Done) -> None:
+    """Report a turn's end to attached connections, the observer and the log. Call it once for each turn."""
+    conversation.publish_done(done)
+    report_end(observer, done, client_of(conversation.owner, live.send.client_id))
+
+
+def client_of(owner: Owner, client_id: str) -> Client:
+    """Return the client that began a turn. `client_id`: empty if it is the owner's own."""
+    return Client(owner.principal, client_id or owner.client_id)
+
+
+def report_end(observer: Observer, done: Done, client: Client) -> None:
+    """Tell the observer and the log, once for each turn."""
+    observer.ended(done, client)
+    _log_end(done)
+
+
+def reply_of(live: Turn, done: Done, written: str = "") -> MessageRecord:
+    """Return the reply as it is stored. `written`: all of it as the model wrote it, if it has more than text and was not cut."""
+    base = live.tool_round.base
+    return MessageRecord(
+        message_id=live.record.reply_id,
+        parent_id=live.record.message_id,
+        turn_id=live.record.turn_id,
+        role="assistant",
+        content=live.turn.text,
+        status=status_of(done.reason),
+        created_at=now_ms() if base is None else base.created_at,
+        usage=done.usage,
+        model=done.model,
+        reasoning=live.turn.reasoning,
+        written=written,
+        calls=live.tool_round.calls.records,
+    )
+
+
+def with_calls(live: Turn, end: Done, *, may_call: bool) -> Done:
+    """Return the end of a turn with its open calls. If no turn follows, the published ones are cancelled.
+
+    `may_call`: the limit of calling turns is not reached, and the store is not full.
+    """
+    calls, cut = live.tool_round.calls, live.turn.cut
+    if end.reason is Reason.TOOLS and may_call:
+        return msgspec.structs.replace(end, open=tuple(call.call_id for call in calls.open))
+    if cut is not None:
+        calls.keep(-1 if cut.is_rollback else cut.kept.chars)
+    for call in calls.open:
+        calls.put(cancelled(call))
+    reason = Reason.STOP if end.reason is Reason.TOOLS else end.reason
+    return msgspec.structs.replace(end, reason=reason)
+
+
+def with_precision(live: Turn, end: Done) -> Done:
+    """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
+    if live.delivery.playback is None or end.cancel is None:
+        return end
+    cancel = msgspec.structs.replace(end.cancel, precision=live.delivery.playback.precision)
+    return msgspec.structs.replace(end, cancel=cancel)
+
+
+def following_of(live: Turn) -> WaitingTurn:
+    """Return the turn that waits for the calls of an ended one."""
+    names = TurnMessageIds.new()
+    return WaitingTurn(
+        turn_id=names.turn_id,
+        reply_id=names.reply_id,
+        follows=live.record.turn_id,
+        message_id=live.record.reply_id,
+        parent_id=live.record.message_id,
+        round=live.tool_round.round + 1,
+        model=live.record.model,
+        digest=live.record.digest,
+        send=msgspec.structs.replace(live.send, content="", ref=None),
+        generation=live.tool_round.generation,
+        then=None if live.tool_round.generation.given is None else GenerationConfig(given=ProvidedReply()),
+    )
+
+
+def _log_end(done: Done) -> None:
+    _log.info(
+        "turn ended",
+        conversation_id=done.conversation_id,
+        turn_id=done.turn_id,
+        reason=done.reason.value,
+        model=done.model,
+        requested_model=done.requested_model,
+        cause=done.cancel.cause.value if done.cancel else None,
+        steps_after=done.cancel.steps_after if done.cancel else None,
+        generated_tokens=done.usage.generated_tokens,
+        wasted_tokens=done.usage.wasted_tokens,
+        first_token_ms=done.timing.first_token_ms,
+        total_ms=done.timing.total_ms,
+        open_calls=len(done.open),
+        error=done.error.code if done.error else None,
+    )
+
+
+_GONE = Failure(code="internal", message="The store no longer has this reply.")
+
+
+def _local_end(conversation: Conversation, live: Turn) -> Done:
+    """Return the end of a turn that the store does not know."""
+    done = live.delivery.end
+    if done is None:
+        seq = conversation.next_seq()
+        done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
+    text = live.published_text  # later text was neither published nor stored
+    return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
+
+
+def _store_is_behind(conversation: Conversation, live: Turn, record: TurnRecord) -> bool:
+    """Return whether published events are missing in the store, or withdrawn text is in it."""
+    done, cut = record.done, live.turn.cut
+    if done is None or done.seq <= conversation.published.seq:
+        return True
+    return cut is not None and cut.chars < min(done.chars, live.delivery.published_off)
+
 
 SAVE_AGAIN_S = 1.0
 SAVED_WITHIN_S = 3.0
 JOURNAL_RESTARTS = 2
 """Attempts to write an end with a new journal, if a working store refuses it."""
-
-_log = structlog.get_logger("midstream.turn")
 
 
 class TurnRunner:
@@ -72,10 +385,6 @@ class TurnRunner:
         self._tools = tools
         self._titler = titler
         self._registrar = TurnRegistrar(ownership=self._ownership, index=storage.index, ledger=storage.ledger)
-        self._end_publisher = EndPublisher(observer)
-        self._ownership_loss = OwnershipLossHandler(
-            history=self._history, ownership=self._ownership, end_publisher=self._end_publisher
-        )
 
     def stop_titles(self) -> None:
         """Write no more titles."""
@@ -111,7 +420,7 @@ class TurnRunner:
                 self._titler.consider(conversation, live, request)
         except OwnershipLost:
             await self._drop_following(run)
-            await self._ownership_loss.give_up(conversation, live)
+            await self._give_up_lost(conversation, live)
             return False
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
@@ -159,11 +468,11 @@ class TurnRunner:
             try:
                 saved = await self._save_in_time(run, ending)
             except StoreFault as fault:
-                self._end_publisher.publish(conversation, live, _given_up(done, fault))
+                publish_end(self._observer, conversation, live, _given_up(done, fault))
                 await self._give_up(run)
                 return
             published = done if saved else msgspec.structs.replace(done, saved=False)
-            self._end_publisher.publish(conversation, live, published)
+            publish_end(self._observer, conversation, live, published)
         if not saved:
             await self._save_late(run, ending)
 
@@ -260,6 +569,57 @@ class TurnRunner:
                 return
         raise fault
 
+    async def _give_up_lost(self, conversation: Conversation, live: Turn) -> None:
+        """Stop a turn, and publish its end unless that was done. If the store has none, a reaper will close it."""
+        turn_id = live.record.turn_id
+        _log.warning("turn lost", turn_id=turn_id)
+        if live.engine.stream is not None:
+            live.engine.stream.cancel()
+        try:
+            record = await self._history.turn(conversation.keys, turn_id)
+            if record is None or record.done is not None:
+                await self._ownership.discard(turn_id)
+            published_differs = record is None or _store_is_behind(conversation, live, record)
+            if published_differs:
+                await self._history.renew(conversation.keys, conversation.published.epoch)
+            if live.record.done is None:
+                await self._publish_lost_end(conversation, live, record, anew=published_differs)
+        except StoreDown:
+            _log.warning("end of lost turn not readable", turn_id=turn_id)
+
+    async def _publish_lost_end(
+        self, conversation: Conversation, live: Turn, record: TurnRecord | None, *, anew: bool
+    ) -> None:
+        if record is None:
+            publish_end(self._observer, conversation, live, _local_end(conversation, live))
+        elif record.done is not None and anew:
+            await self._publish_stored_end(conversation, live, record, record.done)
+        elif record.done is not None:
+            conversation.take_over(await self._unconfirmed_events(conversation, record.done))
+            publish_end(self._observer, conversation, live, record.done)
+
+    async def _publish_stored_end(
+        self, conversation: Conversation, live: Turn, record: TurnRecord, done: Done
+    ) -> None:
+        """In a new epoch, publish a gap, and the turn's kept text right before its end."""
+        since = await self._history.since(conversation.keys, done.seq)
+        if since is None:  # it was deleted in the meantime
+            publish_end(self._observer, conversation, live, _local_end(conversation, live))
+            return
+        reply = await self._history.message(conversation.keys, record.reply_id)
+        conversation.enter_epoch(since.epoch)
+        conversation.advance_to(done.seq - 1)
+        for event in gap_before(done, since, reply):
+            conversation.publish(event)
+        publish_end(self._observer, conversation, live, done)
+
+    async def _unconfirmed_events(self, conversation: Conversation, done: Done) -> list[Journalled]:
+        """Count what the store took of a turn without confirming it."""
+        if done.seq <= conversation.published.seq + 1:
+            return []
+        events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)
+        return [event for event in events if event.seq < done.seq]
+
 
 def _given_up(done: Done, fault: StoreFault) -> Done:
     """Return the end of a turn that can't be stored; a cancel stays a cancel."""
@@ -285,6 +645,29 @@ def cancel(conversation: Conversation, live: Turn, cause: Cause, *, seen_off: in
         return False
     live.engine.stop()
     return True
+
+
+def cancel_unattended(conversation: Conversation) -> None:
+    """Cancel turns that nobody waits for, at once or after their grace period; a returning connection stops that. Synchronous.
+
+    Call it whenever a connection left the conversation, here or on another replica.
+    """
+    if conversation.is_attended:
+        conversation.cancel_grace()
+        return
+    for live in conversation.blocking():
+        if live.send.on_disconnect == "cancel" and live.grace is None:
+            if live.send.grace_s > 0:
+                loop = asyncio.get_running_loop()
+                live.grace = loop.call_later(live.send.grace_s, _grace_expired, conversation, live)
+            else:
+                cancel(conversation, live, Cause.DISCONNECT)
+
+
+def _grace_expired(conversation: Conversation, live: Turn) -> None:
+    live.grace = None
+    if not conversation.is_attended:
+        cancel(conversation, live, Cause.DISCONNECT)
 
 
 def _ending(live: Turn, done: Done, written: str, follow: Follow | None) -> Ending:

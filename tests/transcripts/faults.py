@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE, PROMPT = "sessions/turn/turn_state.py", "sessions/turn/prompt.py"
-HANDLER, ACCEPTANCE = "sessions/commands/message_handler.py", "sessions/commands/acceptance.py"
-RESUMPTION, GRACE = "sessions/commands/resumption.py", "sessions/running/grace_periods.py"
+ACCEPTANCE, RUNNER = "sessions/commands/acceptance.py", "sessions/running/runner.py"
+RESUMPTION = "sessions/commands/resumption.py"
 JOURNAL, CONVERSATION = "sessions/store/history/journal.py", "sessions/conversation/conversation.py"
 
 
@@ -30,12 +30,15 @@ class Fault(NamedTuple):
 
 
 FAULTS = (
-    Fault("duplicate", "sessions/commands/duplicates.py", "if record.digest != send.digest:", "if False:"),
+    Fault("duplicate", ACCEPTANCE, "if record.digest != send.digest:", "if False:"),
     Fault(
-        "busy", HANDLER, 'Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT', "Cause.CLIENT"
+        "busy",
+        ACCEPTANCE,
+        'Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT',
+        "Cause.CLIENT",
     ),
-    Fault("queue", HANDLER, 'if live.send.on_busy == "enqueue" and', "if False and"),
-    Fault("placement", ACCEPTANCE, "parent_id=place.parent_id,", "parent_id=None,"),
+    Fault("queue", ACCEPTANCE, 'if live.send.on_busy == "enqueue" and', "if False and"),
+    Fault("placement", ACCEPTANCE, "parent_id=placement.parent_id,", "parent_id=None,"),
     Fault("prompt: system", PROMPT, '[Message("system", system)] if system else []', "list[Message]()"),
     Fault(
         "prompt: history",
@@ -58,7 +61,12 @@ FAULTS = (
         "if cut.cause is Cause.DRAIN else Reason.CANCELLED",
         "if cut else Reason.STOP",
     ),
-    Fault("disconnect", GRACE, "if live.send.grace_s > 0:", "if True:\n            return\n        if True:"),
+    Fault(
+        "disconnect",
+        RUNNER,
+        "if live.send.grace_s > 0:",
+        "if True:\n                return\n            if True:",
+    ),
     Fault("end", STATE, "chars=len(text),", "chars=len(text) + 1,"),
     Fault("resume", RESUMPTION, "events = replayed(journalled, {})", "events = replayed([], {})"),
     Fault(

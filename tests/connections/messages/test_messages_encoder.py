@@ -16,8 +16,7 @@ from sessions.events import Done, Failure, Reason, Timing, Usage
 from sessions.observer import NullObserver
 from sessions.running.ephemeral_reply import EphemeralReply
 from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
-from sessions.running.token_latency import TokenLatency
-from sessions.turn.turn_state import EngineCount, TurnIds, TurnState
+from sessions.turn.turn_state import EngineCount, TokenLatency, TurnIds, TurnState
 
 PIECES = st.one_of(
     st.builds(TextPiece, st.text(max_size=3)),
