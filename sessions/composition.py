@@ -31,7 +31,6 @@ from sessions.replicas.subscriptions import Subscriptions
 from sessions.running import runner
 from sessions.running.admission import Admission
 from sessions.running.ephemeral import EphemeralTurns
-from sessions.running.registration import TurnRegistrar
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
@@ -128,7 +127,6 @@ def compose(
         if priority_client is None
         else storage.over(priority_client, ttl_s=policy.ttl_s, durability=policy.durability)
     )
-    registrar = TurnRegistrar(ownership=storage.ownership, index=storage.index, ledger=storage.ledger)
     base = CoreParts(
         client=client,
         storage=storage,
@@ -140,7 +138,7 @@ def compose(
             engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
         ),
         call_states=CallStates(running.history, replica=replica),
-        failover=Failover(directory=directory, history=storage.history, registrar=registrar),
+        failover=Failover(directory=directory, storage=storage),
         admission=Admission(at_most=policy.max_turns),
     )
     brancher = BranchSwitcher(client, history=storage.history, replica=replica)

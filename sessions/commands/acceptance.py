@@ -34,7 +34,6 @@ from sessions.replicas.forwarder import Forwarder, RunsElsewhere
 from sessions.replicas.rpc import RefusedElsewhere
 from sessions.replicas.subscriptions import Subscriptions
 from sessions.running import runner
-from sessions.running.registration import TurnRegistrar, size_of, subject_of
 from sessions.running.runner import reply_of
 from sessions.store.history.rebuild import rebuilt_turn
 from sessions.store.history.replay import covered, merged
@@ -89,12 +88,8 @@ class MessageAcceptor:
         self._filters = policy.filters
         self._watching = watching
         self._forwarder = forwarder
-        self._registrar = TurnRegistrar(
-            ownership=storage.ownership, index=storage.index, ledger=storage.ledger
-        )
-        self._queue = TurnQueue(
-            storage, prompts=prompts, registrar=self._registrar, observer=observer, at_most=policy.max_queued
-        )
+        self._storage = storage
+        self._queue = TurnQueue(storage, prompts=prompts, observer=observer, at_most=policy.max_queued)
         self._at_once = CappedFairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
 
     async def take(
@@ -273,8 +268,8 @@ class MessageAcceptor:
             if live.send.on_busy == "rollback" and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
-        size = size_of(live.send, generation)
-        await self._ledger.admit(subject_of(conversation, live.send), size, lifetime_s=0)
+        size = live.send.stored_size(generation)
+        await self._ledger.admit(live.send.subject(conversation.owner), size, lifetime_s=0)
         meta = await self._history.load(conversation.keys) or Meta.new("")
         placement = await resolve_placement(self._history, conversation.keys, live.send.place, meta)
         message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
@@ -354,7 +349,13 @@ class MessageAcceptor:
             model="" if interprets is not None else self._prompts.choice.named(generation.model),
         )
         async with self._at_once.slot(live.send.group or live.send.client_id):
-            await self._registrar.register_message(conversation, record.turn_id, live.send, generation)
+            await self._storage.register_turn(
+                conversation.owner,
+                conversation.conversation_id,
+                record.turn_id,
+                subject=live.send.subject(conversation.owner),
+                size=live.send.stored_size(generation),
+            )
             await self._write(conversation, live, beginning)
         return turn_request(
             conversation,
@@ -400,7 +401,7 @@ class MessageAcceptor:
                 live.delivery.fallback = beginning.turn.fallback
                 conversation.publish_accepted(live, beginning.event)
         except (Duplicate, StaleFacts, NotFound):
-            await self._registrar.withdraw(beginning.turn.turn_id)
+            await self._storage.ownership.discard(beginning.turn.turn_id)
             raise
         except StoreDown:
             self._unsettled.add(beginning.turn.turn_id)

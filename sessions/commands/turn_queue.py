@@ -30,7 +30,6 @@ from sessions.events import Done, Failure, Journalled, Reason, Removed
 from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
-from sessions.running.registration import TurnRegistrar
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import History
@@ -61,7 +60,6 @@ class TurnQueue:
         storage: Storage,
         *,
         prompts: HistoryPromptBuilder,
-        registrar: TurnRegistrar,
         observer: Observer,
         at_most: int,
     ) -> None:
@@ -69,7 +67,7 @@ class TurnQueue:
         self._images = storage.images
         self._unsettled = storage.unsettled
         self._prompts = prompts
-        self._registrar = registrar
+        self._storage = storage
         self._observer = observer
         self._at_most = at_most
 
@@ -107,7 +105,13 @@ class TurnQueue:
         messages = placement.prompt_tail(message)
         check = self._prompts.check(messages, generation, Meta.new(""), requested=requested, client=client)
         await live.engine.in_time(check)
-        await self._registrar.register_message(conversation, live.record.turn_id, live.send, generation)
+        await self._storage.register_turn(
+            conversation.owner,
+            conversation.conversation_id,
+            live.record.turn_id,
+            subject=live.send.subject(conversation.owner),
+            size=live.send.stored_size(generation),
+        )
         head = conversation.live
         try:
             named = choice.named(generation.model)
@@ -117,7 +121,7 @@ class TurnQueue:
             if head is not None:
                 head.tool_round.lose()
                 await head.milestones.released.wait()
-        await self._registrar.withdraw(live.record.turn_id)
+        await self._storage.ownership.discard(live.record.turn_id)
         return False
 
     async def _resolve_placement(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
@@ -318,7 +322,7 @@ class TurnQueue:
             )
         live.record = msgspec.structs.replace(live.record, done=done)
         conversation.release(live)
-        await self._registrar.withdraw(live.record.turn_id)
+        await self._storage.ownership.discard(live.record.turn_id)
         return True
 
     async def _is_kept(

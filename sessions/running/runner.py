@@ -24,7 +24,6 @@ from sessions.filters.chain import ReleasedText
 from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
 from sessions.records import CallRecord, Client, MessageRecord, Owner, TurnRecord, digest, status_of
-from sessions.running.registration import TurnRegistrar, subject_of
 from sessions.store.history.codec import encode_turn, now_ms
 from sessions.store.history.journal import PATIENCE_S, TurnJournal
 from sessions.store.history.transactions import Ending, Follow
@@ -384,7 +383,7 @@ class TurnRunner:
         self._observer = observer
         self._tools = tools
         self._titler = titler
-        self._registrar = TurnRegistrar(ownership=self._ownership, index=storage.index, ledger=storage.ledger)
+        self._storage = storage
 
     def stop_titles(self) -> None:
         """Write no more titles."""
@@ -397,7 +396,7 @@ class TurnRunner:
             self._journal,
             keys=conversation.keys.pair(),
             turn_id=live.turn.ids.turn_id,
-            wrote=partial(self._ledger.journalled, subject_of(conversation, live.send)),
+            wrote=partial(self._ledger.journalled, live.send.subject(conversation.owner)),
         )
         live.milestones.ready.set()
 
@@ -533,7 +532,10 @@ class TurnRunner:
         keys = run.conversation.keys
         try:
             if ending.follow is not None:
-                await self._registrar.register(run.conversation, ending.follow.turn_id)
+                conversation = run.conversation
+                await self._storage.register_turn(
+                    conversation.owner, conversation.conversation_id, ending.follow.turn_id
+                )
             await run.journal.write_rest()
             # listed early, to save a round trip: it is read only after the window anyway
             finished, _ = await asyncio.gather(

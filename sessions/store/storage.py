@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import msgspec
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
+from sessions.fair_share import Subject
+from sessions.records import Owner
 from sessions.store.history.compaction import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
 from sessions.store.history.journal import Journal
 from sessions.store.history.notes import Notes
 from sessions.store.images import Images
-from sessions.store.ledger import Ledger
+from sessions.store.ledger import JOURNAL_S, Admission, Ledger, StoreFull
 from sessions.store.owner_data import OwnerData
-from sessions.store.ownership import Ownership
+from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.durability import Durability
 from sessions.store.redis.memory import Memory
 from sessions.store.search.search import Search
@@ -74,6 +78,40 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
             ledger=ledger,
             unsettled=set(),
         )
+
+    async def register_turn(
+        self,
+        owner: Owner,
+        conversation_id: str,
+        turn_id: str,
+        *,
+        subject: Subject | None = None,
+        size: int = 0,
+    ) -> None:
+        """List a turn and its conversation, in one round trip: a reaper finds it then, whatever happens to this replica.
+
+        `subject`: whose ledgers take the `size` of a new message, in bytes; None: the turn continues what was accepted. Raises
+        StoreDown, StoreFull.
+        """
+        admissions: Sequence[Admission] = ()
+        if subject is not None:
+            admissions = await self.ledger.admissions(subject, size, lifetime_s=JOURNAL_S)
+        turn = RunningTurn(
+            owner=owner, conversation_id=conversation_id, turn_id=turn_id, replica=self.ownership.replica
+        )
+
+        def queue_writes(pipe: Pipeline) -> None:
+            own = next(iter(admissions), None)
+            self.index.queue_touch(pipe, owner=owner, conversation_id=conversation_id, admission=own)
+            for admission in admissions[1:]:
+                admission.queue(pipe)
+
+        answers = await self.ownership.add(turn, queue_writes=queue_writes)
+        try:
+            self.ledger.check(admissions, answers)
+        except StoreFull:
+            await self.ownership.discard(turn_id)
+            raise
 
     def over(self, priority_client: Redis, *, ttl_s: float, durability: Durability) -> Self:
         """Return the same, with a separate client for the writes of running turns."""

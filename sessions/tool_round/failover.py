@@ -15,11 +15,10 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.registry import ConversationRegistry
 from sessions.records import Meta
 from sessions.running.orphaned_turn import close_orphaned
-from sessions.running.registration import TurnRegistrar
 from sessions.store.history.codec import encode_message, encode_turn
-from sessions.store.history.history import History
 from sessions.store.history.transactions import Ending
 from sessions.store.ownership import RunningTurn
+from sessions.store.storage import Storage
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn
 from sessions.turn.turn_state import TurnMessageIds
@@ -35,12 +34,10 @@ _log = structlog.get_logger("midstream.turns")
 class Failover:
     """Takes turns over. `on_takeover` is called first, with what continues them."""
 
-    def __init__(
-        self, *, directory: ConversationRegistry, history: History, registrar: TurnRegistrar
-    ) -> None:
+    def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
         self._directory = directory
-        self._history = history
-        self._registrar = registrar
+        self._storage = storage
+        self._history = storage.history
         self._begin: Begin | None = None
 
     def on_takeover(self, begin: Begin) -> None:
@@ -58,13 +55,13 @@ class Failover:
 
     async def _take_over(self, conversation: Conversation, old: WaitingTurn) -> bool:
         new = _renamed(old, conversation)
-        await self._registrar.register(conversation, new.turn_id)
+        await self._storage.register_turn(conversation.owner, conversation.conversation_id, new.turn_id)
         named = new.encoded()
         watched = await self._history.continue_turn(
             conversation.keys, old.turn_id, next_id=new.turn_id, following=named
         )
         if watched is None:
-            await self._registrar.withdraw(new.turn_id)
+            await self._storage.ownership.discard(new.turn_id)
             return False
         message = await self._history.message(conversation.keys, new.message_id)
         meta = await self._history.load(conversation.keys) or Meta.new("")

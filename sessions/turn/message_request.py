@@ -12,7 +12,9 @@ from engine.images.image import Detail
 from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from sessions.events import Delta, Needs, Where
-from sessions.records import Interpreting, digest
+from sessions.fair_share import Subject
+from sessions.records import Interpreting, Owner, digest
+from sessions.store.ledger import COPIES, MESSAGE_BYTES
 
 
 class Append(msgspec.Struct, frozen=True, tag="behind"):
@@ -89,6 +91,16 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     untitled: bool = False
     interprets: Interpreting | None = None
+
+    def subject(self, owner: Owner) -> Subject:
+        """Return whose limits and ledgers count it."""
+        return Subject(str(owner), self.group)
+
+    def stored_size(self, generation: GenerationConfig) -> int:
+        """Return how many bytes it will take in the store, approximately."""
+        given = 0 if generation.given is None else len(msgspec.json.encode(generation.given))
+        system = len((generation.system or "").encode())
+        return MESSAGE_BYTES + COPIES * (len(self.content.encode()) + given) + system
 
     @property
     def digest(self) -> str:
