@@ -1,10 +1,10 @@
-"""The door of the sessions floor: what a connection may request about conversations."""
+"""What a connection may request about conversations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
 from redis.asyncio import Redis
@@ -17,7 +17,7 @@ from sessions.composition import compose
 from sessions.conversation.history_page import PageWithStatus, page_of, read_branch
 from sessions.conversation.stored_turns import TurnReader
 from sessions.embedding import Embedding
-from sessions.errors import NotFound, NotShared, Overloaded, Refused
+from sessions.errors import NotFound, NotShared, Overloaded
 from sessions.fair_share import Subject
 from sessions.interpreting.source import Grown, Growth
 from sessions.observer import NullObserver, Observer
@@ -26,9 +26,6 @@ from sessions.replica import Replica
 from sessions.replicas.scatter_gather import ScatterGather
 from sessions.running import runner
 from sessions.running.admission import AGAIN_MS
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.replies import ReplySet
 from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.history.index import Listed, Page
 from sessions.store.ledger import SHARE_BYTES
@@ -40,12 +37,10 @@ from sessions.store.sharing import SharedPage
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.tools.statistics import ToolStatistics
 from sessions.tools.tool_registry import ToolRegistry
-from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Subscriber
-from sessions.turn.turn_state import TurnMessageIds
 
 
 class SessionStatistics(msgspec.Struct, frozen=True):
@@ -85,6 +80,7 @@ class Sessions:
 
     `priority_client`: a separate client for running turns' writes, so that their ends do not wait behind requests.
     `tools`: the server tools; the caller keeps them running. `shares`: whether people may share conversations.
+    `turns`: takes messages and cancels; `ephemeral`: replies without a conversation.
     """
 
     def __init__(
@@ -114,6 +110,7 @@ class Sessions:
             tools=self.tools,
         )
         self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
+        self.turns, self.ephemeral = self._commands.turns, self._commands.ephemeral
         self._replica = Replica(self.parts)
         self.embedding = Embedding(embedders, admission=self._base.admission, filters=policy.filters)
         self.kept = TurnReader(self._base.storage.history, self._base.storage.notes)
@@ -142,42 +139,6 @@ class Sessions:
             runner.cancel_unattended(conversation)
             self._replica.unwatch(conversation)
             self._base.directory.drop_if_idle(conversation)
-
-    def send(
-        self,
-        owner: Owner,
-        subscriber: Subscriber,
-        send: MessageRequest,
-        generation: GenerationConfig,
-        names: TurnMessageIds | None = None,
-        *,
-        playback: Playback | None = None,
-    ) -> asyncio.Task[Refused | None]:
-        """Take a message; see `Turns.send`. Raises Refused if the server takes no messages at all."""
-        return self._commands.turns.send(owner, subscriber, send, generation, names, playback=playback)
-
-    async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
-        """Begin a turn without a conversation; its reader cancels it when it leaves. Raises Refused."""
-        return await self._commands.ephemeral.answer(owner, ask)
-
-    async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
-        """Begin turns for several prompts, or several for one; their one reader cancels them. Raises Refused."""
-        return await self._commands.ephemeral.answers(owner, requests)
-
-    def reading_images(self, owner: Owner, group: str) -> AbstractContextManager[None]:
-        """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
-        return self._commands.ephemeral.reading_images(owner, group)
-
-    async def count(self, owner: Owner, ask: EphemeralRequest) -> int:
-        """Return the number of tokens that a prompt without a conversation would have. Raises Refused."""
-        return await self._commands.ephemeral.count(owner, ask)
-
-    def cancel(self, owner: Owner, cancel: Cancel) -> Cancelled | None:
-        """Decide the end of turns. Synchronous.
-
-        Returns None if none runs here, or more run elsewhere: then `cancel_elsewhere` asks the other replica.
-        """
-        return self._commands.turns.cancel(owner, cancel)
 
     async def cancel_elsewhere(
         self, owner: Owner, cancel: Cancel, *, on_cancelled: OnCancelled = lambda _: None
@@ -361,13 +322,9 @@ class Sessions:
         """End an owner's turns and remove its conversations; yield their ids. Raises Refused."""
         return self._commands.eraser.erase(owner)
 
-    def turns(self) -> list[ListedTurn]:
+    def running_turns(self) -> list[ListedTurn]:
         """Return the turns that run on this replica."""
-        return [*listed(self._base.directory), *self._commands.ephemeral.turns()]
-
-    def cancel_ephemeral(self, turn_id: str) -> bool | None:
-        """End a turn without a conversation for an operator; see `EphemeralTurns.cancel`."""
-        return self._commands.ephemeral.cancel(turn_id)
+        return [*listed(self._base.directory), *self.ephemeral.turns()]
 
     async def stop(self, turn_id: str) -> tuple[Owner, Cancelled] | None:
         """End a conversation's turn for an operator, on any replica; None if it does not run. Raises Refused."""
@@ -375,7 +332,7 @@ class Sessions:
         if turn is None:
             return None
         cancel = Cancel(conversation_id=turn.conversation_id, turn_id=turn_id, by_operator=True)
-        outcome = self.cancel(turn.owner, cancel)
+        outcome = self.turns.cancel(turn.owner, cancel)
         if outcome is None or outcome.is_forwarded:
             outcome = await self.cancel_elsewhere(turn.owner, cancel)
         return turn.owner, outcome

@@ -160,7 +160,7 @@ class ReplicaRequestHandler:
                 )
                 return ReplicaAnswer(connections=first_connections(rows, limit))
             case ListTurns(whose, limit, after):
-                turns = (TurnRow.of(one) for one in self._sessions.turns() if one.turn_id > after)
+                turns = (TurnRow.of(one) for one in self._sessions.running_turns() if one.turn_id > after)
                 mine = (row for row in turns if whose.matches(row.principal, row.client_id))
                 return ReplicaAnswer(turns=first_turns(mine, limit))
             case Disconnect(whose, connection_id):
@@ -171,8 +171,10 @@ class ReplicaRequestHandler:
                     _end(one)
                 return ReplicaAnswer(ended=len(matching), whose=_one(matching) if connection_id else None)
             case Stop(turn_id):
-                owner = next((one.owner for one in self._sessions.turns() if one.turn_id == turn_id), None)
-                ended = self._sessions.cancel_ephemeral(turn_id)
+                owner = next(
+                    (one.owner for one in self._sessions.running_turns() if one.turn_id == turn_id), None
+                )
+                ended = self._sessions.ephemeral.cancel(turn_id)
                 theirs = None if owner is None else SubjectFilter(owner.principal, owner.client_id)
                 return ReplicaAnswer(ended=int(ended is not None), already=ended is False, whose=theirs)
 

@@ -147,7 +147,7 @@ class ChatEndpoint:
         handshake_info.caller.grant.check(KeyScope.CHAT)
         self._take_read(handshake_info.caller)
         owner, cancel = handshake_info.caller.owner, Cancel(conversation_id=chat_id)
-        met = self._sessions.cancel(owner, cancel)
+        met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
             with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
                 elsewhere = await self._sessions.cancel_elsewhere(owner, cancel)

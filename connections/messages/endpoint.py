@@ -108,7 +108,9 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         body_lease: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
         """Answer with the count. Raises Refused."""
-        tokens = await self.sessions.count(caller.owner, await self.build_request(exchange, caller, request))
+        tokens = await self.sessions.ephemeral.count(
+            caller.owner, await self.build_request(exchange, caller, request)
+        )
         body = msgspec.json.encode(TokensCount(tokens))
         headers = {"Cache-Control": "no-store", "Request-Id": request_id()}
         await exchange.answer(Response(body, headers=headers, media_type="application/json"))

@@ -132,12 +132,12 @@ class FrameHandler:
         )
         playback = None if voice_message is None else voice_message.playback
         return raise_if_refused(
-            self._sessions.send(connection.owner, connection, send, generation, playback=playback)
+            self._sessions.turns.send(connection.owner, connection, send, generation, playback=playback)
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
         cancel = _cancel_of(frame)
-        outcome = self._sessions.cancel(connection.owner, cancel)
+        outcome = self._sessions.turns.cancel(connection.owner, cancel)
         if outcome is None:
             return self._cancel_elsewhere(connection, frame, cancel)
         if outcome.is_forwarded:

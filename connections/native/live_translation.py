@@ -50,7 +50,7 @@ class LiveTranslationHandler:
         )
         only = tuple(sorted(connection.caller.grant.models))
         generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
-        return raise_if_refused(self._sessions.send(connection.owner, connection, send, generation))
+        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
 
     async def _grow(self, connection: Connection, frame: frames.Source) -> None:
         growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)

@@ -76,7 +76,7 @@ class GenerationEndpoint(HttpEndpoint[R]):
         turn_requests = await self._build_requests(exchange, caller, request)
         await self._count(caller, turn_requests)
         try:
-            replies = await self._sessions.answers(caller.owner, turn_requests)
+            replies = await self._sessions.ephemeral.answers(caller.owner, turn_requests)
         except BadParams as refused:
             raise with_client_field(refused, field_names(request)) from None
         body_lease.close()

@@ -79,7 +79,7 @@ class SingleReplyEndpoint(ModelEndpoint[R]):
         """Have a turn write the reply. Raises Refused."""
         turn_request = await self.build_request(exchange, caller, request)
         await self.request_context.count(caller)
-        reply = await self.sessions.answer(caller.owner, turn_request)
+        reply = await self.sessions.ephemeral.answer(caller.owner, turn_request)
         body_lease.close()
         try:
             await self.send_reply(exchange, request, reply)

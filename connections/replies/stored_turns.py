@@ -79,7 +79,7 @@ class StoredTurns:
         generation: GenerationConfig,
         names: TurnMessageIds,
     ) -> None:
-        sending_task = self.sessions.send(owner, stored, send, generation, names)
+        sending_task = self.sessions.turns.send(owner, stored, send, generation, names)
         if (refused := await asyncio.shield(sending_task)) is not None:
             raise refused
 
@@ -108,7 +108,7 @@ class StoredTurns:
     def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Decide the end of a turn, on any replica; if its calls are open, the end of the turn that follows it."""
         cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
-        if self.sessions.cancel(owner, cancel) is None:
+        if self.sessions.turns.cancel(owner, cancel) is None:
             task: asyncio.Task[object] = asyncio.ensure_future(self._cancel_on_other_replica(owner, cancel))
             self._cancelling.add(task)
             task.add_done_callback(self._cancelling.discard)

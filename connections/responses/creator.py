@@ -295,7 +295,7 @@ class ResponseCreator:
         ask = self._request_context.for_caller(caller, turn_request, context.model, field_names())
         ask = msgspec.structs.replace(ask, streams=context.streams)
         try:
-            reply = await self._sessions.answer(caller.owner, ask)
+            reply = await self._sessions.ephemeral.answer(caller.owner, ask)
         except BadParams as refused:
             raise with_client_field(refused, field_names()) from None
         name = reply.turn_id.removeprefix("turn_")

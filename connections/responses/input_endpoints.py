@@ -71,7 +71,7 @@ class InputTokensEndpoint(ResponseRequestEndpoint):
     ) -> None:
         """Answer one. Raises Refused."""
         ask = await self.creator.ask(caller, request, exchange)
-        tokens = await self._sessions.count(caller.owner, ask)
+        tokens = await self._sessions.ephemeral.count(caller.owner, ask)
         body_lease.close()
         await exchange.answer(json_response(Counted(input_tokens=tokens)))
 
@@ -89,7 +89,7 @@ class CompactionEndpoint(ResponseRequestEndpoint):
         """Answer one. Raises Refused."""
         ask = summary_request(await self.creator.ask(caller, request, exchange), request.instructions)
         await self.request_context.count(caller)
-        reply = await self._sessions.answer(caller.owner, ask)
+        reply = await self._sessions.ephemeral.answer(caller.owner, ask)
         body_lease.close()
         try:
             summary = "".join([piece.text async for piece in reply if isinstance(piece, TextPiece)])

@@ -317,7 +317,7 @@ class VoiceConversation:
         cancel = Cancel(
             conversation_id=self.conversation_id, turn_id=reply.turn_id, seen_off=reply.heard, rollback=False
         )
-        self._sessions.cancel(self.owner, cancel)
+        self._sessions.turns.cancel(self.owner, cancel)
 
     def _roll_back(self, guess: SpokenReply) -> None:
         """Undo its message and its turn, whatever their state."""
@@ -327,7 +327,7 @@ class VoiceConversation:
         cancel = Cancel(
             conversation_id=self.conversation_id, turn_id=guess.turn_id, seen_off=None, rollback=True
         )
-        met = self._sessions.cancel(self.owner, cancel)
+        met = self._sessions.turns.cancel(self.owner, cancel)
         if met is None or met.already:  # as if its voice failed
             self._tasks.create_task(self._roll_back_ended(guess.turn_id))
 

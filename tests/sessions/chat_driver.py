@@ -96,7 +96,7 @@ class Chat:
             tools=tuple(options.get("tools", ())),
             tool_choice=options.get("tool_choice", "auto"),
         )
-        return self.sessions.send(self.owner, self._reader(options), send, generation)
+        return self.sessions.turns.send(self.owner, self._reader(options), send, generation)
 
     async def send(self, content: str, **options: Unpack[Options]) -> Accepted:
         """Sends, and gives `accepted`; raises what refuses it."""
@@ -208,7 +208,7 @@ class Chat:
             seen_off=seen_off,
             rollback=rollback,
         )
-        met = self.sessions.cancel(self.owner, cancel)
+        met = self.sessions.turns.cancel(self.owner, cancel)
         return met or Cancelled(turn_id, already=True)
 
     async def history(

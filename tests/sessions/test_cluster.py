@@ -112,13 +112,13 @@ async def test_a_message_counts_for_its_owner_and_its_address_on_two_nodes(clust
     async with chatting(clustered) as chat:
         group = "address:192.0.2.7"
         send = MessageRequest(client_msg_id="m", conversation_id="room-0", content="Hello?", group=group)
-        assert await chat.sessions.send(chat.owner, chat.reader, send, GenerationConfig()) is None
+        assert await chat.sessions.turns.send(chat.owner, chat.reader, send, GenerationConfig()) is None
         assert (
             await of(clustered, chat.owner) == await counted_bytes(clustered, f"ms:stored-by:{{{group}}}") > 0
         )
         await clustered.hset(f"ms:stored-by:{{{group}}}", str(2**52), 2**50)
         other = msgspec.structs.replace(send, client_msg_id="n", conversation_id="room-1")
-        refusal = await chat.sessions.send(chat.owner, chat.reader, other, GenerationConfig())
+        refusal = await chat.sessions.turns.send(chat.owner, chat.reader, other, GenerationConfig())
         assert isinstance(refusal, StoreFull)
         assert str(refusal).startswith("Your key, or your address, has stored as much")
         chat.engine.step(20)

@@ -33,7 +33,7 @@ async def test_messages_that_come_together_leave_connections_for_others(store: R
         sessions = Sessions(client=client, engine=engine, policy=policy, priority_client=store)
         async with sessions.running(alone=True):
             sends = [
-                sessions.send(
+                sessions.turns.send(
                     Owner("anonymous", f"owner-{number}"),
                     Recorder(),
                     MessageRequest(

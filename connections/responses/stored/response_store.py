@@ -137,7 +137,7 @@ class ResponseStore(StoredTurns):
         if not any(one.images for one in messages):
             return tuple(messages)
         keys = Keys.of(caller.owner, ref.conversation_id)
-        with self.sessions.reading_images(caller.owner, caller.group):
+        with self.sessions.ephemeral.reading_images(caller.owner, caller.group):
             return await self.sessions.images.shown(keys, messages)
 
     async def images(self, owner: Owner, conversation_id: str, images: Sequence[Image]) -> tuple[Image, ...]:
@@ -218,7 +218,7 @@ class ResponseStore(StoredTurns):
         stored = await self.follow(owner, kept)
         try:
             cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.last.record.turn_id)
-            if self.sessions.cancel(owner, cancel) is None:
+            if self.sessions.turns.cancel(owner, cancel) is None:
                 await self.sessions.cancel_elsewhere(owner, cancel)
             async with asyncio.timeout(CANCEL_TIMEOUT_S):
                 async for _ in stored:

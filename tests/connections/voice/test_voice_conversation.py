@@ -108,6 +108,7 @@ class StubSessions:
         self.cancels: list[Cancel] = []
         self.taken_back: list[str] = []
         self.ended = ""
+        self.turns = self
 
     def cancel(self, _owner: Owner, cancel: Cancel) -> Cancelled:
         self.cancels.append(cancel)

@@ -518,7 +518,9 @@ async def test_a_format_is_for_whole_replies(chat: Chat) -> None:
     send = MessageRequest(
         client_msg_id="f", conversation_id=CONVERSATION_ID, content="", place=Continue(first.message_id)
     )
-    refused = await chat.sessions.send(chat.owner, chat.reader, send, GenerationConfig(format=JsonObject()))
+    refused = await chat.sessions.turns.send(
+        chat.owner, chat.reader, send, GenerationConfig(format=JsonObject())
+    )
     assert isinstance(refused, BadParams)
     assert refused.field == "format"
     refused = await chat.begin_send("", place=Continue(first.message_id), tool_choice="required")

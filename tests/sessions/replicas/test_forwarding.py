@@ -40,7 +40,7 @@ async def cancelled_there(
 ) -> Cancelled:
     place = None if turn_id else CONVERSATION_ID
     cancel = Cancel(conversation_id=place, turn_id=turn_id, client_msg_id=message, rollback=rollback)
-    assert other.sessions.cancel(other.owner, cancel) is None
+    assert other.sessions.turns.cancel(other.owner, cancel) is None
     return await other.sessions.cancel_elsewhere(other.owner, cancel)
 
 

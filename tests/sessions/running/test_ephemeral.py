@@ -51,7 +51,7 @@ async def start_reply(
 ) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script(reply)
-    started = await sessions.answer(ALICE, HELLO)
+    started = await sessions.ephemeral.answer(ALICE, HELLO)
     await eventually(lambda: bool(engine.requests))
     return started
 
@@ -59,7 +59,7 @@ async def start_reply(
 async def conversation_of(sessions: Sessions, engine: ScriptedEngine, content: str) -> str:
     """What an engine that keeps caches knows the chat of a message by."""
     engine.script("Well.")
-    reply = await sessions.answer(ALICE, EphemeralRequest((Message("user", content),)))
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest((Message("user", content),)))
     await eventually(lambda: bool(engine.requests))
     place = engine.requests.pop().conversation
     reply.cancel()
@@ -167,10 +167,10 @@ async def test_what_can_not_be_answered_is_refused(make_sessions: Floor, engine:
             ([Message("system", "")], BadParams),
         ):
             with pytest.raises(refusal):
-                await sessions.answer(ALICE, EphemeralRequest(tuple(messages), Params()))
+                await sessions.ephemeral.answer(ALICE, EphemeralRequest(tuple(messages), Params()))
         engine.fail()
         with pytest.raises(EngineDown):
-            await sessions.answer(ALICE, HELLO)
+            await sessions.ephemeral.answer(ALICE, HELLO)
         assert sessions.statistics().turns == 0
     assert engine.requests == []
 
@@ -178,7 +178,7 @@ async def test_what_can_not_be_answered_is_refused(make_sessions: Floor, engine:
 async def test_an_engine_that_fails_behind_the_answer_ends_it(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
-    reply = await sessions.answer(ALICE, HELLO)
+    reply = await sessions.ephemeral.answer(ALICE, HELLO)
     engine.stop()
     done = await end_of(reply)
     assert (done.reason, done.error and done.error.code) == (Reason.INTERRUPTED, "engine_unavailable")
@@ -208,7 +208,7 @@ async def test_nor_is_one_that_dies_behind_its_first_thought_or_call(
     first: Step, sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     engine.script([first, "One."])
-    reply = await sessions.answer(ALICE, HELLO)
+    reply = await sessions.ephemeral.answer(ALICE, HELLO)
     await eventually(lambda: bool(engine.requests))
     engine.step()
     await anext(reply)
@@ -224,12 +224,12 @@ async def test_a_drain_waits_and_then_ends_it(sessions: Sessions, engine: Script
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.INTERRUPTED, Cause.DRAIN)
     await draining
     with pytest.raises(Draining):
-        await sessions.answer(ALICE, HELLO)
+        await sessions.ephemeral.answer(ALICE, HELLO)
 
 
 async def test_a_drain_ends_what_waits_for_the_engine(sessions: Sessions, engine: ScriptedEngine) -> None:
     engine.die(revive=False)
-    answering = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    answering = asyncio.create_task(sessions.ephemeral.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
     draining = asyncio.create_task(sessions.drain(0.0))
     await eventually(lambda: sessions.parts.base.admission.draining)
@@ -245,7 +245,7 @@ async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     engine.die(revive=False)
-    answering = asyncio.create_task(sessions.answer(ALICE, HELLO))
+    answering = asyncio.create_task(sessions.ephemeral.answer(ALICE, HELLO))
     await eventually(lambda: sessions.statistics().turns == 1)
     answering.cancel()
     await asyncio.wait([answering])

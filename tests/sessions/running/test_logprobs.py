@@ -30,7 +30,7 @@ def text_and_tokens(piece: Piece | None) -> tuple[str, list[str]]:
 async def start_reply(sessions: Sessions, engine: ScriptedEngine, params: Params) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script("One two darn.")
-    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, params))
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO, params))
     await eventually(lambda: bool(engine.requests))
     return reply
 
@@ -69,7 +69,7 @@ async def test_no_more_tokens_are_told_at_once_than_may_be(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     engine.script(["x"] * (MAX_PIECE_LOGPROBS + 2))
-    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, Params(top_logprobs=20)))
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO, Params(top_logprobs=20)))
     await eventually(lambda: bool(engine.requests))
     engine.step(MAX_PIECE_LOGPROBS + 3)
     await eventually(lambda: reply.done is not None)
@@ -82,7 +82,7 @@ async def test_no_more_tokens_are_told_at_once_than_may_be(
 
 async def test_a_reader_that_is_too_late_is_cut_off(sessions: Sessions, engine: ScriptedEngine) -> None:
     engine.script(["x" * 16_384] * 100)
-    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO))
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO))
     cut: list[str] = []
     reply.cut_off = lambda: cut.append("off")
     await eventually(lambda: bool(engine.requests))

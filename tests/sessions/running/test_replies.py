@@ -33,7 +33,7 @@ ROUND = (
 
 
 async def start_replies(sessions: Sessions, engine: ScriptedEngine, *requests: EphemeralRequest) -> ReplySet:
-    replies = await sessions.answers(ALICE, requests)
+    replies = await sessions.ephemeral.answers(ALICE, requests)
     await eventually(lambda: len(engine.requests) == len(replies))
     return replies
 
@@ -80,7 +80,7 @@ async def test_a_request_that_is_refused_leaves_nothing_of_any(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     with pytest.raises(ContextOverflow):
-        await sessions.answers(
+        await sessions.ephemeral.answers(
             ALICE, [EphemeralRequest(HELLO), EphemeralRequest((Message("user", "word " * 200),), replies=2)]
         )
     assert (sessions.statistics().turns, engine.requests) == (0, [])
@@ -90,7 +90,7 @@ async def test_each_takes_a_place(store: Redis, engine: ScriptedEngine) -> None:
     floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=2))
     async with floor.running(alone=True):
         with pytest.raises(Overloaded):
-            await floor.answers(ALICE, [EphemeralRequest(HELLO, replies=3)])
+            await floor.ephemeral.answers(ALICE, [EphemeralRequest(HELLO, replies=3)])
         assert floor.statistics().turns == 0
 
 
@@ -115,14 +115,14 @@ async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the
             for choice in ("required", "named"):
                 spec = ReplySpec(tools=(LOOK,), tool_choice=choice, tool_name="look")  # type: ignore[arg-type]
                 with pytest.raises(BadParams) as refused:
-                    await floor.answer(ALICE, EphemeralRequest(HELLO, spec=spec))
+                    await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=spec))
                 assert refused.value.field == "tools"
             free = EphemeralRequest(HELLO, spec=ReplySpec(tools=(LOOK,)))
             if unsupported == "refuse":
                 with pytest.raises(BadParams):
-                    await floor.answer(ALICE, free)
+                    await floor.ephemeral.answer(ALICE, free)
             else:
-                reply = await floor.answer(ALICE, free)
+                reply = await floor.ephemeral.answer(ALICE, free)
                 assert reply.ignored == ("tools",)
                 assert [request.spec for request in engine.requests] in ([], [ReplySpec()])
 
@@ -133,7 +133,10 @@ async def test_a_clients_loop_of_calls_ends_in_words(store: Redis, engine: Scrip
     floor = Sessions(client=store, engine=engine, policy=policy)
     requested = (HELLO + ROUND, HELLO + ROUND + ROUND + HELLO, HELLO + ROUND + ROUND)
     async with floor.running(alone=True):
-        replies = [await floor.answer(ALICE, EphemeralRequest(messages, spec=FREE)) for messages in requested]
+        replies = [
+            await floor.ephemeral.answer(ALICE, EphemeralRequest(messages, spec=FREE))
+            for messages in requested
+        ]
         await eventually(lambda: len(engine.requests) == len(requested))
     assert [reply.ignored for reply in replies] == [(), (), ("tools",)]
     assert [request.spec.tool_choice for request in engine.requests] == ["auto", "auto", "none"]
@@ -151,7 +154,7 @@ async def test_a_loop_that_can_not_end_in_words_is_refused(
     floor = Sessions(client=store, engine=engine, policy=policy)
     async with floor.running(alone=True):
         with pytest.raises(BadParams, match="2 replies to the last message of the user did") as refused:
-            await floor.answer(ALICE, EphemeralRequest(HELLO + ROUND + ROUND, spec=spec))
+            await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO + ROUND + ROUND, spec=spec))
     assert (refused.value.field, engine.requests) == ("tools", [])
 
 
@@ -165,7 +168,7 @@ async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Red
             ((*HELLO, Message("tool", "A tree.", call_id="c1")), "role"),
         ):
             with pytest.raises(BadParams) as refused:
-                await floor.answer(ALICE, EphemeralRequest(messages))
+                await floor.ephemeral.answer(ALICE, EphemeralRequest(messages))
             assert refused.value.field == field
     assert engine.requests == []
 
@@ -186,13 +189,13 @@ async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_wind
             EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
         ):
             with pytest.raises(Filtered):
-                await floor.answer(ALICE, ask)
+                await floor.ephemeral.answer(ALICE, ask)
         with pytest.raises(ContextOverflow):
-            await floor.answer(
+            await floor.ephemeral.answer(
                 ALICE, EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "word " * 200),)))
             )
         with pytest.raises(BadParams) as refused:
-            await floor.answer(ALICE, EphemeralRequest(HELLO, spec=ReplySpec(format=Regex("("))))
+            await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=ReplySpec(format=Regex("("))))
         assert refused.value.field == "format"
     assert engine.requests == []
 

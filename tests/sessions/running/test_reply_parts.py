@@ -33,7 +33,7 @@ KINDS = st.sampled_from(["text", "thought", "call", "take"])
 async def start_reply(sessions: Sessions, engine: ScriptedEngine, *script: Step) -> EphemeralReply:
     """A turn that the engine has."""
     engine.script(script)
-    reply = await sessions.answer(ALICE, EphemeralRequest(HELLO, spec=LOOK))
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=LOOK))
     await eventually(lambda: bool(engine.requests))
     return reply
 

@@ -47,7 +47,7 @@ def begin(
         on_busy=on_busy,
         interprets=Interpreting("en", target, policy, 3),
     )
-    return chat.sessions.send(
+    return chat.sessions.turns.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))
     )
 

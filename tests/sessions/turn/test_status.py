@@ -37,7 +37,7 @@ async def test_the_place_in_the_queue_then_the_prefill_then_text(
 ) -> None:
     accepted = await queued_message(chat, "ann", "bob")
     for name in ("ann", "bob"):
-        chat.sessions.cancel(chat.owner, Cancel(conversation_id=name))
+        chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id=name))
     await reader.until(lambda: status_fields(reader)[-1] == ("queued", 1, None))
     while not reader.text(accepted.turn_id):
         await chat.step()
@@ -77,7 +77,7 @@ async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
     accepted = await queued_message(chat, "ann")
-    chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
+    chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="ann"))
     await eventually(lambda: engine.statistics().queued == 1)
     while not reader.text(accepted.turn_id):
         await chat.step()
@@ -93,10 +93,10 @@ async def test_nothing_is_told_of_a_wait_that_was_cancelled(
     engine.hold_cancels = True
     await queued_message(chat, "ann", "bob")
     chat.cancel()
-    chat.sessions.cancel(chat.owner, Cancel(conversation_id="ann"))
+    chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="ann"))
     engine.step()
     await eventually(lambda: chat.live_conversation.turns[0].engine.stream is not None)
-    chat.sessions.cancel(chat.owner, Cancel(conversation_id="bob"))
+    chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="bob"))
     engine.step(3)
     await reader.next(Done)
     assert status_fields(reader) == [("queued", 2, None)]

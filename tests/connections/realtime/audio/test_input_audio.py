@@ -34,7 +34,7 @@ from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn import turn as turns
+from sessions.turn import turn
 from speech.errors import RecognizerLost
 from speech.interfaces import Heard, Listening, Paused, Resumed, Started, Stopped
 from tests.connections.realtime.client_mirror import LIMITS
@@ -115,12 +115,16 @@ class StubConnection:
     def errors(self) -> list[str]:
         return [frame.code for frame in self.frames if isinstance(frame, Error)]
 
+    @property
+    def turns(self) -> StubConnection:
+        return self
+
     async def history(self, *_: Any, **__: Any) -> None:
         """There is none."""
 
-    def cancel(self, _owner: Owner, cancel: turns.Cancel) -> turns.Cancelled:
+    def cancel(self, _owner: Owner, cancel: turn.Cancel) -> turn.Cancelled:
         self.reply(cancel.turn_id).stop()
-        return turns.Cancelled(cancel.turn_id or "", already=False)
+        return turn.Cancelled(cancel.turn_id or "", already=False)
 
     def handle(self, _: Connection, frame: Any) -> Coroutine[None, None, None] | None:
         match frame:
