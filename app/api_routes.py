@@ -20,8 +20,8 @@ from connections.authentication.access import AccessControl
 from connections.authentication.ticket_endpoint import TicketEndpoint, ticket_routes
 from connections.embeddings.endpoint import embeddings_routes
 from connections.events.endpoint import EventsEndpoint, events_routes
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.messages.routes import messages_routes
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo

@@ -21,7 +21,9 @@ from app.routes import SecurityHeadersMiddleware, application
 from app.server.network import client_filter_of, proxies_of, server_limits_of, tls_of
 from app.server.server import HEARTBEAT_S, Server, bind, server, start_listening
 from app.server.startup_server import StartupServer
-from app.server.throttled_reader import ParseScheduler
+from app.server.throttled_reader import (
+    ParseScheduler,
+)
 from app.service import Service, cancelled_by_signals
 from app.setting_values import SettingsError
 from app.settings import Settings
@@ -38,11 +40,10 @@ from app.setup.tools import tool_box_of
 from connections.admin.unknown_paths import UnknownAdminPaths
 from connections.authentication.session_validity import REFRESH_S
 from connections.http.refusal_counters import RefusalCounters
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.quota_limiter import QuotaLimiter
-from connections.manager import ConnectionManager
+from connections.manager import ConnectionLifecycle, ConnectionManager
 from connections.middleware.cors import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.server_info import ServerFacts

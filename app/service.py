@@ -20,7 +20,7 @@ from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.operations.start_display import StartDisplay
 from app.server.server import Server, address
-from connections.lifecycle import ConnectionLifecycle
+from connections.manager import ConnectionLifecycle
 from engine.api import Engine
 from engine.durations import Durations
 from engine.errors import EngineError

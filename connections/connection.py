@@ -4,28 +4,121 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from connections.error_budget import ErrorBudget
-from connections.in_flight import InFlightRequests, PendingWork
+from connections.http.refusal_counters import Refusal
 from connections.limits.bound_counters import Bound, EndpointCounters
 from connections.limits.caller import Caller
+from connections.limits.limiters import Limiters
+from connections.limits.quota_limiter import QuotaLimiter
 from connections.limits.quotas import RateLimited
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.audio import Sound
+from connections.protocol.audio import AudioStop, Played, Sound
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
-from connections.protocol.frame_kinds import for_features
-from connections.protocol.frames import Error, Frame
-from sessions.errors import Refused
+from connections.protocol.frame_kinds import (
+    FrameCost,
+    bypasses_request_limit,
+    cost_of,
+    for_features,
+)
+from connections.protocol.frames import AuthRefresh, Cancel, Error, Frame, Hello, Ping
+from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Event, Gap, Text
 from sessions.records import Client, Owner
+
+
+class ErrorBudget:
+    """Counts within a sliding window."""
+
+    def __init__(self, *, limit: int, window_s: float) -> None:
+        self._limit = limit
+        self._window_s = window_s
+        self._times: deque[float] = deque(maxlen=limit)
+
+    def add(self, now: float) -> bool:
+        """Count one at `now` (seconds of any monotonic clock); return whether the limit was reached within the window."""
+        self._times.append(now)
+        return len(self._times) == self._limit and now - self._times[0] < self._window_s
+
+
+MAX_REQUESTS = 64
+MAX_CANCELS = 64
+"""Pending cancels: they wait for another replica, or for a rollback. They and `audio.stop` have a limit of their own: they must be heard."""
+
+PendingWork = Coroutine[None, None, None]
+
+
+class ChainedWork(Coroutine[None, None, None]):
+    """Work that awaits other work, which may be closed before it began: then that other work is closed, too."""
+
+    def __init__(self, work: PendingWork, *awaited: PendingWork) -> None:
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[None, None, None]:
+        return self._work.__await__()
+
+    def send(self, value: None, /) -> None:
+        """Continue as a coroutine does."""
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> None:
+        """Raise within it, as a coroutine does."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """Close it, and the awaited work if that has not begun."""
+        for work in (self._work, *self._awaited):
+            work.close()
+
+
+class InFlightRequests:
+    """Knows the tasks, but does not own them."""
+
+    def __init__(self) -> None:
+        self._requests: set[asyncio.Task[None]] = set()
+        self._cancels: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is pending."""
+        return not (self._requests or self._cancels)
+
+    def check_limit(self, frame: object) -> None:
+        """Raise Overloaded if too many requests are pending. Cancels and pings always pass: they act at once as far as they can."""
+        if len(self._requests) >= MAX_REQUESTS and not bypasses_request_limit(frame):
+            raise Overloaded("Too many requests at once.")
+
+    def begin(
+        self,
+        frame: object,
+        slow: PendingWork,
+        finish: Callable[[PendingWork], PendingWork],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Run the waiting part of a request. Raises Overloaded if too many cancels wait."""
+        group = self._cancels if isinstance(frame, Cancel | AudioStop) else self._requests
+        if group is self._cancels and len(group) >= MAX_CANCELS:
+            slow.close()
+            raise Overloaded(
+                "Too many cancels at once: this one took effect as far as it could at once, and no further."
+            )
+        group.add(request := tasks.create_task(finish(slow)))
+        request.add_done_callback(partial(_finished, slow, group))
+
+
+def _finished(slow: PendingWork, group: set[asyncio.Task[None]], request: asyncio.Task[None]) -> None:
+    group.discard(request)
+    slow.close()  # the connection may have ended before the task began
+
 
 FLUSH_S = 1.0
 BAD_FRAMES = 20
@@ -85,6 +178,7 @@ class ClientMessage(Protocol):
 
 
 MessageT = TypeVar("MessageT", bound=ClientMessage)
+RequestT = TypeVar("RequestT")
 MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
 
 
@@ -346,3 +440,58 @@ def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
     retryable = error.retryable if isinstance(error, Refused) else False
     after = error.retry_after_ms if isinstance(error, Refused) else None
     return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)
+
+
+MAX_WAITING = 32
+"""Fewer than a connection's concurrent requests, so that a cancel behind them still has room."""
+
+_NEVER_WAIT = (Hello, Ping, AuthRefresh, Sound, Played)
+
+
+class RateLimiter(Generic[RequestT]):
+    """A `Handler` on top of another one, for one connection.
+
+    A request counts as pending from its task's first step. That is before the connection's next frame: the reader yields between two.
+    """
+
+    def __init__(self, inner: Handler[RequestT], limiters: Limiters) -> None:
+        self._inner = inner
+        self._limiters = limiters
+        self._one_by_one = asyncio.Lock()
+        self._in_flight = 0
+
+    def handle(self, connection: Connection, frame: RequestT) -> PendingWork | None:
+        """Pass a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
+        counts = cost_of(frame)
+        self._take(connection, counts)
+        quota_limiter = self._limiters.quota_limiter
+        is_message = counts is FrameCost.MESSAGE
+        is_limited = is_message and quota_limiter is not None and quota_limiter.limits(connection.client)
+        waits = is_limited or (self._in_flight and not isinstance(frame, _NEVER_WAIT))
+        if quota_limiter is None or not waits:
+            return self._inner.handle(connection, frame)
+        if self._in_flight >= MAX_WAITING and not isinstance(frame, Cancel | AudioStop):
+            raise Overloaded("Too many requests at once.")
+        return self._in_turn(connection, frame, quota_limiter if is_message else None)
+
+    def _take(self, connection: Connection, counts: FrameCost) -> None:
+        try:
+            self._limiters.rates.take(counts, connection.caller.subject)
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    async def _in_turn(
+        self, connection: Connection, frame: RequestT, quota_limiter: QuotaLimiter | None
+    ) -> None:
+        self._in_flight += 1
+        try:
+            async with self._one_by_one:
+                if quota_limiter is not None:
+                    for near in await quota_limiter.admit(connection.client):
+                        connection.push(near)
+                slow = self._inner.handle(connection, frame)
+        finally:
+            self._in_flight -= 1
+        if slow is not None:
+            await slow

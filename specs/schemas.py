@@ -17,7 +17,7 @@ from msgspec import inspect
 from connections.protocol import frame_kinds, frames, params
 from engine import messages
 from sessions.conversation.history_page import HistoryPage, ShownMessage
-from sessions.running.replies import MAX_REPLIES
+from sessions.running.ephemeral import MAX_REPLIES
 from sessions.store.history.index import Listed
 
 Schema = dict[str, Any]

@@ -114,14 +114,10 @@ ORDER = {
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("error_budget", "frame_budget", "outbox", "large_messages", "in_flight"),
+        *("frame_budget", "outbox", "large_messages"),
         *(
             "connection",
-            "websocket_transport",
-            "multiline_transport",
             "manager",
-            "lifecycle",
-            "rate_limiter",
             "websocket_endpoint",
         ),
         *(

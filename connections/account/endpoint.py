@@ -24,8 +24,12 @@ from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.frame_kinds import FrameCost
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from sessions.conversation.tasks import refusal_of
 from sessions.errors import Refused
 from sessions.store.redis.fair_slots import on_behalf_of

@@ -22,7 +22,9 @@ from connections.http.query_params import parse_id
 from connections.http.refusal_counters import EndpointName
 from connections.limits.limiters import Limiters
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
 from sessions.conversation.tasks import incident
 from sessions.errors import Refused
 from sessions.fair_share import Subject

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from connections.lifecycle import ConnectionLifecycle
-from connections.manager import ManagedConnection
+from connections.manager import ConnectionLifecycle, ManagedConnection
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error
 from sessions.errors import Forbidden

@@ -18,7 +18,7 @@ from connections.replies.streaming import ReplySource
 from engine.messages import ToolCall
 from sessions.errors import Refused
 from sessions.events import Reason
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 _encode = msgspec.json.Encoder().encode
 _APPROVAL_SCHEMA = msgspec.Raw(

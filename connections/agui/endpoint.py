@@ -26,8 +26,7 @@ from connections.protocol.server_info import Limits
 from connections.replies.endpoint import SingleReplyEndpoint, ignored_header
 from connections.replies.streaming import stream_reply
 from sessions.errors import Refused
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 from sessions.store.redis.fair_slots import on_behalf_of
 

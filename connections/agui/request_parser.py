@@ -22,8 +22,8 @@ from connections.openai.requests.models import (
     MessageCall,
     Part,
 )
+from connections.protocol.errors import field_message, validation_problem
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message, validation_problem
 from sessions.running.ephemeral import EphemeralRequest
 
 _ChatContent = str | list[Part] | None

@@ -19,9 +19,9 @@ from connections.agui.request_parser import ask_of, names_of
 from connections.limits.caller import Caller, can_reconnect
 from connections.openai.problems import Problem, invalid
 from connections.openai.request_context import ignored_fields
+from connections.protocol.errors import field_message
 from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from connections.replies.server_tool_calls import ServerToolCall
 from connections.replies.stored_reply import StoredReply
 from connections.replies.stored_turns import StoredTurns

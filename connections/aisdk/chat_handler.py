@@ -16,8 +16,7 @@ from connections.aisdk.requests import (
     action_of,
     edit_id,
 )
-from connections.connection import Connection, Handler
-from connections.in_flight import PendingWork
+from connections.connection import Connection, Handler, PendingWork
 from connections.protocol.errors import BadParams
 from connections.protocol.frames import (
     Cancel,
@@ -29,7 +28,9 @@ from connections.protocol.frames import (
     ToolDecision,
     ToolResult,
 )
-from connections.protocol.scopes import KeyScope
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
 from sessions.fair_share import Subject

@@ -25,16 +25,17 @@ from connections.aisdk.requests import chat_request
 from connections.aisdk.service import FEATURES, ChatService, chat_caller, named_client
 from connections.aisdk.sse import PROTOCOL, SseStream, SseTransport
 from connections.authentication.identity import Identity
-from connections.connection import Connection
+from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
 from connections.http.json_responses import json_response
 from connections.http.query_params import parse_id
 from connections.http.refusal_counters import EndpointName
-from connections.in_flight import PendingWork
 from connections.limits.caller import Caller
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.scopes import KeyScope
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.images.image import Image
 from sessions.conversation.history_page import ShownMessage

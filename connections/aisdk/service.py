@@ -16,16 +16,21 @@ from connections.aisdk.chat_handler import ChatHandler
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
+from connections.connection import RateLimiter
 from connections.http.query_params import parse_id
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.openai.request_context import RequestContext
+from connections.protocol.base import (
+    REASONING,
+    TOOLS,
+)
 from connections.protocol.errors import Unauthenticated
-from connections.protocol.features import REASONING, TOOLS
-from connections.protocol.scopes import EVERYTHING
-from connections.rate_limiter import RateLimiter
+from connections.protocol.scopes import (
+    EVERYTHING,
+)
 from sessions.service import Sessions
 
 FEATURES = frozenset({REASONING, TOOLS})

@@ -15,15 +15,17 @@ from connections.aisdk.socket_streams import SocketStreams, decode
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
-from connections.connection import Connection
+from connections.connection import Connection, PendingWork
 from connections.http.refusal_counters import EndpointName
-from connections.in_flight import PendingWork
 from connections.middleware.client_address import client_address_of
-from connections.multiline_transport import MultilineTransport
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.websocket_endpoint import OUTBOX_BYTES, WebSocketEndpoint
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import (
+    OUTBOX_BYTES,
+    MultilineTransport,
+    WebSocketEndpoint,
+    WebSocketTransport,
+)
 from sessions import errors
 
 GRACE_S = 20

@@ -28,8 +28,12 @@ from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.frame_kinds import FrameCost
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from sessions.attachment import Attachment
 from sessions.conversation.tasks import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused

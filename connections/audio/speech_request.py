@@ -12,7 +12,7 @@ from connections.audio.transcription_request import check_model
 from connections.http.json_limits import check_json_limits
 from connections.openai.audio_names import SPEECH_MODELS, VOICES
 from connections.openai.problems import invalid
-from connections.protocol.validation_errors import validation_problem
+from connections.protocol.errors import validation_problem
 from speech.voice.synthesizer import Synthesizer
 
 Format = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]

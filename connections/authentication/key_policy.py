@@ -9,7 +9,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from connections.protocol.errors import InvalidList
-from connections.protocol.scopes import ALL_SCOPES, EVERYTHING, Grant, KeyScope
+from connections.protocol.scopes import (
+    ALL_SCOPES,
+    EVERYTHING,
+    Grant,
+    KeyScope,
+)
 
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}

@@ -10,8 +10,10 @@ import msgspec
 from connections.embeddings.wire import EmbeddingRequest
 from connections.openai.parser import decode_request
 from connections.openai.problems import Problem, invalid
-from connections.protocol.scopes import Grant
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
+from connections.protocol.scopes import (
+    Grant,
+)
 from engine.embedding import Embedder, Texts
 from sessions.errors import Forbidden, ModelNotFound
 

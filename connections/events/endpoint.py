@@ -22,15 +22,19 @@ from connections.events.transport import EventTransport
 from connections.http.exchange import Exchange
 from connections.http.json_responses import error_code_of, forbidden_origin, refusal_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
 from connections.outbox import Outbox
+from connections.protocol.base import (
+    common_features,
+)
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.features import common_features
-from connections.protocol.scopes import KeyScope
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from connections.websocket_endpoint import OUTBOX_BYTES
 from sessions.conversation.tasks import refusal_of
 from sessions.errors import Refused

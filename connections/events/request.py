@@ -10,10 +10,11 @@ import msgspec
 from starlette.requests import Request
 
 from connections.http.query_params import parse_id
-from connections.protocol.errors import BadParams
-from connections.protocol.features import Features
+from connections.protocol.base import (
+    Features,
+)
+from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import MAX_SEQ
-from connections.protocol.validation_errors import validation_problem
 from sessions.commands.resumption import ReaderPosition
 
 UNKNOWN_POSITION = ReaderPosition("", 0)

@@ -6,9 +6,8 @@ import re
 
 import msgspec
 
-from connections.protocol.errors import BadParams
+from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import Name
-from connections.protocol.validation_errors import validation_problem
 
 _DERIVED_CLIENT_ID = re.compile(r"/(openai|ai-sdk)(/[A-Za-z0-9._:-]{1,128}){0,2}")
 """Client ids that doors derive from a key, a token or a conversation, if the request names none."""

@@ -13,7 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from connections.limits.quotas import RateLimited
-from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
 from sessions.fair_share import Subject
 
 GROUPS_TIMES = 10

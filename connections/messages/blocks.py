@@ -12,8 +12,8 @@ from connections.messages.models import InputBlock, InputMessage, ResultBlock, S
 from connections.openai.problems import Problem, invalid
 from connections.openai.requests.images import check_images, image_at, image_not_allowed, image_of
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from engine.images.image import Image, joined
 from engine.messages import Message, ToolCall
 

@@ -36,8 +36,7 @@ from connections.openai.problems import problem_of
 from engine.messages import ToolCall
 from sessions.errors import Refused
 from sessions.events import Done, Reason
-from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 
 _REASONS: dict[Reason, StopReason] = {
     Reason.STOP: "end_turn",

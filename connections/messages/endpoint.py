@@ -26,13 +26,14 @@ from connections.messages.parser import (
 from connections.messages.problems import error_response as answer_to
 from connections.messages.problems import request_id
 from connections.messages.wire import TokensCount
-from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
 from connections.protocol.server_info import Limits
 from connections.replies.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
 from connections.replies.streaming import stream_reply
 from sessions.errors import Refused
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 
 R = TypeVar("R", bound=CountRequest)
 

@@ -17,9 +17,8 @@ from connections.openai.problems import Problem, invalid
 from connections.openai.requests.json_schemas import schema_text
 from connections.openai.unsupported import is_neutral
 from connections.protocol import frames, params
-from connections.protocol.errors import BadParams
+from connections.protocol.errors import BadParams, field_message, validation_problem
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message, validation_problem
 from engine.messages import Message, Params
 from engine.reply_spec import JsonSchema, ReplySpec
 from sessions.running.ephemeral import EphemeralRequest

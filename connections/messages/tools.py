@@ -10,7 +10,7 @@ from connections.messages.models import ClientTool, InputMessage, ToolUseChoice
 from connections.openai.problems import invalid
 from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.tools import MAX_TOOLS
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from engine import reply_spec
 from engine.reply_spec import ReplySpec
 

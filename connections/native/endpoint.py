@@ -12,26 +12,32 @@ from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
-from connections.connection import Connection, error_frame
+from connections.connection import Connection, RateLimiter, error_frame
 from connections.http.refusal_counters import EndpointName
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.middleware.client_address import client_address_of
 from connections.native.handler import FrameHandler
 from connections.native.server_info import ReadyFields, ServerInfo
 from connections.outbox import Outbox
 from connections.protocol import codec
+from connections.protocol.base import (
+    AUDIO,
+    SERVED,
+    SHARE,
+    TOOLS,
+    common_features,
+)
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
-from connections.protocol.features import AUDIO, SERVED, SHARE, TOOLS, common_features
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
-from connections.protocol.scopes import Grant
+from connections.protocol.scopes import (
+    Grant,
+)
 from connections.protocol.server_info import ServerTool
-from connections.rate_limiter import RateLimiter
 from connections.voice.connection import VoiceConnection
 from connections.voice.service import VoiceService
-from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
 from sessions.service import Sessions

@@ -2,30 +2,161 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from typing import assert_never
 
 import msgspec
 
 from connections.connection import Connection
-from connections.native.acceptance import raise_if_refused
-from connections.native.conversation_list import ConversationListHandler
-from connections.native.live_translation import LiveTranslationHandler
-from connections.protocol import audio, frames, params, tools
+from connections.protocol import audio, frames, params
+from connections.protocol.base import (
+    INTERPRET,
+    REASONING,
+    TOOLS,
+)
 from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.features import REASONING, TOOLS
-from connections.protocol.frame_kinds import scopes_of
+from connections.protocol.frame_kinds import (
+    scopes_of,
+)
 from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection
 from connections.voice.conversation import VoiceMessage
+from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
-from sessions.errors import ContentTooLong, StoreDown
+from sessions.errors import ContentTooLong, Refused, StoreDown
+from sessions.interpreting.source import Growth
+from sessions.records import Interpreting
 from sessions.service import Sessions
-from sessions.turn.message_request import Append, Continue, Edit, MessageRequest, Placement, Regenerate
+from sessions.turn.message_request import (
+    Append,
+    Continue,
+    Edit,
+    GenerationConfig,
+    MessageRequest,
+    Placement,
+    Regenerate,
+)
 from sessions.turn.turn import Cancel, Cancelled
 
+
+async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
+    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
+    if (refused := await asyncio.shield(taking)) is not None:
+        raise refused
+
+
 PendingWork = Coroutine[None, None, None]
+
+
+class LiveTranslationHandler:
+    """Answers them."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def handle(self, connection: Connection, frame: frames.Interpreting) -> PendingWork:
+        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
+        if INTERPRET not in connection.features:
+            raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
+        if isinstance(frame, frames.Source):
+            return self._grow(connection, frame)
+        return self._interpret(connection, frame)
+
+    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
+        send = MessageRequest(
+            client_msg_id=frame.client_msg_id,
+            conversation_id=frame.conversation_id,
+            content="",
+            place=Append(frame.parent_id),
+            on_busy=frame.on_busy,
+            seen_off=frame.seen_off,
+            seen_turn_id=frame.seen_turn_id,
+            on_disconnect=frame.on_disconnect,
+            grace_s=frame.grace_s,
+            ref=frame.ref or frame.client_msg_id,
+            group=connection.caller.group,
+            client_id=connection.client.client_id,
+            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
+        )
+        only = tuple(sorted(connection.caller.grant.models))
+        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
+        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
+
+    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
+        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
+        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
+        connection.push(
+            frames.SourceAck(
+                ref=frame.ref,
+                conversation_id=frame.conversation_id,
+                turn_id=grown.turn_id,
+                chars=grown.chars,
+                final=grown.final,
+                already=grown.already,
+            )
+        )
+
+
+class ConversationListHandler:
+    """Answers the frames that are about no turn."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def handle(self, connection: Connection, frame: frames.Listing) -> PendingWork:
+        """Return the work that waits for the store. That raises BadParams, Refused."""
+        match frame:
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Search():
+                return self._search(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Share() | frames.Unshare():
+                return self._share(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+            case _:
+                assert_never(frame)
+
+    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
+        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
+        connection.push(
+            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
+        )
+
+    async def _search(self, connection: Connection, frame: frames.Search) -> None:
+        if not frame.query.strip():
+            raise BadParams("is empty.", field="query")
+        found = await self._sessions.search(
+            connection.owner,
+            frame.query,
+            limit=frame.limit,
+            before=frame.before,
+            group=connection.caller.group,
+        )
+        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("is empty.", field="title")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
+
+    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
+        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
+        if isinstance(frame, frames.Share):
+            share_id = await self._sessions.share(owner, conversation_id)
+        else:
+            await self._sessions.take_back_share(owner, conversation_id)
+        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
+
+
 SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage
 ClientMessage = frames.Request | SpeechMessage
 
@@ -125,7 +256,7 @@ class FrameHandler:
             raise BadParams("are for clients that name the feature `tools` in `hello`.", field="tools")
         generation = msgspec.structs.replace(
             params.generation(frame.params, max_new_tokens=longest),
-            tools=tools.offered_tools(frame, self._sessions.tools),
+            tools=params.offered_tools(frame, self._sessions.tools),
             tool_choice=frame.tool_choice,
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
@@ -186,7 +317,7 @@ class FrameHandler:
 
     async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
         outcome = await self._sessions.answer_call(
-            connection.owner, connection, frame.conversation_id, tools.answer_of(frame)
+            connection.owner, connection, frame.conversation_id, params.answer_of(frame)
         )
         connection.push(
             frames.ToolAck(

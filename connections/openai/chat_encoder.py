@@ -27,7 +27,7 @@ from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Draining, Forbidden
 from sessions.events import Cause, Done, Failure, Reason
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 SSE_DONE = b"data: [DONE]\n\n"
 

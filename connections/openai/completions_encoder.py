@@ -11,7 +11,7 @@ from connections.openai.problems import Problem
 from connections.openai.wire import TextChoice, TextCompletion, TextLogprobs, Usage
 from engine.messages import ChosenToken, ToolCall
 from sessions.events import Done
-from sessions.running.reply_buffer import Piece, TextPiece
+from sessions.running.ephemeral import Piece, TextPiece
 
 _encode = msgspec.json.Encoder().encode
 

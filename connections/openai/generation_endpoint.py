@@ -21,9 +21,7 @@ from connections.protocol.server_info import Limits
 from engine.messages import ToolCall
 from sessions.errors import BadParams
 from sessions.events import Done
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.replies import ReplySet
-from sessions.running.reply_buffer import Piece
+from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet
 from sessions.service import Sessions
 
 IGNORED_HEADER = "X-Midstream-Ignored"

@@ -16,12 +16,11 @@ from connections.openai.requests.reasoning import reasoning_of, template_field, 
 from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of, replies_of
 from connections.openai.requests.tools import ignored_tools, tools_spec
 from connections.openai.unsupported import reject_unsupported
+from connections.protocol.errors import field_message, validation_problem
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message, validation_problem
 from engine.messages import Message
 from engine.reply_spec import ReplySpec
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.replies import MAX_REPLIES
+from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
 
 T = TypeVar("T")
 

@@ -22,12 +22,15 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.server_info import ServerInfo
 from connections.openai.problems import invalid, invalid_api_key, metric_code, problem_of
-from connections.protocol.errors import Close, Unauthenticated
-from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.errors import Close, Unauthenticated, field_message
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import Grant
+from connections.protocol.scopes import (
+    Grant,
+)
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused

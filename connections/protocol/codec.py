@@ -10,9 +10,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from connections.protocol.audio import Sound, sound_of
-from connections.protocol.errors import BadFrame
+from connections.protocol.errors import BadFrame, field_message, validation_problem
 from connections.protocol.frames import Frame, Request
-from connections.protocol.validation_errors import field_message, validation_problem
 
 _decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode

@@ -19,7 +19,7 @@ from connections.protocol.audio import (
     Played,
     Speech,
 )
-from connections.protocol.features import AUDIO, INTERPRET, REASONING, TITLES, TOOLS
+from connections.protocol.base import AUDIO, INTERPRET, REASONING, TITLES, TOOLS
 from connections.protocol.frames import (
     Ack,
     AuthRefresh,

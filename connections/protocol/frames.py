@@ -1,6 +1,6 @@
 """The frames of wire protocol v1, as types. Events of a conversation are frames, too (`sessions.events`).
 
-Types are checked here; ranges of generation parameters in `connections.protocol.params`, tools in `connections.protocol.tools`.
+Types are checked here; ranges of generation parameters in `connections.protocol.params`, tools in `connections.protocol.params`.
 `connections.protocol.frame_kinds` has a row for each frame.
 """
 
@@ -14,11 +14,13 @@ from msgspec import Meta
 from connections.protocol import audio
 from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - doors have it from here
 from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import (
+    Features,
+)
 from connections.protocol.base import Id as Id  # noqa: PLC0414 - doors have it from here
 from connections.protocol.base import Name as Name  # noqa: PLC0414 - doors have it from here
 from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - doors have it from here
 from connections.protocol.base import ServerFrame as ServerFrame  # noqa: PLC0414 - doors have it from here
-from connections.protocol.features import Features
 from connections.protocol.formats import Format
 from connections.protocol.server_info import Limits, Model, ServerFacts, ServerTool
 from sessions.events import CallState, Event, Where

@@ -10,11 +10,16 @@ from starlette.websockets import WebSocket
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
 from connections.large_messages import LargeMessageLease
-from connections.multiline_transport import MultilineTransport
 from connections.outbox import Outbox
+from connections.protocol.base import (
+    AUDIO,
+    TOOLS,
+)
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.features import AUDIO, TOOLS
-from connections.protocol.scopes import Grant, KeyScope
+from connections.protocol.scopes import (
+    Grant,
+    KeyScope,
+)
 from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
 from connections.realtime.audio.utterances import UtteranceTracker
 from connections.realtime.audio.voice_connection import RealtimeVoiceConnection
@@ -26,8 +31,7 @@ from connections.realtime.items import Items
 from connections.realtime.session import RealtimeSession
 from connections.realtime.session_endpoint import SessionContext, SessionEndpoint
 from connections.voice.service import VoiceService
-from connections.websocket_endpoint import OUTBOX_BYTES
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import NotFound, Refused
 

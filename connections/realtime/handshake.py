@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from connections.protocol.errors import BadParams
+from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import Name
-from connections.protocol.validation_errors import validation_problem
 
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."

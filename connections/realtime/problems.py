@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from connections.protocol.errors import shorten
+from connections.protocol.errors import field_message, shorten
 from connections.protocol.frames import Error
-from connections.protocol.validation_errors import field_message
 from connections.realtime.server_events import ErrorDetails, ErrorEvent
 from sessions.errors import Refused
 

@@ -10,19 +10,21 @@ from starlette.websockets import WebSocket
 from connections.authentication.access import AccessControl
 from connections.authentication.authenticator import bearer
 from connections.authentication.identity import Identity
-from connections.connection import Handler
+from connections.connection import Handler, RateLimiter
 from connections.http.refusal_counters import EndpointName
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.openai.problems import invalid
 from connections.openai.request_context import RequestContext
 from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.protocol.errors import BadParams
-from connections.protocol.scopes import Grant, KeyScope
+from connections.protocol.scopes import (
+    Grant,
+    KeyScope,
+)
 from connections.protocol.server_info import Limits
-from connections.rate_limiter import RateLimiter
 from connections.realtime.handshake import HandshakeRequest, parse_handshake
 from connections.voice.connection import VoiceConnection
 from connections.voice.service import VoiceService

@@ -8,10 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from connections.openai.unsupported import is_neutral
-from connections.protocol import frames, params, tools
-from connections.protocol.errors import BadParams
+from connections.protocol import frames, params
+from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import validation_problem
 from connections.realtime.audio.audio_config import (
     BETA_FORMATS,
     AudioConfig,
@@ -211,7 +210,7 @@ def _checked(settings: Settings, options: CommonOptions, limits: Limits, where: 
     try:
         params.generation(changed.params(), max_new_tokens=limits.max_new_tokens)
         turn = frames.TurnFrame(client_msg_id="", tools=changed.tools, tool_choice=changed.tool_choice)
-        tools.offered_tools(turn, _NO_SERVER_TOOLS)
+        params.offered_tools(turn, _NO_SERVER_TOOLS)
     except BadParams as error:
         field = error.field or ""
         raise InvalidEvent(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None

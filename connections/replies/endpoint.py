@@ -16,8 +16,7 @@ from connections.openai.request_context import RequestContext
 from connections.protocol.server_info import Limits
 from connections.replies.streaming import ReplySource
 from sessions.errors import BadParams
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.ephemeral_reply import EphemeralReply
+from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 
 

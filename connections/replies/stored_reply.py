@@ -24,8 +24,7 @@ from sessions.events import (
     Status,
     Usage,
 )
-from sessions.running.ephemeral_reply import MAX_WAITING_BYTES
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
 
 _CONVERSATION_DELETED = "The conversation was deleted while the response was written."
 _EVENTS_LOST = "Some events of this reply were lost; read it again."

@@ -53,8 +53,7 @@ from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
 from sessions.events import CallState, Cause, Done
 from sessions.records import CallRecord
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.reply_buffer import Piece
+from sessions.running.ephemeral import EphemeralRequest, Piece
 from sessions.service import Sessions
 from sessions.store.redis.fair_slots import on_behalf_of
 

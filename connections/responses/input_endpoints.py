@@ -13,7 +13,9 @@ from connections.http.json_responses import json_response
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.request_context import RequestContext
-from connections.protocol.frame_kinds import FrameCost
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
 from connections.responses.creator import ResponseCreator
 from connections.responses.endpoint import ResponseRequestEndpoint
 from connections.responses.output import wire
@@ -23,8 +25,7 @@ from connections.responses.requests.items import encode_opaque
 from connections.responses.requests.models import Creation
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.reply_buffer import TextPiece
+from sessions.running.ephemeral import EphemeralRequest, TextPiece
 from sessions.service import Sessions
 
 _SUMMARY_PROMPT = (

@@ -17,9 +17,13 @@ from connections.limits.caller import Caller
 from connections.openai.endpoint import HttpEndpoint
 from connections.openai.problems import Problem, invalid
 from connections.openai.request_context import RequestContext
-from connections.protocol.frame_kinds import FrameCost
-from connections.protocol.scopes import KeyScope
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
+from connections.protocol.frame_kinds import (
+    FrameCost,
+)
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from connections.responses.creator import StartedResponse
 from connections.responses.endpoint import stream
 from connections.responses.output import wire

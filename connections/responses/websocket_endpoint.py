@@ -11,19 +11,19 @@ from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
-from connections.lifecycle import ConnectionLifecycle
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
-from connections.multiline_transport import MultilineTransport
+from connections.manager import ConnectionLifecycle
 from connections.openai.request_context import RequestContext
 from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.outbox import Outbox
-from connections.protocol.scopes import KeyScope
+from connections.protocol.scopes import (
+    KeyScope,
+)
 from connections.responses.client_events import decode
 from connections.responses.creator import ResponseCreator
 from connections.responses.websocket_handler import ResponsesSocketHandler, encode
-from connections.websocket_endpoint import OUTBOX_BYTES
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 
 
 class HandshakeInfo(msgspec.Struct, frozen=True):

@@ -10,10 +10,13 @@ from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
-from connections.multiline_transport import MultilineTransport
 from connections.outbox import Outbox
-from connections.protocol.features import INTERPRET
-from connections.protocol.scopes import Grant
+from connections.protocol.base import (
+    INTERPRET,
+)
+from connections.protocol.scopes import (
+    Grant,
+)
 from connections.realtime.handshake import HandshakeRequest
 from connections.realtime.session_endpoint import SessionContext, SessionEndpoint
 from connections.translations.codec import TranslationCodec, decode
@@ -21,8 +24,7 @@ from connections.translations.event_encoder import TranslationEventEncoder, Tran
 from connections.translations.handler import TranslationsHandler
 from connections.translations.session import TranslationSession
 from connections.translations.speech_output import SpeechOutput
-from connections.websocket_endpoint import OUTBOX_BYTES
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 
 PATH = "/v1/realtime/translations"

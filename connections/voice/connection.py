@@ -18,8 +18,10 @@ from connections.protocol.audio import (
     Played,
     Sound,
 )
+from connections.protocol.base import (
+    AUDIO,
+)
 from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.features import AUDIO
 from connections.protocol.frames import Error, Frame, Send
 from connections.voice.conversation import VoiceConversation, VoiceMessage
 from connections.voice.service import VoiceService

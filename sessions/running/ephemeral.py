@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+import secrets
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 
@@ -15,27 +18,364 @@ import msgspec
 import structlog
 
 from engine.api import Engine
-from engine.messages import Message, Params, Request
+from engine.messages import (
+    ChosenToken,
+    Message,
+    Params,
+    Prefilling,
+    Queued,
+    Request,
+    Retried,
+    Started,
+    ToolCall,
+    ToolCallOutput,
+)
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.conversation.engine_requests import client_key, engine_request
 from sessions.conversation.tasks import BackgroundTasks
 from sessions.errors import ContextOverflow
-from sessions.events import Cause, Reason
+from sessions.events import Cause, Done, Reason
 from sessions.fair_share import Subject
+from sessions.filters.chain import ReleasedText
 from sessions.observer import Observer
 from sessions.records import Client, Owner, with_model
 from sessions.running.admission import Admission, Admitted
-from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.replies import ReplySet
 from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
 from sessions.turn.generator import Generator
 from sessions.turn.policy import Policy, SystemPrompt
 from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
-from sessions.turn.turn import CONFIRM_S
+from sessions.turn.turn import CONFIRM_S, EngineWait
 from sessions.turn.turn_state import TokenLatency, TurnIds, TurnMessageIds, TurnState
+
+MAX_WAITING_BYTES = 1024 * 1024
+"""The same bound as on a socket."""
+
+
+class EphemeralReply:
+    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `Listener`.
+
+    `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
+    one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
+    engine tells which; set with `done`.
+
+    `streams`: its reader gets the text as it is written, and not at the end.
+
+    `cut_off` is called if a late reader exceeds the bound: what waits is dropped, and the turn stopped. `news` is set when
+    something waits: replies that are read together share one.
+    """
+
+    def __init__(
+        self, turn: TurnState, pace: TokenLatency, news: asyncio.Event | None = None, *, streams: bool = False
+    ) -> None:
+        self.turn = turn
+        self.engine = EngineWait()
+        self.done: Done | None = None
+        self.requested = ""
+        self.model = ""
+        self.ignored: tuple[str, ...] = ()
+        self.stop: str | None = None
+        self.cut_off: Callable[[], None] = _never_late
+        self._pace = pace
+        self._waiting = ReplyBuffer()
+        self._news = news or asyncio.Event()
+        self._seq = 0
+        self._streams = streams
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id."""
+        return self.turn.ids.turn_id
+
+    @property
+    def chars_per_s(self) -> float | None:
+        """The pace of its text: the model's default if somebody reads it as it is written."""
+        return None if self._streams else 0.0
+
+    @property
+    def paces_thoughts(self) -> bool:
+        """Whether its reasoning has that pace, too."""
+        return True
+
+    @property
+    def ended(self) -> Done:
+        """The end. Raises RuntimeError if there is none yet."""
+        if self.done is None:
+            raise RuntimeError("The reply goes on.")
+        return self.done
+
+    def cancel(self, cause: Cause = Cause.DISCONNECT) -> None:
+        """Decide the end, unless it was decided, and ask the engine to stop. Synchronous."""
+        cut = self.turn.cancel(cause, sent_off=self.turn.off, seen_off=None, now=monotonic())
+        if cut is not None:
+            self.engine.stop()
+
+    def report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        """Ignored: its reader gets no progress."""
+
+    def retry(self) -> None:
+        """Ignored: its reader gets no retries."""
+
+    def fall_back(self, model: str) -> None:
+        """Note that another model answers: later pieces carry its name."""
+        self.model = model
+
+    @property
+    def fallback(self) -> str:
+        """The fallback that answers, or empty."""
+        return "" if self.model == self.requested else self.model
+
+    async def add_text(self, released: ReleasedText) -> None:
+        """Hand text to the reader, unless the end is decided."""
+        if await self._accepts_more():
+            seq, now = self._next()
+            self.turn.extend(released.text, tokens=released.tokens, seq=seq, now=now)
+            self._waiting.add_text(released)
+
+    async def add_reasoning(self, released: ReleasedText) -> None:
+        """Hand on reasoning, as `add_text` does text."""
+        if await self._accepts_more():
+            seq, now = self._next()
+            self.turn.add_reasoning(tokens=released.tokens, seq=seq, now=now)
+            self._waiting.add_reasoning(released)
+
+    async def call(self, called: ToolCallOutput) -> None:
+        """Hand on a call, as `add_text` does text."""
+        if await self._accepts_more():
+            seq, now = self._next()
+            self.turn.called(tokens=called.tokens, seq=seq, now=now)
+            self._waiting.call(ToolCall(called.call_id or new_call_id(), called.name, called.arguments))
+
+    def finish(self, done: Done, *, stop: str | None = None) -> None:
+        """Set the end."""
+        self.done, self.stop = done, stop
+        self._news.set()
+
+    def get_nowait(self) -> Piece | None:
+        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end."""
+        if (taken := self._waiting.take()) is not None:
+            return taken
+        if self.done is not None:
+            raise StopAsyncIteration
+        return None
+
+    async def _accepts_more(self) -> bool:
+        """Return whether a piece may still be handed on: the end is not decided, and the reader is not too late."""
+        if self._waiting.bytes > MAX_WAITING_BYTES and not self.turn.is_over:
+            await asyncio.sleep(0)  # a reader that is on time takes it now
+            if self._waiting.bytes > MAX_WAITING_BYTES:
+                self._give_up()
+        return not self.turn.is_over
+
+    def _next(self) -> tuple[int, float]:
+        """Return the number and the time of a piece that is handed on now."""
+        now = monotonic()
+        self._seq += 1
+        self._news.set()
+        self._pace.delta(now)
+        return self._seq, now
+
+    def _give_up(self) -> None:
+        self._waiting.clear()
+        self.cancel()
+        self.cut_off()
+
+    def __aiter__(self) -> EphemeralReply:
+        return self
+
+    async def __anext__(self) -> Piece:
+        while (piece := self.get_nowait()) is None:
+            self._news.clear()
+            await self._news.wait()
+        return piece
+
+
+def new_call_id() -> str:
+    """Return an id for a call without one."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+def _never_late() -> None:
+    """A reader that takes all at once is never late."""
+
+
+MAX_PIECE_LOGPROBS = 64
+"""Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
+_LIKELY_BYTES = 192
+_CALL_BYTES = 256
+"""Memory of a piece beside its texts."""
+
+
+class TextPiece(msgspec.Struct, frozen=True):
+    """Text, none perhaps, and what is told of tokens whose text has been told by now."""
+
+    text: str
+    logprobs: tuple[ChosenToken, ...] = ()
+
+
+class ReasoningPiece(msgspec.Struct, frozen=True):
+    """Reasoning, never empty."""
+
+    text: str
+
+
+Piece = TextPiece | ReasoningPiece | ToolCall
+
+
+class _BufferedRun:
+    """Neighbours of one kind, which are taken together."""
+
+    __slots__ = ("bytes", "is_reasoning", "logprobs", "texts")
+
+    def __init__(self, *, is_reasoning: bool) -> None:
+        self.is_reasoning = is_reasoning
+        self.texts: list[str] = []
+        self.logprobs: list[ChosenToken] = []
+        self.bytes = 0
+
+    def put(self, released: ReleasedText) -> None:
+        self.texts.append(released.text)
+        self.logprobs += released.logprobs
+        self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
+
+    def take(self) -> TextPiece | ReasoningPiece:
+        """Return all of the text, and as many tokens as a piece may have."""
+        text, logprobs = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
+        self.texts.clear()
+        del self.logprobs[:MAX_PIECE_LOGPROBS]
+        self.bytes = sum(map(_size, self.logprobs))
+        return ReasoningPiece(text) if self.is_reasoning else TextPiece(text, logprobs)
+
+
+class ReplyBuffer:
+    """Keeps the order; text and reasoning merge with their neighbours while the reader is late. `bytes`: approximate memory."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[_BufferedRun | ToolCall] = deque()
+        self.bytes = 0
+
+    def add_text(self, released: ReleasedText) -> None:
+        """Add text."""
+        self._put(released, is_reasoning=False)
+
+    def add_reasoning(self, released: ReleasedText) -> None:
+        """Add reasoning."""
+        self._put(released, is_reasoning=True)
+
+    def call(self, call: ToolCall) -> None:
+        """Add a call."""
+        self._pieces.append(call)
+        self.bytes += _call_size(call)
+
+    def take(self) -> Piece | None:
+        """Return the oldest piece, or None. A text with many tokens gives some of them later, perhaps without text."""
+        if not self._pieces:
+            return None
+        first = self._pieces[0]
+        if isinstance(first, ToolCall):
+            self._pieces.popleft()
+            self.bytes -= _call_size(first)
+            return first
+        self.bytes -= first.bytes
+        piece = first.take()
+        self.bytes += first.bytes
+        if not first.logprobs:
+            self._pieces.popleft()
+        return piece
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._pieces.clear()
+        self.bytes = 0
+
+    def _put(self, released: ReleasedText, *, is_reasoning: bool) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if not isinstance(last, _BufferedRun) or last.is_reasoning is not is_reasoning:
+            last = _BufferedRun(is_reasoning=is_reasoning)
+            self._pieces.append(last)
+        self.bytes -= last.bytes
+        last.put(released)
+        self.bytes += last.bytes
+
+
+def _size(token: ChosenToken) -> int:
+    return _LIKELY_BYTES * (1 + len(token.top))
+
+
+def _call_size(call: ToolCall) -> int:
+    return _CALL_BYTES + sum(map(sys.getsizeof, (call.call_id, call.name, call.arguments)))
+
+
+MAX_REPLIES = 4
+"""The replies of one request."""
+
+
+class ReplySet:
+    """Iterate it for pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
+
+    def __init__(self) -> None:
+        """Begin without replies. Each sets `news` when it has something."""
+        self.news = asyncio.Event()
+        self._replies: list[EphemeralReply] = []
+        self._reading: list[int] = []
+
+    def add(self, reply: EphemeralReply) -> None:
+        """Add a reply, which shares `news`; before any is read."""
+        self._reading.append(len(self._replies))
+        self._replies.append(reply)
+
+    @property
+    def all(self) -> tuple[EphemeralReply, ...]:
+        """The replies, in the requested order."""
+        return tuple(self._replies)
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def __getitem__(self, number: int) -> EphemeralReply:
+        return self._replies[number]
+
+    @property
+    def first(self) -> EphemeralReply:
+        """The first reply, whose turn names the request."""
+        return self._replies[0]
+
+    def on_overflow(self, cut_off: Callable[[], None]) -> None:
+        """Set what is called if the reader is too late for one of them."""
+        for reply in self._replies:
+            reply.cut_off = cut_off
+
+    def cancel(self) -> None:
+        """End all running ones."""
+        for reply in self._replies:
+            reply.cancel()
+
+    def get_nowait(self) -> tuple[int, Piece | None] | None:
+        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits. Raises StopAsyncIteration after all ends."""
+        if not self._reading:
+            raise StopAsyncIteration
+        for number in list(self._reading):
+            self._reading.remove(number)
+            try:
+                piece = self._replies[number].get_nowait()
+            except StopAsyncIteration:
+                return number, None
+            self._reading.append(number)
+            if piece is not None:
+                return number, piece
+        return None
+
+    def __aiter__(self) -> ReplySet:
+        return self
+
+    async def __anext__(self) -> tuple[int, Piece | None]:
+        while (item := self.get_nowait()) is None:
+            self.news.clear()
+            await self.news.wait()
+        return item
+
 
 MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096

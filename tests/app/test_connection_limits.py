@@ -16,10 +16,17 @@ from websockets.protocol import Protocol as Parser
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.server.frame_limits import MAX_FRAGMENTS, MAX_HELLO_FRAMES, LimitedProtocol
 from app.server.http_protocol import MAX_AHEAD_BYTES, WRITE_BUFFER_BYTES, HttpProtocol
-from app.server.throttled_reader import PART_BYTES, PauseReason
-from app.server.websocket import WebSocketProtocol
+from app.server.throttled_reader import (
+    PART_BYTES,
+    PauseReason,
+)
+from app.server.websocket import (
+    MAX_FRAGMENTS,
+    MAX_HELLO_FRAMES,
+    LimitedProtocol,
+    WebSocketProtocol,
+)
 from connections import frame_budget
 from connections.frame_budget import Rate
 from connections.limits.bound_counters import Bound

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.in_flight import MAX_REQUESTS
+from connections.connection import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
 from sessions.running import runner
 from sessions.service import Sessions

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from app.operations import memory
-from app.server.frame_limits import LimitedProtocol
 from app.server.http_protocol import HttpProtocol
-from app.server.websocket import WebSocketProtocol
+from app.server.websocket import (
+    LimitedProtocol,
+    WebSocketProtocol,
+)
 from connections.connection import Connection
 from connections.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving

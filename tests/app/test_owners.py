@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 from app.operations import key_file
 from connections.authentication.api_keys import Kind
-from connections.protocol import features
+from connections.protocol import base
 from engine.scripted import ScriptedEngine
 from tests.app.event_source import open_event_source
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
@@ -224,13 +224,13 @@ async def test_a_client_names_what_it_understands_and_is_told_what_there_is(
     running: InProcessService,
 ) -> None:
     async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
-        assert socket.ready["features"] == [*features.SERVED, features.SHARE]
+        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
     async with running.socket() as socket:
-        assert socket.ready["features"] == [*features.SERVED, features.SHARE]
+        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
 
 
 @pytest.mark.parametrize(
-    "named", [["x"] * (features.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
+    "named", [["x"] * (base.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
 )
 async def test_features_without_measure_are_no_hello(named: Any, running: InProcessService) -> None:
     async with connect(running.ws_url) as opened:
@@ -243,6 +243,6 @@ async def test_features_without_measure_are_no_hello(named: Any, running: InProc
 
 
 def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "SERVED", ("reasoning", "tools"))
-    assert features.common_features(["tools", "video"]) == {"tools"}
-    assert features.common_features([]) == frozenset()
+    monkeypatch.setattr(base, "SERVED", ("reasoning", "tools"))
+    assert base.common_features(["tools", "video"]) == {"tools"}
+    assert base.common_features([]) == frozenset()

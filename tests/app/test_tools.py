@@ -9,7 +9,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from connections.protocol.tools import MAX_SCHEMA_BYTES
+from connections.protocol.params import MAX_SCHEMA_BYTES
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.records import digest
 from sessions.tools.statistics import Outcome

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from connections.protocol import codec, frames, params, tools
+from connections.protocol import codec, frames, params
 from sessions.tools.tool_registry import ToolRegistry
 from specs import examples, schemas
 from specs.examples import EVENT_EXAMPLES, KEPT, REQUEST_EXAMPLES
@@ -38,7 +38,7 @@ def test_the_codec_takes_what_a_client_says_and_ignores_nothing(frame: type[msgs
     assert VALIDATOR.is_valid(example)
     if isinstance(taken, frames.TurnFrame):
         params.generation(taken.params, max_new_tokens=4096)
-        assert len(tools.offered_tools(taken, ToolRegistry())) == len(taken.tools)
+        assert len(params.offered_tools(taken, ToolRegistry())) == len(taken.tools)
 
 
 @pytest.mark.parametrize("frame", schemas.server_frames(), ids=schemas.name_of)

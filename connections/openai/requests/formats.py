@@ -10,7 +10,7 @@ import msgspec
 from connections.openai.problems import invalid
 from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.models import BaseRequest, ResponseFormat, StructuredOutputs
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex
 
 MAX_PATTERN_CHARS = 4096

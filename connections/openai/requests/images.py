@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from connections.images.headers import InvalidImage
 from connections.images.validation import image_from_base64, image_from_url
 from connections.openai.problems import Problem, invalid
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from engine.images.image import Image
 from engine.messages import Message
 from sessions.turn.prompt import NO_IMAGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from connections.openai.problems import Problem, invalid
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 
 MAX_SCHEMA_BYTES = 256 * 1024
 """Bytes of one schema. A model can follow less, and its engine says so."""

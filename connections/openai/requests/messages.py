@@ -10,8 +10,8 @@ from connections.openai.requests.images import IMAGES, check_images, image_at, i
 from connections.openai.requests.json_schemas import json_object
 from connections.openai.requests.models import ChatMessage, ImageUrl, MessageCall, Part
 from connections.openai.unsupported import is_neutral, unsupported_part
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from connections.openai.problems import invalid
 from connections.openai.requests.models import ChatRequest
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from engine.reply_spec import TemplateValue
 
 MAX_VARIABLES = 32

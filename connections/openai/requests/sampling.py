@@ -9,11 +9,10 @@ import msgspec
 from connections.openai.problems import Problem, invalid
 from connections.openai.requests.models import BaseRequest
 from connections.protocol import frames, params
-from connections.protocol.errors import BadParams
+from connections.protocol.errors import BadParams, field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from engine.messages import Params
-from sessions.running.replies import MAX_REPLIES
+from sessions.running.ephemeral import MAX_REPLIES
 
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024

@@ -18,7 +18,7 @@ from connections.openai.requests.models import (
     NamedTool,
     ToolChoice,
 )
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from engine.reply_spec import ReplySpec, Tool
 
 MAX_TOOLS = 128

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from connections.openai.audio_names import VOICES
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
-from connections.protocol.validation_errors import validation_problem
+from connections.protocol.errors import validation_problem
 from connections.realtime.problems import InvalidEvent
 from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
 

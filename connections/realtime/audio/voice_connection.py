@@ -11,8 +11,7 @@ from math import inf
 
 import msgspec
 
-from connections.connection import Connection, Handler, error_frame
-from connections.in_flight import ChainedWork, PendingWork
+from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
 from connections.protocol.audio import (
     AudioClear,

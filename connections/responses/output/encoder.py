@@ -18,7 +18,7 @@ from connections.responses.output.response_fields import usage_of
 from connections.responses.requests.items import encode_opaque
 from engine.messages import ChosenToken, ToolCall
 from sessions.events import Done, Reason
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 _INCOMPLETE_REASONS = {
     Reason.LENGTH: "max_output_tokens",

@@ -20,8 +20,8 @@ from connections.openai.requests.images import (
 from connections.openai.requests.json_schemas import json_object
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.openai.unsupported import unsupported_part
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from connections.responses.requests.models import Item, Part
 from connections.responses.requests.tools import joined_name
 from engine.images.image import Image, Seen, joined

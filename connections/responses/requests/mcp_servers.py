@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from connections.openai.problems import Problem, invalid
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from connections.responses.requests.models import Approvals, Tool, ToolNames
 from sessions.tools.server_tool import Approval, ServerTool
 from sessions.tools.tool_registry import ToolRegistry

@@ -12,8 +12,8 @@ from connections.openai.problems import invalid
 from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of
 from connections.openai.unsupported import is_neutral
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from connections.protocol.validation_errors import field_message
 from connections.responses.requests.items import messages_of
 from connections.responses.requests.mcp_servers import McpServer
 from connections.responses.requests.models import Creation, Metadata

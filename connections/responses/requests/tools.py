@@ -9,7 +9,7 @@ from typing import Literal
 from connections.openai.problems import invalid
 from connections.openai.requests.json_schemas import schema_text
 from connections.openai.requests.tools import MAX_TOOLS
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from connections.responses.requests.mcp_servers import McpServer
 from connections.responses.requests.models import Creation, Tool, ToolChoice
 from engine import reply_spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from connections.openai.problems import Problem, invalid
-from connections.protocol.validation_errors import field_message
+from connections.protocol.errors import field_message
 from connections.responses.requests.items import call_id_in
 from connections.responses.requests.models import Item
 from connections.responses.stored.ids import ResponseRef, ref_of_item

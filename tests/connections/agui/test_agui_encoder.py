@@ -12,7 +12,7 @@ from connections.agui.encoder import AguiEncoder
 from connections.agui.request_models import RunInput
 from engine.messages import ToolCall
 from sessions.events import Reason
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 from tests.connections.messages.test_messages_encoder import ended
 
 CALLS = st.integers(1, 10**6).map(lambda number: ToolCall(f"c_{number}", "look", '{"at":1}'))

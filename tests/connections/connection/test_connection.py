@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from connections.connection import Connection
-from connections.error_budget import ErrorBudget
+from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, ErrorBudget
 from connections.http.refusal_counters import EndpointName
-from connections.in_flight import MAX_CANCELS, MAX_REQUESTS
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

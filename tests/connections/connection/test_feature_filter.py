@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.outbox import Outbox
-from connections.protocol.features import REASONING, TOOLS
-from connections.protocol.frame_kinds import for_features
+from connections.protocol.base import (
+    REASONING,
+    TOOLS,
+)
+from connections.protocol.frame_kinds import (
+    for_features,
+)
 from connections.protocol.frames import Frame
 from sessions.events import (
     CallState,

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 
 import pytest
 
-from connections.connection import Connection
+from connections.connection import MAX_WAITING, Connection, RateLimiter
 from connections.http.refusal_counters import Refusal, RefusalCounters
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
@@ -16,7 +16,6 @@ from connections.limits.quotas import Quota, QuotaSettings, QuotaUsage, RateLimi
 from connections.limits.rates import LocalRateLimits, Rate
 from connections.protocol.audio import AudioStop
 from connections.protocol.frames import Cancel, Frame, History, Ping, Request, Send
-from connections.rate_limiter import MAX_WAITING, RateLimiter
 from sessions.errors import Overloaded
 from sessions.records import Client, Owner
 

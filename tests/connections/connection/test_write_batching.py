@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from connections.multiline_transport import MultilineTransport
-from connections.websocket_transport import WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 
 
 class RecordingSocket:

@@ -14,8 +14,7 @@ from connections.openai.problems import Problem
 from engine.messages import ToolCall
 from sessions.events import Done, Failure, Reason, Timing, Usage
 from sessions.observer import NullObserver
-from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.turn.turn_state import EngineCount, TokenLatency, TurnIds, TurnState
 
 PIECES = st.one_of(

@@ -9,7 +9,11 @@ from typing import Any, get_args
 import msgspec
 
 from connections.protocol import audio, frames
-from connections.protocol.frame_kinds import CLIENT_FRAMES, SERVER_FRAMES, FrameCost
+from connections.protocol.frame_kinds import (
+    CLIENT_FRAMES,
+    SERVER_FRAMES,
+    FrameCost,
+)
 from connections.protocol.frames import ClientFrame, ServerFrame
 from sessions.events import Event
 

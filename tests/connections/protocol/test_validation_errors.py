@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from connections.protocol.errors import validation_problem
 from connections.protocol.frames import Name
-from connections.protocol.validation_errors import validation_problem
 
 
 class Inner(msgspec.Struct, kw_only=True):

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from connections.connection import Connection, Handler
+from connections.connection import Connection, Handler, PendingWork
 from connections.http.refusal_counters import EndpointName
-from connections.in_flight import PendingWork
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

@@ -26,7 +26,7 @@ from sessions.events import (
     Timing,
     Usage,
 )
-from sessions.running.reply_buffer import ReasoningPiece, TextPiece
+from sessions.running.ephemeral import ReasoningPiece, TextPiece
 
 PLACE = "c"
 

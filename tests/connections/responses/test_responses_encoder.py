@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from connections.responses.output import wire
 from connections.responses.output.encoder import ResponsesEncoder, events_after
-from sessions.running.reply_buffer import Piece, ReasoningPiece, TextPiece
+from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 
 def new_encoder(*, background: bool = True) -> ResponsesEncoder:

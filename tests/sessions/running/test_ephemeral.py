@@ -17,9 +17,7 @@ from sessions.filters.chain import Filters
 from sessions.filters.interface import Filter
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralRequest
-from sessions.running.ephemeral_reply import EphemeralReply
-from sessions.running.reply_buffer import TextPiece
+from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralReply, EphemeralRequest, TextPiece
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
 from tests.sessions.broken_filter import Broken

@@ -15,9 +15,7 @@ from sessions.events import Reason
 from sessions.filters.chain import Filters
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.replies import ReplySet
-from sessions.running.reply_buffer import Piece, TextPiece
+from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet, TextPiece
 from sessions.service import Sessions
 from sessions.turn.policy import Policy, ToolLimits
 from tests.sessions.chat_driver import eventually

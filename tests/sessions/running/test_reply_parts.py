@@ -17,9 +17,15 @@ from sessions.events import Reason
 from sessions.filters.chain import Filters, ReleasedText
 from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.running.ephemeral import EphemeralRequest
-from sessions.running.ephemeral_reply import MAX_WAITING_BYTES, EphemeralReply
-from sessions.running.reply_buffer import Piece, ReasoningPiece, ReplyBuffer, TextPiece
+from sessions.running.ephemeral import (
+    MAX_WAITING_BYTES,
+    EphemeralReply,
+    EphemeralRequest,
+    Piece,
+    ReasoningPiece,
+    ReplyBuffer,
+    TextPiece,
+)
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import eventually
