@@ -107,7 +107,7 @@ class MessageAcceptor:
             return None
         finally:
             if live.turn.accepted_at is None:
-                live.milestones.accepted.set_result(False)
+                live.accepted.set_result(False)
                 conversation.release(live)
 
     async def _confirmed(
@@ -120,9 +120,7 @@ class MessageAcceptor:
         if record.done is not None or (runner := await self._forwarder.runner_of(conversation)) is None:
             return record
         refuse_other_content(record, live.send)
-        if (
-            not live.acceptance.was_attached
-        ):  # events that are published meanwhile follow the answer to the repeat
+        if not live.was_attached:  # events that are published meanwhile follow the answer to the repeat
             conversation.leave(live.sender)
         try:
             await self._forwarder.repeat(conversation, live, generation, runner=runner)
@@ -139,9 +137,9 @@ class MessageAcceptor:
     ) -> Request | None:
         await self._forwarder.lookups_done(conversation.owner)
         # in the order of arrival, whichever answer of the store comes first
-        async with conversation.locks.claiming:
+        async with conversation.claim_lock:
             await conversation.resumes.wait(live.sender)
-            live.acceptance.was_attached = live.sender in conversation.subscribers
+            live.was_attached = live.sender in conversation.subscribers
             if await self._answer_duplicate(conversation, live):
                 return None
             await self._validate(conversation, live, generation)
@@ -149,13 +147,13 @@ class MessageAcceptor:
                 _interrupt(conversation, ended, live.send)
         conversation.attach(live.sender)
         if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
-            live.milestones.accepted.set_result(True)
+            live.accepted.set_result(True)
             return await self._queue.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
             await runner.ended(before)
         request = await self._accept_next(conversation, live, generation)
         if request is not None:
-            live.milestones.accepted.set_result(True)
+            live.accepted.set_result(True)
         return request
 
     async def _accept_next(
@@ -171,7 +169,7 @@ class MessageAcceptor:
                 await self._forwarder.close_left_turns(conversation)
             except RunsElsewhere as elsewhere:
                 conversation.forget()
-                if live.delivery.playback is not None:
+                if live.playback is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
                 if answer is not None and not answer.already:
@@ -181,7 +179,7 @@ class MessageAcceptor:
     async def _answer_duplicate(self, conversation: Conversation, arrival: Turn) -> bool:
         """Answer a `client_msg_id` that has a turn, live or ended; False if none is known yet. Raises Refused, Duplicate."""
         while (live := conversation.earlier_duplicate(arrival)) is not None:
-            if await live.milestones.accepted:
+            if await live.accepted:
                 _replay_local(conversation, live, arrival)
                 return True
         if not conversation.blocking():
@@ -392,13 +390,13 @@ class MessageAcceptor:
         """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes it."""
         try:
             others = conversation.others
-            async with conversation.locks.writing, others.entering:
+            async with conversation.write_lock, others.entering:
                 _refuse_revoked(live)
                 attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
                 others.entered(watched=watched, watching=attached, news=news)
                 live.turn.accept(now=monotonic())
-                live.delivery.fallback = beginning.turn.fallback
+                live.fallback = beginning.turn.fallback
                 conversation.publish_accepted(live, beginning.event)
         except (Duplicate, StaleFacts, NotFound):
             await self._storage.ownership.discard(beginning.turn.turn_id)
@@ -483,9 +481,9 @@ def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None
     if live.record.done is not None:  # published, but not saved yet
         _replay_ended(reader, live.record, reply_of(live, live.record.done))
         return
-    if reader in live.delivery.followers:
+    if reader in live.followers:
         return
-    live.delivery.followers.add(reader)
+    live.followers.add(reader)
     if live.wait is not None:
         reader.publish(live.wait)
     after, until = live.record.accepted_seq, conversation.published.seq
@@ -501,7 +499,7 @@ def _replay_remote(conversation: Conversation, record: TurnRecord, since: Since,
     reader = arrival.sender
     reader.publish(accepted_event(conversation, record, arrival.send, since.epoch, duplicate=True))
     conversation.attach(reader)
-    if not arrival.acceptance.was_attached:
+    if not arrival.was_attached:
         published_events = [event for event in since.events if event.turn_id == record.turn_id]
         _replay(reader, merged(published_events), after=record.accepted_seq, until=since.seq)
 
@@ -556,5 +554,5 @@ def _title(message: MessageRecord, titled_by: Languages | None) -> str:
 
 
 def _refuse_revoked(live: Turn) -> None:
-    if live.acceptance.revoked:
+    if live.revoked:
         raise NotFound("The conversation was deleted before this message was accepted.")

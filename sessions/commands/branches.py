@@ -153,7 +153,7 @@ class BranchSwitcher:
             if conversation.blocking():
                 raise Busy(_BUSY)
             await runner.ended(live)
-        async with conversation.locks.writing:
+        async with conversation.write_lock:
             changed = await self._activate(conversation, message_id)
         if changed:
             await self.publish(conversation, but=by)

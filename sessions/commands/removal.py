@@ -37,7 +37,7 @@ def cancel_all(conversation: Conversation) -> list[Turn]:
     """Cancel all turns of a conversation, and refuse messages on their way; return all of them."""
     cancelled_turns = [*conversation.turns, *conversation.accepting]
     for live in cancelled_turns:
-        live.acceptance.revoked = True
+        live.revoked = True
         runner.cancel(conversation, live, Cause.CLIENT)
     return cancelled_turns
 
@@ -109,7 +109,7 @@ class HistoryRemover:
         """
         if (live := conversation.turn(turn_id)) is not None:
             await runner.ended(live)
-        async with conversation.locks.writing:
+        async with conversation.write_lock:
             meta = await self._history.load(conversation.keys)
             record = await self._history.turn(conversation.keys, turn_id)
             if meta is None or record is None or record.done is None:
@@ -161,7 +161,7 @@ class HistoryRemover:
         """
         for live in cancelled_turns:
             await runner.ended(live)
-        async with conversation.locks.writing:
+        async with conversation.write_lock:
             shown = await self._images.all_of(conversation.keys)
             await self._sharing.take_back(conversation.owner, conversation.conversation_id)
             epoch = (

@@ -47,7 +47,7 @@ async def resume(
     )
     conversation.attach(reader)
     for turn in conversation.turns:
-        turn.delivery.followers.add(reader)
+        turn.followers.add(reader)
     for event in published_events:
         reader.publish(event)
     if live is not None and live.wait is not None:

@@ -43,7 +43,7 @@ class SourceUpdateHandler:
     async def _here(self, conversation: Conversation, growth: Growth) -> Grown | None:
         """Return None if the source is not translated here."""
         while (live := _target_turn(conversation, growth)) is not None:
-            if not await asyncio.shield(live.milestones.accepted):
+            if not await asyncio.shield(live.accepted):
                 continue
             await _ready(live)
             if (interpretation := live.tool_round.interpretation) is None:
@@ -51,7 +51,7 @@ class SourceUpdateHandler:
             try:
                 return await self._grower.grow(conversation, live, interpretation, growth)
             except OwnershipLost:  # another replica closed it while this one stalled
-                await live.milestones.released.wait()
+                await live.released.wait()
         return None
 
     async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
@@ -76,14 +76,14 @@ def _target_turn(conversation: Conversation, growth: Growth) -> Turn | None:
 
 
 def _may_translate(live: Turn) -> bool:
-    is_coming = not live.milestones.accepted.done() and not live.acceptance.forwarded
+    is_coming = not live.accepted.done() and not live.forwarded
     goes_on = is_coming and live.tool_round.generation.continues
     return live.tool_round.interpretation is not None or live.send.interprets is not None or goes_on
 
 
 async def _ready(live: Turn) -> None:
     """Wait until an accepted turn can use its journal, or has ended."""
-    waits = [asyncio.ensure_future(one.wait()) for one in (live.milestones.ready, live.milestones.released)]
+    waits = [asyncio.ensure_future(one.wait()) for one in (live.ready, live.released)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -110,7 +110,7 @@ class ToolResultHandler:
                     return outcome
             except OwnershipLost:  # another replica took it over while this one stalled
                 live.tool_round.lose()
-                await live.milestones.released.wait()
+                await live.released.wait()
             else:
                 await _changed(live)
         return None
@@ -145,9 +145,9 @@ def _unknown(answer: CallAnswer) -> NotFound:
 
 async def _changed(live: Turn) -> None:
     """Wait until a turn that could not take answers can, or has ended."""
-    waits = [asyncio.ensure_future(live.milestones.released.wait())]
+    waits = [asyncio.ensure_future(live.released.wait())]
     if not live.turn.is_over:
-        waits.append(asyncio.ensure_future(live.milestones.ready.wait()))
+        waits.append(asyncio.ensure_future(live.ready.wait()))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

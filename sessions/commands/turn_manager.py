@@ -98,8 +98,8 @@ class TurnManager:
         arrival = register_turn(
             conversation, subscriber, send, names or TurnMessageIds.new(), generation, playback=playback
         )
-        arrival.acceptance.hold = admitted.hold
-        arrival.milestones.accepted.add_done_callback(lambda _: admitted.end_acceptance())
+        arrival.hold = admitted.hold
+        arrival.accepted.add_done_callback(lambda _: admitted.end_acceptance())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(refusal_of(self._take(conversation, arrival, generation)))
 
@@ -122,7 +122,7 @@ class TurnManager:
             return False
         candidates = [*conversation.turns, *conversation.accepting]
         live = next((live for live in candidates if live.turn.ids.turn_id == turn_id), None)
-        return live is not None and await asyncio.shield(live.milestones.accepted)
+        return live is not None and await asyncio.shield(live.accepted)
 
     async def _take(self, conversation: Conversation, arrival: Turn, generation: GenerationConfig) -> None:
         request: Request | None = None
@@ -236,7 +236,7 @@ class TurnManager:
             return None
         candidates = [*conversation.turns, *conversation.accepting]
         turns = [live for live in candidates if cancel.matches(live)]
-        here = [live for live in turns if not live.acceptance.forwarded]
+        here = [live for live in turns if not live.forwarded]
         if not here:
             return None
         decided = [
@@ -283,7 +283,7 @@ class TurnManager:
     async def _all_ended(self) -> None:
         while unfinished := self._directory.unfinished():
             _, live = unfinished[0]
-            await (live.tool_round.idle if live.waits else live.milestones.ended).wait()
+            await (live.tool_round.idle if live.waits else live.ended).wait()
 
     async def saved(self, *, within_s: float) -> None:
         """Wait for published ends that are not in the store yet. A reaper closes what is not saved then."""

@@ -120,7 +120,7 @@ class TurnQueue:
         except OwnershipLost:  # this message was not written; the running turn will notice it, too
             if head is not None:
                 head.tool_round.lose()
-                await head.milestones.released.wait()
+                await head.released.wait()
         await self._storage.ownership.discard(live.record.turn_id)
         return False
 
@@ -140,7 +140,7 @@ class TurnQueue:
         message: MessageRecord,
         named: str,
     ) -> bool:
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             journal = _head(conversation)
             if journal is None:
                 return False
@@ -148,7 +148,7 @@ class TurnQueue:
                 raise StoreDown(_LATE)
             if _head(conversation) is not journal:
                 return False
-            if live.acceptance.revoked:
+            if live.revoked:
                 raise NotFound("The conversation was deleted before this message was accepted.")
             position = len(_queued(conversation)) + 1
             if placement.continued is not None:
@@ -280,11 +280,11 @@ class TurnQueue:
     async def _begin(self, conversation: Conversation, live: Turn) -> bool:
         """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
-            await _first(before.milestones.released, live.engine.stopping)
+            await _first(before.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
                 if await self._end(conversation, live):
                     return False
-                await before.milestones.released.wait()
+                await before.released.wait()
         return True
 
     async def _start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
@@ -302,9 +302,9 @@ class TurnQueue:
 
     async def _end(self, conversation: Conversation, live: Turn) -> bool:
         """End a turn that never ran; False if the running one is about to end: then this one ends after it."""
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             head = conversation.live
-            if head is None or head.journal is None or head.delivery.end is not None:
+            if head is None or head.journal is None or head.end is not None:
                 return False
             journal = head.journal
             live.turn.count = EngineCount(generated_tokens=0, steps_after=0)
@@ -358,7 +358,7 @@ async def _has_head(conversation: Conversation) -> bool:
         if head.turn.is_over:
             await runner.ended(head)
         elif head.journal is None:
-            await _first(head.milestones.ready, head.engine.stopping, head.milestones.released)
+            await _first(head.ready, head.engine.stopping, head.released)
         else:
             return True
     return False
@@ -367,7 +367,7 @@ async def _has_head(conversation: Conversation) -> bool:
 async def _accepted_before(conversation: Conversation, live: Turn) -> None:
     """Wait until the fate of all earlier messages is known: their order is that of the seqs."""
     for before in conversation.turns[: conversation.turns.index(live)]:
-        await asyncio.shield(before.milestones.accepted)
+        await asyncio.shield(before.accepted)
 
 
 async def _first(*events: asyncio.Event) -> None:

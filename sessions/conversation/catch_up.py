@@ -27,7 +27,7 @@ async def catch_up_to(history: History, conversation: Conversation, epoch: str, 
     If the journal no longer has them, or the store lost published ones, a gap is published. Does nothing if a turn runs here:
     then this replica writes all events. Raises StoreDown.
     """
-    async with conversation.locks.writing:  # the writer publishes what is written here
+    async with conversation.write_lock:  # the writer publishes what is written here
         if conversation.live is not None:
             return
         if not conversation.published.followed:

@@ -34,14 +34,6 @@ from sessions.store.history.codec import Keys
 from sessions.turn.turn import NullSubscriber, Subscriber, Turn
 
 
-class Address(msgspec.Struct, frozen=True):
-    """The owner of a conversation, its id for the owner, and its keys in the store."""
-
-    owner: Owner
-    conversation_id: str
-    keys: Keys
-
-
 class StoredState:
     """The store's state, as far as known here. `version`: the number of changes; `seq`: the last assigned one.
 
@@ -74,21 +66,6 @@ class PublishedState:
         self.epoch = ""
         self.seq = 0
         self.followed = False
-
-
-class Locks:
-    """Orders concurrent work.
-
-    `claiming`: arrivals that take their places; `ordering`: a seq from memory, from its reservation until it
-    is published; `writing`: everything that takes a seq, except for the running turn's own events.
-    """
-
-    __slots__ = ("claiming", "ordering", "writing")
-
-    def __init__(self) -> None:
-        self.claiming = asyncio.Lock()
-        self.ordering = asyncio.Lock()
-        self.writing = asyncio.Lock()
 
 
 class PeerState:
@@ -210,7 +187,9 @@ class Conversation:
     """The live part of a conversation. `attached`: the attached connections of all conversations."""
 
     def __init__(self, owner: Owner, conversation_id: str, *, attached: Attached) -> None:
-        self.address = Address(owner, conversation_id, Keys.of(owner, conversation_id))
+        self.owner = owner
+        self.conversation_id = conversation_id
+        self.keys = Keys.of(owner, conversation_id)
         self.accepting: list[Turn] = []
         self.turns: list[Turn] = []
         self.subscribers: set[Subscriber] = set()
@@ -218,25 +197,12 @@ class Conversation:
         self.users = 0
         self.known = StoredState()
         self.published = PublishedState()
-        self.locks = Locks()
+        self.claim_lock = asyncio.Lock()  # arrivals that take their places
+        self.order_lock = asyncio.Lock()  # a seq from memory, from its reservation until it is published
+        self.write_lock = asyncio.Lock()  # all that takes a seq, except for the running turn's own events
         self.others = PeerState()
         self.deletion = DeletionNotice()
         self.resumes = PendingResumes()
-
-    @property
-    def owner(self) -> Owner:
-        """Its owner."""
-        return self.address.owner
-
-    @property
-    def conversation_id(self) -> str:
-        """Its id for its owner."""
-        return self.address.conversation_id
-
-    @property
-    def keys(self) -> Keys:
-        """Its keys in the store."""
-        return self.address.keys
 
     @property
     def idle(self) -> bool:
@@ -335,8 +301,8 @@ class Conversation:
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
         if live.grace is not None:
             live.grace.cancel()
-        live.milestones.ended.set()
-        live.milestones.released.set()
+        live.ended.set()
+        live.released.set()
 
     def before(self, live: Turn) -> Turn | None:
         """Return the turn that must end before this one begins."""
@@ -345,21 +311,19 @@ class Conversation:
 
     def cancel(self, live: Turn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Decide the cut and withdraw what waits beyond it; False if the end was decided before."""
-        turn_id, delivery = live.turn.ids.turn_id, live.delivery
-        sent_off = max([delivery.sent_off, *(one.sent_off(turn_id) for one in self.subscribers)])
-        reasoning_off = max(
-            [delivery.reasoning_off, *(one.reasoning_off(turn_id) for one in self.subscribers)]
-        )
+        turn_id = live.turn.ids.turn_id
+        sent_off = max([live.sent_off, *(one.sent_off(turn_id) for one in self.subscribers)])
+        reasoning_off = max([live.reasoning_off, *(one.reasoning_off(turn_id) for one in self.subscribers)])
         if self.others.watched:  # published text has reached other replicas and their connections
-            sent_off, reasoning_off = delivery.published_off, delivery.published_reasoning_off
+            sent_off, reasoning_off = live.published_off, live.published_reasoning_off
         seen_off = live.seen(seen_off)
         cut = live.turn.cancel(
             cause, sent_off=sent_off, seen_off=seen_off, now=now, reasoning_off=reasoning_off
         )
         if cut is None:
             return False
-        if live.delivery.playback is not None:
-            live.delivery.playback.stop()
+        if live.playback is not None:
+            live.playback.stop()
         for subscriber in self.subscribers:
             subscriber.withdraw(turn_id, cut.kept.chars, cut.kept.reasoning)
         return True
@@ -399,9 +363,9 @@ class Conversation:
         """Detach a connection; what it was handed still counts."""
         for live in self.turns:
             turn_id = live.turn.ids.turn_id
-            live.delivery.sent_off = max(live.delivery.sent_off, subscriber.sent_off(turn_id))
-            live.delivery.reasoning_off = max(live.delivery.reasoning_off, subscriber.reasoning_off(turn_id))
-            live.delivery.followers.discard(subscriber)
+            live.sent_off = max(live.sent_off, subscriber.sent_off(turn_id))
+            live.reasoning_off = max(live.reasoning_off, subscriber.reasoning_off(turn_id))
+            live.followers.discard(subscriber)
             if live.sender is subscriber and subscriber.closed:
                 live.sender = NullSubscriber()  # a running reply keeps no reference to a closed connection
         self.subscribers.discard(subscriber)
@@ -419,11 +383,11 @@ class Conversation:
         self.publish(text, live.made_at)
         self.published.seq = text.seq
         if isinstance(text, Delta):
-            live.delivery.published_off = text.off + len(text.text)
-            if live.delivery.playback is not None:
-                live.delivery.playback.feed(text)
+            live.published_off = text.off + len(text.text)
+            if live.playback is not None:
+                live.playback.feed(text)
         else:
-            live.delivery.published_reasoning_off = text.off + len(text.text)
+            live.published_reasoning_off = text.off + len(text.text)
 
     def publish_control(self, event: ToolCall | ToolState | SourceText) -> None:
         """Publish a call, a call's new state, or a growth of the source of a running turn."""
@@ -433,7 +397,7 @@ class Conversation:
 
     def publish_status(self, live: Turn, status: Status) -> None:
         """Publish a turn's status; later connections get it, too, while there is no text."""
-        live.delivery.status = status
+        live.status = status
         self.publish(status)
 
     def publish_removed(self, removed: Removed) -> None:
@@ -478,7 +442,7 @@ class Conversation:
         """Publish the end of a turn; it covers the seqs of deltas that nobody was given."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
-            live.milestones.ended.set()
+            live.ended.set()
         self.others.note_turn_end(done)
         first = self.published.seq + 1
         self.publish(msgspec.structs.replace(done, first_seq=first) if first < done.seq else done)
@@ -491,7 +455,7 @@ class Conversation:
             subscriber.publish(event)
         if live.sender in self.subscribers:
             live.sender.publish(msgspec.structs.replace(event, ref=live.send.ref, content=None))
-        live.delivery.followers = set(self.subscribers)
+        live.followers = set(self.subscribers)
         if live.tool_round.awaited is None:  # otherwise it had its place before
             self.known.newest_reply = live.record.reply_id
         self.known.seq = event.seq

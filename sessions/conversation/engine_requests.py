@@ -125,7 +125,7 @@ def client_key(owner: Owner, group: str) -> str:
 def reserve_images(live: Turn, prompt: Prompt) -> None:
     """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
     if size := sum(len(image.data) for message in prompt.messages for image in message.images):
-        live.acceptance.hold(size)
+        live.hold(size)
 
 
 async def message_of(

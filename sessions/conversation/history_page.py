@@ -158,7 +158,7 @@ def page_of(
     )
     if live is None or all(message.message_id != live.record.reply_id for message in page.messages):
         return PageWithStatus(page, None)
-    live.delivery.followers.add(reader)
+    live.followers.add(reader)
     return PageWithStatus(page, live.wait)
 
 

@@ -139,5 +139,5 @@ class ConversationRegistry:
             (conversation, live)
             for conversation in self._live.values()
             for live in (*conversation.turns, *conversation.accepting)
-            if not (live.milestones.ended.is_set() or (live.waits and live.tool_round.idle.is_set()))
+            if not (live.ended.is_set() or (live.waits and live.tool_round.idle.is_set()))
         ]

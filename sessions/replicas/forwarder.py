@@ -97,7 +97,7 @@ class Forwarder:
     ) -> RpcResponse | None:
         """Forward a message; its events come as all events of the conversation do. None if that replica is dead."""
         await self._follow(conversation)
-        live.acceptance.forwarded = runner
+        live.forwarded = runner
         conversation.others.sent[live.send.client_msg_id] = live
         try:
             answer = await self._request(conversation, runner, _send_request(live, generation))
@@ -106,7 +106,7 @@ class Forwarder:
             raise
         if answer is None or answer.already:
             conversation.others.sent.pop(live.send.client_msg_id, None)
-            live.acceptance.forwarded = None
+            live.forwarded = None
         return answer
 
     async def repeat(
@@ -138,7 +138,7 @@ class Forwarder:
         return outcome[0] if outcome else answered
 
     async def _cancel(self, conversation: Conversation, cancel: Cancel) -> Cancelled:
-        async with conversation.locks.claiming:  # a following message waits until the cancel is reported
+        async with conversation.claim_lock:  # a following message waits until the cancel is reported
             runner = await self.runner_of(conversation) or _takes_in(conversation, cancel)
             answer = await self._request(conversation, runner, cancel) if runner else None
         if answer is None:
@@ -198,4 +198,4 @@ def _send_request(live: Turn, generation: GenerationConfig) -> SendRequest:
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
     """Return the replica that is accepting the message: between the previous reply and its own no turn runs."""
     meant = (live for live in conversation.turns if cancel.matches(live))
-    return next((live.acceptance.forwarded for live in meant if live.acceptance.forwarded), None)
+    return next((live.forwarded for live in meant if live.forwarded), None)

@@ -71,7 +71,7 @@ class Generation(msgspec.Struct, frozen=True):
     def chars_per_s(self) -> float | None:
         """The pace of its text; None: the model's default. Speech has a pace of its own."""
         requested = self.live.tool_round.generation.chars_per_s
-        return 0.0 if requested is None and self.live.delivery.playback is not None else requested
+        return 0.0 if requested is None and self.live.playback is not None else requested
 
     @property
     def paces_thoughts(self) -> bool:
@@ -96,7 +96,7 @@ class Generation(msgspec.Struct, frozen=True):
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Publish the engine's progress, unless the turn's end is decided."""
         if isinstance(report, Started):
-            self.live.delivery.status = None
+            self.live.status = None
         elif self.turn.is_over:
             return
         elif isinstance(report, Queued):
@@ -126,7 +126,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     async def add_text(self, released: ReleasedText) -> None:
         """Journal text and publish it, unless the turn's end is decided meanwhile. Raises OwnershipLost."""
-        async with self.conversation.locks.ordering:
+        async with self.conversation.order_lock:
             if not self.turn.is_over:
                 seq, text, tokens = self.conversation.next_seq(), released.text, released.tokens
                 src_off = self._src_off()
@@ -136,7 +136,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     async def add_reasoning(self, released: ReleasedText) -> None:
         """Journal reasoning and publish it, as `add_text` does text."""
-        async with self.conversation.locks.ordering:
+        async with self.conversation.order_lock:
             if not self.turn.is_over:
                 seq = self.conversation.next_seq()
                 text, tokens = released.text, released.tokens
@@ -146,7 +146,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     async def call(self, called: ToolCallOutput) -> None:
         """Journal a call and publish it, as `add_text` does text. Calls beyond the limit are left out."""
-        async with self.conversation.locks.ordering:
+        async with self.conversation.order_lock:
             if self.turn.is_over or self.turn.calls >= MAX_CALLS:
                 self.live.tool_round.has_more = True
                 return
@@ -188,11 +188,11 @@ class Generation(msgspec.Struct, frozen=True):
 
     def _record_patch(self) -> bytes:
         """Return what the store needs beside the text in case this replica dies: the model, and the matching source."""
-        record, delivery = self.live.record, self.live.delivery
+        record, live = self.live.record, self.live
         settled = 0 if record.interprets is None else record.interprets.off
-        if (record.fallback, settled) == (delivery.fallback, delivery.settled):
+        if (record.fallback, settled) == (live.fallback, live.settled):
             return b""
-        delivery.fallback, delivery.settled = record.fallback, settled
+        live.fallback, live.settled = record.fallback, settled
         return msgspec.json.encode({"set": [f"turn:{record.turn_id}", encode_turn(record).decode()]})
 
     def _publish(self, piece: Text | ToolCall) -> None:
@@ -206,9 +206,9 @@ class Generation(msgspec.Struct, frozen=True):
             self.latency.delta(monotonic())
 
     def _note(self, *, saved: bool) -> None:
-        if not saved and not self.live.delivery.unsaved:
+        if not saved and not self.live.unsaved:
             self.publish("unsaved")
-        self.live.delivery.unsaved = not saved
+        self.live.unsaved = not saved
         others = self.conversation.others
         others.watched = others.watched or self.journal.watched
 
@@ -289,9 +289,9 @@ def with_calls(live: Turn, end: Done, *, may_call: bool) -> Done:
 
 def with_precision(live: Turn, end: Done) -> Done:
     """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
-    if live.delivery.playback is None or end.cancel is None:
+    if live.playback is None or end.cancel is None:
         return end
-    cancel = msgspec.structs.replace(end.cancel, precision=live.delivery.playback.precision)
+    cancel = msgspec.structs.replace(end.cancel, precision=live.playback.precision)
     return msgspec.structs.replace(end, cancel=cancel)
 
 
@@ -337,7 +337,7 @@ _GONE = Failure(code="internal", message="The store no longer has this reply.")
 
 def _local_end(conversation: Conversation, live: Turn) -> Done:
     """Return the end of a turn that the store does not know."""
-    done = live.delivery.end
+    done = live.end
     if done is None:
         seq = conversation.next_seq()
         done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
@@ -350,7 +350,7 @@ def _store_is_behind(conversation: Conversation, live: Turn, record: TurnRecord)
     done, cut = record.done, live.turn.cut
     if done is None or done.seq <= conversation.published.seq:
         return True
-    return cut is not None and cut.chars < min(done.chars, live.delivery.published_off)
+    return cut is not None and cut.chars < min(done.chars, live.published_off)
 
 
 SAVE_AGAIN_S = 1.0
@@ -398,7 +398,7 @@ class TurnRunner:
             turn_id=live.turn.ids.turn_id,
             wrote=partial(self._ledger.journalled, live.send.subject(conversation.owner)),
         )
-        live.milestones.ready.set()
+        live.ready.set()
 
     async def run(self, conversation: Conversation, live: Turn, request: Request) -> bool:
         """Run an accepted, prepared turn until its end is published and saved; return False if it was lost.
@@ -424,8 +424,8 @@ class TurnRunner:
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
         finally:
-            if live.delivery.playback is not None:
-                live.delivery.playback.stop()
+            if live.playback is not None:
+                live.playback.stop()
             journal.drop()
             conversation.forget()
             conversation.release(live)
@@ -446,7 +446,7 @@ class TurnRunner:
     @staticmethod
     async def _after_playback(live: Turn, outcome: Outcome) -> Outcome:
         """Wait until a spoken reply was played, or where it was cut, until it is known what was heard."""
-        if (playback := live.delivery.playback) is None:
+        if (playback := live.playback) is None:
             return outcome
         if not live.turn.is_over:
             await playback.over()
@@ -457,12 +457,12 @@ class TurnRunner:
 
     async def _end(self, run: Generation, outcome: Outcome) -> None:
         live, conversation = run.live, run.conversation
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             seq = conversation.next_seq()
             end = live.turn.end(outcome.reason, seq=seq, now=monotonic(), error=outcome.error)
             may_call = live.tool_round.round < self._tools.max_rounds and not self._ledger.memory.is_full
             end = with_calls(live, end, may_call=may_call)
-            done = live.delivery.end = live.record.signed(with_precision(live, end))
+            done = live.end = live.record.signed(with_precision(live, end))
             ending = _ending(live, done, outcome.written, self._follow(run, done))
             try:
                 saved = await self._save_in_time(run, ending)
@@ -633,10 +633,10 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
 
 async def ended(live: Turn) -> None:
     """Wait until the turn has ended and is stored. Raises StoreDown if its end can't be saved for some time."""
-    await live.milestones.ended.wait()
+    await live.ended.wait()
     try:
         async with asyncio.timeout(SAVED_WITHIN_S):
-            await live.milestones.released.wait()
+            await live.released.wait()
     except TimeoutError:
         raise StoreDown("The end of the previous reply is not saved: the store does not answer.") from None
 

@@ -47,7 +47,7 @@ class CallStates:
         Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if it may or may not be stored: it may be sent again.
         """
         term = self._history.term
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             if _accepting_calls(live, answer) is not None:
                 await self._write_rest(live)
             if (calls := _accepting_calls(live, answer)) is None:
@@ -62,7 +62,7 @@ class CallStates:
 
     async def catch_up(self, conversation: Conversation, live: Turn) -> bool:
         """Write what is not stored yet; return whether all is stored. Raises OwnershipLost, StoreFault."""
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             return live.journal is None or await live.journal.catch_up()
 
     @staticmethod
@@ -78,7 +78,7 @@ class CallStates:
 
         Raises OwnershipLost, StoreFault.
         """
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             calls = live.tool_round.of(call_id)
             call = calls.get(call_id) if calls is not None else None
             if calls is None or call is None or call.state.is_settled or (moved := change(call)) == call:

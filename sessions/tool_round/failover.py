@@ -81,8 +81,8 @@ class Failover:
             if (record := await self._history.turn(conversation.keys, turn_id)) is None:
                 continue
             base = await self._history.base(conversation.keys, record)
-            async with conversation.locks.ordering:
-                if live.journal is None or live.delivery.end is not None:
+            async with conversation.order_lock:
+                if live.journal is None or live.end is not None:
                     return  # the reaper ends them behind it
                 seq = conversation.next_seq()
                 ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)

@@ -134,7 +134,7 @@ class WaitingTurns:
         prompt = await self._prompt(conversation, live, meta)
         requested = live.record.model
         answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
-        async with conversation.locks.ordering:
+        async with conversation.order_lock:
             live.choose(answering.model)
             await self._write(conversation, live, prompt.context_from if prompt else meta.context_from)
         return self._request(conversation, live, prompt, system, answering)
@@ -146,7 +146,7 @@ class WaitingTurns:
         event = accepted_event(conversation, live.record, live.send, conversation.published.epoch)
         await live.journal.write(event, _entry(live, context_from))
         live.turn.accept(now=monotonic())
-        live.delivery.fallback = live.record.fallback
+        live.fallback = live.record.fallback
         conversation.publish_accepted(live, event)
 
     async def _prompt(self, conversation: Conversation, live: Turn, meta: Meta) -> Prompt | None:

@@ -37,7 +37,7 @@ class SourceGrowth:
         async with interpretation.growing:
             if (new := source.news(growth)) is not None:
                 await self._filters.check(source.text[-FILTERED_CHARS:] + new)
-            async with conversation.locks.ordering:
+            async with conversation.order_lock:
                 await _write_rest(live)
                 if new is not None:
                     await self._take(conversation, live, interpretation, new, final=growth.final)
@@ -86,7 +86,7 @@ def _patch(live: Turn, interpretation: Interpretation) -> bytes:
     """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
     message = interpretation.message
     kept = [f"message:{message.message_id}", encode_message(message).decode()]
-    live.delivery.settled = live.record.interprets.off if live.record.interprets is not None else 0
+    live.settled = live.record.interprets.off if live.record.interprets is not None else 0
     return msgspec.json.encode(
         {"set": [*kept, f"turn:{live.record.turn_id}", encode_turn(live.record).decode()]}
     )

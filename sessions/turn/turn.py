@@ -119,71 +119,6 @@ class NullSubscriber:
         """Nothing waits here."""
 
 
-class DeliveryState:
-    """How far a turn's events were delivered. `sent_off`: to connections that left; `unsaved`: they were told that its text is not journalled.
-
-    `followers`: the connections that have all of it; `status`: the last published one; `fallback`: the answering model that the
-    store knows of; `settled`: up to where the store has matching source and target of an interpretation. `end`: how it ends,
-    before that is published. `reasoning_off` and `published_reasoning_off`: like `sent_off` and `published_off`, for its reasoning.
-    `playback`: who speaks it, if anybody does.
-    """
-
-    __slots__ = (
-        "end",
-        "fallback",
-        "followers",
-        "playback",
-        "published_off",
-        "published_reasoning_off",
-        "reasoning_off",
-        "sent_off",
-        "settled",
-        "status",
-        "unsaved",
-    )
-
-    def __init__(self, playback: Playback | None = None) -> None:
-        self.playback = playback
-        self.followers: set[Subscriber] = set()
-        self.sent_off = self.reasoning_off = 0
-        self.published_off = self.published_reasoning_off = 0
-        self.end: Done | None = None
-        self.status: Status | None = None
-        self.unsaved = False
-        self.fallback = ""
-        self.settled = 0
-
-
-class TurnMilestones:
-    """Events that others wait for. `ready`: messages can be accepted behind it; `released`: its end is saved, too.
-
-    `accepted`: whether it was; `ended`: its end was published, or it was never accepted.
-    """
-
-    __slots__ = ("accepted", "ended", "ready", "released")
-
-    def __init__(self) -> None:
-        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.ready = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.released = asyncio.Event()
-
-
-class AcceptanceState:
-    """How it arrived. `was_attached`: whether its sender was attached before; `forwarded`: the replica that it was forwarded to.
-
-    `revoked`: its conversation was deleted before it was accepted. `hold`: counts the bytes of the images that it is to show.
-    """
-
-    __slots__ = ("forwarded", "hold", "revoked", "was_attached")
-
-    def __init__(self) -> None:
-        self.was_attached = False
-        self.forwarded: str | None = None
-        self.revoked = False
-        self.hold: Callable[[int], None] = _no_count
-
-
 def _no_count(_: int) -> None:
     """Of turns that were counted elsewhere."""
 
@@ -304,25 +239,37 @@ class ToolRound:
 
 
 class Turn:
-    """A turn as it runs here.
-
-    `record.done`: how it ended, once published. `failure`: why it can't run; `engine`: its wait for the engine; `grace`: the
-    timer that cancels it if nobody comes back.
-    """
+    """A turn as it runs here: its state, how it arrived, what others wait for, and how far its events were delivered."""
 
     __slots__ = (
-        "acceptance",
-        "delivery",
+        "accepted",
+        "end",
+        "ended",
         "engine",
         "failure",
+        "fallback",
+        "followers",
+        "forwarded",
         "grace",
+        "hold",
         "journal",
-        "milestones",
+        "playback",
+        "published_off",
+        "published_reasoning_off",
+        "ready",
+        "reasoning_off",
         "record",
+        "released",
+        "revoked",
         "send",
         "sender",
+        "sent_off",
+        "settled",
+        "status",
         "tool_round",
         "turn",
+        "unsaved",
+        "was_attached",
     )
 
     def __init__(
@@ -337,16 +284,35 @@ class Turn:
     ) -> None:
         self.turn = turn
         self.tool_round = tool_round or ToolRound(GenerationConfig())
-        self.record = record
+        self.record = record  # `record.done`: how it ended, once published
         self.send = send
         self.sender = sender
-        self.acceptance = AcceptanceState()
-        self.milestones = TurnMilestones()
-        self.delivery = DeliveryState(playback)
         self.engine = EngineWait()
         self.journal: TurnJournal | None = None
-        self.failure: Failure | None = None
-        self.grace: asyncio.TimerHandle | None = None
+        self.failure: Failure | None = None  # why it can't run
+        self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody comes back
+        self.playback = playback  # who speaks it, if anybody does
+
+        self.was_attached = False  # its sender was attached before it arrived
+        self.forwarded: str | None = None  # the replica that it was forwarded to
+        self.revoked = False  # its conversation was deleted before it was accepted
+        self.hold: Callable[[int], None] = _no_count  # counts the bytes of the images that it is to show
+
+        self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ready = asyncio.Event()  # messages can be accepted after it
+        self.ended = asyncio.Event()  # its end was published, or it was never accepted
+        self.released = asyncio.Event()  # its end is saved, too
+
+        self.followers: set[Subscriber] = set()  # connections that have all of it
+        self.sent_off = self.reasoning_off = (
+            0  # what was sent to connections that left, of text and reasoning
+        )
+        self.published_off = self.published_reasoning_off = 0
+        self.status: Status | None = None  # the last published one
+        self.unsaved = False  # connections were told that its text is not journalled
+        self.fallback = ""  # the answering model that the store knows of
+        self.settled = 0  # up to where the store has matching source and target of an interpretation
+        self.end: Done | None = None  # how it ends, before that is published
 
     @classmethod
     def waiting(cls, following: WaitingTurn, calls: ToolCalls, sender: Subscriber) -> Turn:
@@ -359,7 +325,7 @@ class Turn:
         tool_round = ToolRound(following.generation, awaited=calls, rounds=following.round)
         tool_round.then = following.then
         live = cls(TurnState(ids), following.record(), following.send, sender, tool_round=tool_round)
-        live.milestones.accepted.set_result(True)
+        live.accepted.set_result(True)
         return live
 
     def following(self) -> WaitingTurn:
@@ -386,7 +352,7 @@ class Turn:
 
     def seen(self, seen_off: int | None) -> int | None:
         """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""
-        if (playback := self.delivery.playback) is None:
+        if (playback := self.playback) is None:
             return seen_off
         return playback.heard if seen_off is None else min(seen_off, playback.heard)
 
@@ -404,7 +370,7 @@ class Turn:
         """Continue a reply that was cut; attached connections have it."""
         self.tool_round.base = reply
         self.turn.continue_from(reply.message_id, text=reply.content, reasoning=reply.reasoning)
-        self.delivery.published_off, self.delivery.published_reasoning_off = (
+        self.published_off, self.published_reasoning_off = (
             len(reply.content),
             len(reply.reasoning),
         )
@@ -433,9 +399,7 @@ class Turn:
     @property
     def is_unsaved(self) -> bool:
         """Whether text or an end was published that the store is not known to have."""
-        return self.delivery.unsaved or (
-            self.milestones.ended.is_set() and not self.milestones.released.is_set()
-        )
+        return self.unsaved or (self.ended.is_set() and not self.released.is_set())
 
     @property
     def made_at(self) -> float | None:
@@ -446,7 +410,7 @@ class Turn:
     @property
     def published_text(self) -> str:
         """The part of the reply that was published."""
-        return self.turn.text[: self.delivery.published_off]
+        return self.turn.text[: self.published_off]
 
     @property
     def shown_calls(self) -> tuple[CallRecord, ...]:
@@ -458,13 +422,13 @@ class Turn:
     @property
     def published_reasoning(self) -> str:
         """The part of its reasoning that was published."""
-        return self.turn.reasoning[: self.delivery.published_reasoning_off]
+        return self.turn.reasoning[: self.published_reasoning_off]
 
     @property
     def wait(self) -> Status | None:
         """The last published status, while there is no text."""
-        has_text = self.delivery.published_off > self.turn.pieces.base.chars
-        return None if has_text or self.turn.is_over else self.delivery.status
+        has_text = self.published_off > self.turn.pieces.base.chars
+        return None if has_text or self.turn.is_over else self.status
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):

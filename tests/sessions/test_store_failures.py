@@ -144,7 +144,7 @@ async def test_each_trouble_of_a_reply_is_told(chat: Chat, reader: Recorder, sto
         async with refusing_writes(store):
             while len(reader.of(Status)) < trouble:
                 await chat.step()
-        while chat.live_conversation.turns[0].delivery.unsaved:
+        while chat.live_conversation.turns[0].unsaved:
             await store.ping()  # it has answered what was written before
             await chat.step()
     chat.cancel()

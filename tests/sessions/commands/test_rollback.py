@@ -110,7 +110,7 @@ async def test_one_whose_end_is_just_being_written_is_removed_after_it(
 async def test_a_removal_goes_on_when_its_sender_leaves(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?")
     removal = asyncio.ensure_future(chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id))
-    await eventually(chat.live_conversation.locks.writing.locked)
+    await eventually(chat.live_conversation.write_lock.locked)
     removal.cancel()
     assert (await reader.next(Removed)).turn_id == done.turn_id
 

@@ -138,7 +138,7 @@ async def test_a_message_that_waits_is_refused_by_a_deletion(
     deleting = asyncio.ensure_future(
         chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
     )
-    await eventually(lambda: chat.live_conversation.turns[-1].acceptance.revoked)
+    await eventually(lambda: chat.live_conversation.turns[-1].revoked)
     engine.step()
     assert isinstance(await waiting, NotFound)
     await deleting
@@ -152,7 +152,7 @@ async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Rec
     deletion = asyncio.ensure_future(
         chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
     )
-    await eventually(lambda: chat.live_conversation.turns[-1].acceptance.revoked)
+    await eventually(lambda: chat.live_conversation.turns[-1].revoked)
     deletion.cancel()
     await reader.next(Deleted)
     assert await content_of(store) == []
