@@ -1,4 +1,4 @@
-"""Builds the parts of the sessions floor, each from those before it."""
+"""Builds the parts of one replica, each from those before it."""
 
 from __future__ import annotations
 
@@ -46,24 +46,21 @@ from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.tool_calls import CallAnswer
 
 
-class CoreParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that all others use. `priority_client`: the storage with the separate client for running turns' writes."""
+class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts of one replica."""
 
     client: Redis
     storage: Storage
     priority_client: Storage
+    """The storage with the separate client for running turns' writes."""
     tasks: BackgroundTasks
     directory: ConversationRegistry
     changes: ShieldedChanges
     prompts: HistoryPromptBuilder
     call_states: CallStates
-    failover: Failover
     admission: Admission
 
-
-class PeerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts for other replicas: their messages, requests to them, and what dead ones left."""
-
+    # for other replicas: their messages, requests to them, and what dead ones left
     channels: ShardChannels | None
     watching: Subscriptions
     rpc: Rpc
@@ -72,10 +69,7 @@ class PeerParts(msgspec.Struct, frozen=True, kw_only=True):
     forwarder: Forwarder
     gathering: ScatterGather
 
-
-class CommandParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that handle requests of clients and other replicas."""
-
+    # requests of clients and other replicas
     turns: TurnManager
     ephemeral: EphemeralTurns
     brancher: BranchSwitcher
@@ -85,14 +79,6 @@ class CommandParts(msgspec.Struct, frozen=True, kw_only=True):
     answering: ToolResultHandler
     growing: SourceUpdateHandler
     orders: PeerRequestHandler
-
-
-class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts of one replica."""
-
-    base: CoreParts
-    peers: PeerParts
-    commands: CommandParts
 
 
 def compose(
@@ -127,138 +113,90 @@ def compose(
         if priority_client is None
         else storage.over(priority_client, ttl_s=policy.ttl_s, durability=policy.durability)
     )
-    base = CoreParts(
-        client=client,
-        storage=storage,
-        priority_client=running,
-        tasks=tasks,
-        directory=directory,
-        changes=ShieldedChanges(directory=directory, tasks=tasks),
-        prompts=HistoryPromptBuilder(
-            engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
-        ),
-        call_states=CallStates(running.history, replica=replica),
-        failover=Failover(directory=directory, storage=storage),
-        admission=Admission(at_most=policy.max_turns),
+    changes = ShieldedChanges(directory=directory, tasks=tasks)
+    prompts = HistoryPromptBuilder(
+        engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
     )
-    brancher = BranchSwitcher(client, history=storage.history, replica=replica)
-    peers = _peers(base, brancher, channels)
-    return ReplicaParts(
-        base=base,
-        peers=peers,
-        commands=_commands(
-            base, peers, brancher=brancher, engine=engine, policy=policy, observer=observer, tools=tools
-        ),
-    )
-
-
-def _peers(base: CoreParts, brancher: BranchSwitcher, channels: ShardChannels | None) -> PeerParts:
-    history, ownership, directory = base.storage.history, base.storage.ownership, base.directory
-    watching = Subscriptions(base.client, ownership=ownership, directory=directory, channels=channels)
-    rpc = Rpc(base.client, ownership=ownership)
+    call_states = CallStates(running.history, replica=replica)
+    failover = Failover(directory=directory, storage=storage)
+    admission = Admission(at_most=policy.max_turns)
+    history, ownership = storage.history, storage.ownership
+    brancher = BranchSwitcher(client, history=history, replica=replica)
+    watching = Subscriptions(client, ownership=ownership, directory=directory, channels=channels)
+    rpc = Rpc(client, ownership=ownership)
     relay = Relay(
-        base.client,
-        replica=ownership.replica,
+        client,
+        replica=replica,
         directory=directory,
         history=history,
         on_inbox=rpc.wake,
         on_unwatched=runner.cancel_unattended,
-        branched=lambda conversation: base.changes.begin(conversation, brancher.publish(conversation)),
+        branched=lambda conversation: changes.begin(conversation, brancher.publish(conversation)),
         channels=channels,
     )
     reaper = Reaper(
-        base.storage, runs=directory.runs, publish=relay.publish_turn, continue_turn=base.failover.take_over
+        storage, runs=directory.runs, publish=relay.publish_turn, continue_turn=failover.take_over
     )
     forwarder = Forwarder(
         rpc=rpc, history=history, ownership=ownership, watching=watching, close_orphans=reaper.reap
     )
-    return PeerParts(
-        channels=channels,
-        watching=watching,
-        rpc=rpc,
-        relay=relay,
-        reaper=reaper,
-        forwarder=forwarder,
-        gathering=ScatterGather(rpc, ownership),
-    )
-
-
-def _commands(
-    base: CoreParts,
-    peers: PeerParts,
-    *,
-    brancher: BranchSwitcher,
-    engine: Engine,
-    policy: Policy,
-    observer: Observer,
-    tools: ToolRegistry,
-) -> CommandParts:
-    storage = base.storage
-    acceptor = MessageAcceptor(
-        storage,
-        prompts=base.prompts,
-        policy=policy,
-        observer=observer,
-        watching=peers.watching,
-        forwarder=peers.forwarder,
-    )
+    gathering = ScatterGather(rpc, ownership)
     turns = TurnManager(
-        directory=base.directory,
-        history=storage.history,
-        acceptor=acceptor,
+        directory=directory,
+        history=history,
+        acceptor=MessageAcceptor(
+            storage, prompts=prompts, policy=policy, observer=observer, watching=watching, forwarder=forwarder
+        ),
         runner=TurnRunner(
-            base.priority_client,
+            running,
             generator=Generator(engine, policy.filters),
             interpreter=Translator(engine, policy.filters, prompt=policy.interpret_prompt),
             observer=observer,
             tools=policy.tools,
-            titler=_titler(base, engine, policy),
+            titler=TitleGenerator(engine=engine, index=storage.index, filters=policy.filters, tasks=tasks)
+            if policy.titles
+            else None,
         ),
-        admission=base.admission,
+        admission=admission,
         waiting=WaitingTurns(
-            history=storage.history,
-            prompts=base.prompts,
-            call_states=base.call_states,
+            history=history,
+            prompts=prompts,
+            call_states=call_states,
             box=tools,
             observer=observer,
             filters=policy.filters,
             limits=policy.tools,
-            is_draining=lambda: base.admission.draining,
+            is_draining=lambda: admission.draining,
         ),
-        lost=peers.relay.catch_up,
-        tasks=base.tasks,
+        lost=relay.catch_up,
+        tasks=tasks,
     )
-    base.failover.on_takeover(turns.continue_turn)
+    failover.on_takeover(turns.continue_turn)
     answering = ToolResultHandler(
-        history=storage.history,
-        call_states=base.call_states,
-        forwarder=peers.forwarder,
+        history=history,
+        call_states=call_states,
+        forwarder=forwarder,
         filters=policy.filters,
         ledger=storage.ledger,
         max_chars=policy.tools.max_chars,
     )
 
     async def answer_here(owner: Owner, conversation_id: str, answer: CallAnswer) -> AnswerOutcome:
-        with base.directory.using(owner, conversation_id) as conversation:
+        with directory.using(owner, conversation_id) as conversation:
             return await answering.answer_here(conversation, answer)
 
-    growing = SourceUpdateHandler(
-        history=storage.history, grower=SourceGrowth(policy.filters), forwarder=peers.forwarder
-    )
+    growing = SourceUpdateHandler(history=history, grower=SourceGrowth(policy.filters), forwarder=forwarder)
 
     async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
-        with base.directory.using(owner, conversation_id) as conversation:
+        with directory.using(owner, conversation_id) as conversation:
             return await growing.grow_here(conversation, growth)
 
     async def close_left_turns(owner: Owner, conversation_id: str) -> None:
-        with base.directory.using(owner, conversation_id) as conversation:
-            await peers.forwarder.close_left_turns(conversation)
+        with directory.using(owner, conversation_id) as conversation:
+            await forwarder.close_left_turns(conversation)
 
-    ephemeral = EphemeralTurns(
-        engine=engine, policy=policy, admission=base.admission, observer=observer, tasks=base.tasks
-    )
     remover = HistoryRemover(
-        history=storage.history,
+        history=history,
         index=storage.index,
         images=storage.images,
         sharing=storage.sharing,
@@ -266,20 +204,34 @@ def _commands(
         brancher=brancher,
     )
     deleter = ConversationDeleter(
-        directory=base.directory,
-        history=storage.history,
-        forwarder=peers.forwarder,
-        remover=remover,
-        changes=base.changes,
+        directory=directory, history=history, forwarder=forwarder, remover=remover, changes=changes
     )
-    return CommandParts(
+    return ReplicaParts(
+        client=client,
+        storage=storage,
+        priority_client=running,
+        tasks=tasks,
+        directory=directory,
+        changes=changes,
+        prompts=prompts,
+        call_states=call_states,
+        admission=admission,
+        channels=channels,
+        watching=watching,
+        rpc=rpc,
+        relay=relay,
+        reaper=reaper,
+        forwarder=forwarder,
+        gathering=gathering,
         turns=turns,
-        ephemeral=ephemeral,
+        ephemeral=EphemeralTurns(
+            engine=engine, policy=policy, admission=admission, observer=observer, tasks=tasks
+        ),
         brancher=brancher,
         remover=remover,
         deleter=deleter,
         eraser=OwnerDataEraser(
-            directory=base.directory,
+            directory=directory,
             belongings=storage.belongings,
             deleter=deleter,
             index=storage.index,
@@ -291,21 +243,15 @@ def _commands(
         growing=growing,
         orders=PeerRequestHandler(
             turns=turns,
-            rpc=peers.rpc,
+            rpc=rpc,
             delete=deleter.delete,
             answer_here=answer_here,
             grow_here=grow_here,
-            answer_peer=peers.gathering.respond,
+            answer_peer=gathering.respond,
             close_left_turns=close_left_turns,
-            tasks=base.tasks,
+            tasks=tasks,
         ),
     )
-
-
-def _titler(base: CoreParts, engine: Engine, policy: Policy) -> TitleGenerator | None:
-    if not policy.titles:
-        return None
-    return TitleGenerator(engine=engine, index=base.storage.index, filters=policy.filters, tasks=base.tasks)
 
 
 def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:

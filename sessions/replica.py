@@ -26,29 +26,29 @@ class Replica:
     """Runs the parts between start and stop."""
 
     def __init__(self, parts: ReplicaParts) -> None:
-        self._base, self._peers, self._commands = parts.base, parts.peers, parts.commands
-        self._ownership = parts.base.storage.ownership
+        self._parts = parts
+        self._ownership = parts.storage.ownership
 
     @asynccontextmanager
     async def running(self, *, alone: bool) -> AsyncIterator[None]:
         """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
         await retry_until_available(partial(self._begin, alone=alone))
-        async with self._base.tasks.running():
-            chores = [self._base.tasks.begin(chore) for chore in self._background_tasks()]
+        async with self._parts.tasks.running():
+            chores = [self._parts.tasks.begin(chore) for chore in self._background_tasks()]
             try:
                 if alone:
                     await self._close_orphans()
                 yield
                 await self.drain(0.0)
-                await self._commands.turns.saved(within_s=SAVE_S)
+                await self._parts.turns.saved(within_s=SAVE_S)
             finally:
-                self._commands.turns.stop()
+                self._parts.turns.stop()
                 for task in chores:
                     task.cancel()
         await self._leave()
 
     async def _begin(self, *, alone: bool) -> None:
-        await load_scripts(self._base.client)
+        await load_scripts(self._parts.client)
         await self._ownership.renew()
         if alone:
             await self._ownership.forget_other_leases()
@@ -56,22 +56,22 @@ class Replica:
     async def _close_orphans(self) -> None:
         """Close or continue the turns that an earlier process left. If the store refuses, the reaper tries again later."""
         try:
-            await self._peers.reaper.reap()
+            await self._parts.reaper.reap()
         except StoreDown as trouble:
             _log.warning("orphaned turns of earlier process not closed", why=str(trouble))
 
     async def drain(self, within_s: float) -> None:
         """Refuse new turns, let running ones end within a time, then end them as interrupted."""
-        await asyncio.gather(self._commands.turns.drain(within_s), self._commands.ephemeral.drain(within_s))
+        await asyncio.gather(self._parts.turns.drain(within_s), self._parts.ephemeral.drain(within_s))
 
     def unwatch(self, conversation: Conversation) -> None:
         """Stop watching a conversation if its last connection has left."""
         if conversation.others.watching and not conversation.subscribers:
-            leaving = self._base.tasks.begin(self._peers.watching.end(conversation))
+            leaving = self._parts.tasks.begin(self._parts.watching.end(conversation))
             leaving.add_done_callback(lambda _: runner.cancel_unattended(conversation))
 
     def _background_tasks(self) -> Iterable[Coroutine[None, None, None]]:
-        peers, priority_client = self._peers, self._base.priority_client
+        peers, priority_client = self._parts, self._parts.priority_client
         if peers.channels is not None:
             yield from (peers.channels.run(), peers.relay.listen_to_shards())
         yield from (
@@ -80,10 +80,10 @@ class Replica:
             peers.reaper.watch(),
             peers.relay.listen(),
             peers.relay.fill(),
-            peers.rpc.run(self._commands.orders.take),
-            self._base.storage.compaction.run(),
-            self._base.storage.ledger.run(),
-            self._base.storage.ledger.memory.run(),
+            peers.rpc.run(self._parts.orders.take),
+            self._parts.storage.compaction.run(),
+            self._parts.storage.ledger.run(),
+            self._parts.storage.ledger.memory.run(),
             self._check_peers(),
         )
 
@@ -94,13 +94,13 @@ class Replica:
             await asyncio.sleep(RENEW_S)
             try:
                 taken = await self._drop_taken_over(taken)
-                for late in await self._peers.watching.reconcile():
-                    self._peers.relay.catch_up(late)
+                for late in await self._parts.watching.reconcile():
+                    self._parts.relay.catch_up(late)
             except StoreDown:
                 continue
             except Exception:  # noqa: BLE001 - a task's boundary: what one look does not find the next one does
                 _log.exception("peer check failed")
-            for conversation in self._base.directory.with_turns():
+            for conversation in self._parts.directory.with_turns():
                 runner.cancel_unattended(conversation)
 
     async def _drop_taken_over(self, taken: int) -> int:
@@ -112,12 +112,12 @@ class Replica:
         now = self._ownership.taken
         if taken != now:
             await asyncio.sleep(RENEW_S)
-            await self._commands.turns.check_waits()
+            await self._parts.turns.check_waits()
         return now
 
     async def _leave(self) -> None:
         with suppress(StoreDown):  # what it owes is counted when those conversations are weighed again
-            await self._base.storage.ledger.settle()
+            await self._parts.storage.ledger.settle()
         try:
             await self._ownership.release_lease()
         except StoreDown:

@@ -109,13 +109,12 @@ class Sessions:
             priority_client=priority_client,
             tools=self.tools,
         )
-        self._base, self._peers, self._commands = self.parts.base, self.parts.peers, self.parts.commands
-        self.turns, self.ephemeral = self._commands.turns, self._commands.ephemeral
+        self.turns, self.ephemeral = self.parts.turns, self.parts.ephemeral
         self._replica = Replica(self.parts)
-        self.embedding = Embedding(embedders, admission=self._base.admission, filters=policy.filters)
-        self.kept = TurnReader(self._base.storage.history, self._base.storage.notes)
-        self.images = self._base.storage.images
-        self.memory = self._base.storage.ledger.memory
+        self.embedding = Embedding(embedders, admission=self.parts.admission, filters=policy.filters)
+        self.kept = TurnReader(self.parts.storage.history, self.parts.storage.notes)
+        self.images = self.parts.storage.images
+        self.memory = self.parts.storage.ledger.memory
 
     def running(self, *, alone: bool) -> AbstractAsyncContextManager[None]:
         """Serve while the context lasts. `alone`: no other replica can use this store. Raises StoreDown."""
@@ -127,18 +126,18 @@ class Sessions:
 
     async def has_other_replicas(self) -> bool:
         """Return whether other replicas of the service use the store. Raises StoreDown."""
-        return bool(await self._base.storage.ownership.others())
+        return bool(await self.parts.storage.ownership.others())
 
     def readers(self) -> set[Subscriber]:
         """Return the connections attached to conversations in which a turn runs here."""
-        return self._base.directory.readers()
+        return self.parts.directory.readers()
 
     def disconnect(self, subscriber: Subscriber) -> None:
         """Forget a closed connection, and cancel turns without attached connections."""
-        for conversation in self._base.directory.detach(subscriber):
+        for conversation in self.parts.directory.detach(subscriber):
             runner.cancel_unattended(conversation)
             self._replica.unwatch(conversation)
-            self._base.directory.drop_if_idle(conversation)
+            self.parts.directory.drop_if_idle(conversation)
 
     async def cancel_elsewhere(
         self, owner: Owner, cancel: Cancel, *, on_cancelled: OnCancelled = lambda _: None
@@ -146,12 +145,12 @@ class Sessions:
         """Have the replica that runs a turn decide its end; `on_cancelled` is called before that is reported. Raises Refused."""
         conversation_id = cancel.conversation_id
         if conversation_id is None and cancel.turn_id is not None:
-            conversation_id = await self._peers.forwarder.conversation_of(owner, cancel.turn_id)
+            conversation_id = await self.parts.forwarder.conversation_of(owner, cancel.turn_id)
         if conversation_id is None:
             on_cancelled(outcome := Cancelled(cancel.turn_id, already=True))
             return outcome
-        with self._base.directory.using(owner, conversation_id) as conversation:
-            return await self._peers.forwarder.cancel(conversation, cancel, on_cancelled)
+        with self.parts.directory.using(owner, conversation_id) as conversation:
+            return await self.parts.forwarder.cancel(conversation, cancel, on_cancelled)
 
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
@@ -161,60 +160,60 @@ class Sessions:
         Raises Refused.
         """
         resolved_id = conversation_id or await self._conversation_of_call(subscriber, answer.call_id)
-        with self._base.directory.using(owner, resolved_id) as conversation:
-            outcome = await self._commands.answering.answer(conversation, answer)
+        with self.parts.directory.using(owner, resolved_id) as conversation:
+            outcome = await self.parts.answering.answer(conversation, answer)
         return CallOutcome(resolved_id, outcome.state, outcome.already)
 
     async def answer_calls(
         self, owner: Owner, conversation_id: str, answers: Sequence[CallAnswer]
     ) -> list[AnswerOutcome]:
         """Take results or decisions for the calls of one reply; none if one is refused. Raises Refused."""
-        with self._base.directory.using(owner, conversation_id) as conversation:
-            return await self._commands.answering.answer_all(conversation, answers)
+        with self.parts.directory.using(owner, conversation_id) as conversation:
+            return await self.parts.answering.answer_all(conversation, answers)
 
     async def grow(self, owner: Owner, conversation_id: str, growth: Growth) -> Grown:
         """Take more of a source that is being translated, on any replica. Raises Refused."""
-        with self._base.directory.using(owner, conversation_id) as conversation:
-            return await self._commands.growing.grow(conversation, growth)
+        with self.parts.directory.using(owner, conversation_id) as conversation:
+            return await self.parts.growing.grow(conversation, growth)
 
     def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
         """Set whether the turn that waits here for another turn's calls continues after its client has left.
 
         For a client whose response ends when it has to act, and that asks again then. Synchronous.
         """
-        conversation = self._base.directory.get(owner, conversation_id)
+        conversation = self.parts.directory.get(owner, conversation_id)
         for live in () if conversation is None else conversation.turns:
             if live.record.follows == turn_id:
                 live.send = msgspec.structs.replace(live.send, on_disconnect="continue" if kept else "cancel")
 
     async def _conversation_of_call(self, subscriber: Subscriber, call_id: str) -> str:
-        attached = self._base.directory.attached(subscriber)
+        attached = self.parts.directory.attached(subscriber)
         for conversation in attached:
             if conversation.has_published(call_id):
                 return conversation.conversation_id
         for conversation in attached:
-            if await self._base.storage.history.call(conversation.keys, call_id) is not None:
+            if await self.parts.storage.history.call(conversation.keys, call_id) is not None:
                 return conversation.conversation_id
         raise NotFound(f'No conversation that this connection is attached to has a call "{call_id}".')
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
         """Note that a reader has all events of a conversation up to `seq`; counts for a turn that runs here."""
-        if (conversation := self._base.directory.get(owner, conversation_id)) is not None:
+        if (conversation := self.parts.directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
     async def conversation_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
         """Return the conversation of a turn that runs anywhere, or that a conversation of `by` has. Raises Refused."""
-        if (running := await self._peers.forwarder.conversation_of(owner, turn_id)) is not None:
+        if (running := await self.parts.forwarder.conversation_of(owner, turn_id)) is not None:
             return running
-        for conversation in self._base.directory.attached(by):
-            if await self._base.storage.history.turn(conversation.keys, turn_id) is not None:
+        for conversation in self.parts.directory.attached(by):
+            if await self.parts.storage.history.turn(conversation.keys, turn_id) is not None:
                 return conversation.conversation_id
         return None
 
     async def exchange(self, owner: Owner, conversation_id: str, name: str) -> ExchangeIds | None:
         """Return the exchange of a `client_msg_id`, or of the id of its turn or a message of it. Raises Refused."""
-        history = self._base.storage.history
-        with self._base.directory.using(owner, conversation_id) as conversation:
+        history = self.parts.storage.history
+        with self.parts.directory.using(owner, conversation_id) as conversation:
             keys = conversation.keys
             record = await history.turn_of(keys, name) or await history.turn(keys, name)
             if record is None and (message := await history.message(keys, name)) is not None:
@@ -223,10 +222,8 @@ class Sessions:
 
     async def take_back(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
         """Remove an exchange whose turn has ended; does nothing if there is none. Raises Refused."""
-        conversation = self._base.directory.open(owner, conversation_id)
-        await self._base.changes.complete(
-            conversation, self._commands.remover.take_back(conversation, turn_id)
-        )
+        conversation = self.parts.directory.open(owner, conversation_id)
+        await self.parts.changes.complete(conversation, self.parts.remover.take_back(conversation, turn_id))
 
     async def history(
         self,
@@ -244,13 +241,13 @@ class Sessions:
         `leaf`: a message; the branch through it becomes the active one, and all other attached connections are told.
         Raises Refused.
         """
-        with self._base.directory.using(owner, conversation_id) as conversation:
+        with self.parts.directory.using(owner, conversation_id) as conversation:
             await conversation.resumes.wait(subscriber)
-            await self._peers.watching.try_to_begin(conversation)
+            await self.parts.watching.try_to_begin(conversation)
             if leaf is not None:
-                activation = self._commands.brancher.activate(conversation, leaf, by=subscriber)
-                await self._base.changes.complete(conversation, activation)
-            reading = await read_branch(self._base.storage.history, conversation, limit=limit, before=before)
+                activation = self.parts.brancher.activate(conversation, leaf, by=subscriber)
+                await self.parts.changes.complete(conversation, activation)
+            reading = await read_branch(self.parts.storage.history, conversation, limit=limit, before=before)
             conversation.attach(subscriber)
             return page_of(conversation, reading, subscriber, limit=limit, ref=ref)
 
@@ -264,17 +261,17 @@ class Sessions:
         ref: str | None,
     ) -> None:
         """Send a connection what it missed after a position, and attach it. Raises Refused."""
-        using = self._base.directory.using(owner, conversation_id)
+        using = self.parts.directory.using(owner, conversation_id)
         with using as conversation, conversation.resumes.resuming(subscriber):
             try:
-                await self._peers.watching.try_to_begin(conversation)
-                await resume(self._base.storage.history, conversation, subscriber, position, ref=ref)
+                await self.parts.watching.try_to_begin(conversation)
+                await resume(self.parts.storage.history, conversation, subscriber, position, ref=ref)
             finally:
                 self._replica.unwatch(conversation)
 
     async def conversations(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Return the owner's conversations, newest first. Raises Refused."""
-        return await self._base.storage.index.page(owner, limit=limit, before=before)
+        return await self.parts.storage.index.page(owner, limit=limit, before=before)
 
     async def search(
         self, owner: Owner, query: str, *, limit: int, before: str | None, group: str = ""
@@ -289,28 +286,28 @@ class Sessions:
                     await stack.enter_async_context(self._searches.slot(group or str(owner)))
             except TimeoutError:
                 raise Overloaded(_TOO_MANY_SEARCHES, retry_after_ms=AGAIN_MS) from None
-            return await self._base.storage.search.find(owner, query, limit=limit, before=before)
+            return await self.parts.storage.search.find(owner, query, limit=limit, before=before)
 
     async def share(self, owner: Owner, conversation_id: str) -> str:
         """Share the active branch as it is now; return the id of its link. Raises Refused."""
         if not self.shares:
             raise NotShared("This server shares no conversations.")
-        await self._base.storage.ledger.admit(Subject(str(owner)), SHARE_BYTES, lifetime_s=0)
-        return await self._base.storage.sharing.share(owner, conversation_id)
+        await self.parts.storage.ledger.admit(Subject(str(owner)), SHARE_BYTES, lifetime_s=0)
+        return await self.parts.storage.sharing.share(owner, conversation_id)
 
     async def take_back_share(self, owner: Owner, conversation_id: str) -> None:
         """Revoke the link of a conversation. Raises Refused."""
-        await self._base.storage.sharing.take_back(owner, conversation_id)
+        await self.parts.storage.sharing.take_back(owner, conversation_id)
 
     async def shared(self, share_id: str, *, before: str | None) -> SharedPage:
         """Return a page of a shared conversation. Raises Refused."""
         if not self.shares:
             raise NotShared("This server shares no conversations.")
-        return await self._base.storage.sharing.read(share_id, before=before)
+        return await self.parts.storage.sharing.read(share_id, before=before)
 
     async def export(self, owner: Owner) -> AsyncIterator[ExportedConversation | ExportedMessage]:
         """Yield what is stored of an owner: each conversation, then its messages, a few at a time. Raises Refused."""
-        belongings = self._base.storage.belongings
+        belongings = self.parts.storage.belongings
         async for one in belongings.conversations(owner):
             if (conversation := await belongings.conversation(one.holder, one.conversation_id)) is None:
                 continue
@@ -320,15 +317,15 @@ class Sessions:
 
     def erase(self, owner: Owner) -> AsyncIterator[str]:
         """End an owner's turns and remove its conversations; yield their ids. Raises Refused."""
-        return self._commands.eraser.erase(owner)
+        return self.parts.eraser.erase(owner)
 
     def running_turns(self) -> list[ListedTurn]:
         """Return the turns that run on this replica."""
-        return [*listed(self._base.directory), *self.ephemeral.turns()]
+        return [*listed(self.parts.directory), *self.ephemeral.turns()]
 
     async def stop(self, turn_id: str) -> tuple[Owner, Cancelled] | None:
         """End a conversation's turn for an operator, on any replica; None if it does not run. Raises Refused."""
-        turn = await self._base.storage.ownership.find(turn_id)
+        turn = await self.parts.storage.ownership.find(turn_id)
         if turn is None:
             return None
         cancel = Cancel(conversation_id=turn.conversation_id, turn_id=turn_id, by_operator=True)
@@ -340,29 +337,29 @@ class Sessions:
     @property
     def replicas(self) -> ScatterGather:
         """The way in which the floor above asks its peers on all replicas."""
-        return self._peers.gathering
+        return self.parts.gathering
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
         """Give a conversation another title; return its row of the list. Raises Refused."""
-        return await self._base.storage.index.rename(owner, conversation_id, title)
+        return await self.parts.storage.index.rename(owner, conversation_id, title)
 
     async def delete(
         self, owner: Owner, conversation_id: str, *, ref: str | None, subscriber: Subscriber
     ) -> None:
         """Remove a conversation and its running turn; all attached connections are told. Raises Refused."""
-        using = self._base.directory.using(owner, conversation_id)
+        using = self.parts.directory.using(owner, conversation_id)
         with using as conversation, conversation.deletion.requested_by(subscriber, ref):
-            await self._commands.deleter.delete(owner, conversation_id)
+            await self.parts.deleter.delete(owner, conversation_id)
 
     def statistics(self) -> SessionStatistics:
         """Return the current facts."""
         return SessionStatistics(
-            len(self._base.directory),
-            len(self._base.admission),
-            self._base.priority_client.journal.pipelines,
+            len(self.parts.directory),
+            len(self.parts.admission),
+            self.parts.priority_client.journal.pipelines,
             self.tools.statistics(),
-            unsaved=self._base.directory.unsaved(),
-            journal_bytes=self._base.priority_client.journal.bytes,
-            reaped=self._peers.reaper.closed,
+            unsaved=self.parts.directory.unsaved(),
+            journal_bytes=self.parts.priority_client.journal.bytes,
+            reaped=self.parts.reaper.closed,
             store=self.memory.servers,
         )

@@ -277,7 +277,7 @@ async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path)
     ):
         lines = answer.aiter_lines()
         await anext(lines)
-        (conversation,) = running.service._sessions.parts.base.directory.with_turns()
+        (conversation,) = running.service._sessions.parts.directory.with_turns()
         conversation.publish(Deleted(conversation_id="t"))
         rest = [line async for line in lines if line.startswith("data: ")]
     last = json.loads(rest[-1].removeprefix("data: "))

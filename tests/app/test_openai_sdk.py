@@ -394,7 +394,7 @@ async def test_a_server_that_stops_lets_replies_end(tmp_path: Path) -> None:
         stream = await sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
         await anext(stream)
         running.service.stop()
-        while not running.service._sessions.parts.base.admission.draining:
+        while not running.service._sessions.parts.admission.draining:
             await running.get("/healthz")
         with pytest.raises(openai.InternalServerError) as refused:
             await sdk.chat.completions.create(model=MODEL, messages=HELLO)

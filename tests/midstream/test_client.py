@@ -219,7 +219,7 @@ async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
     ):
         await other.send("This reply keeps the old server from stopping.")
         old.service.stop()
-        await eventually(lambda: old.service._sessions.parts.base.admission.draining)
+        await eventually(lambda: old.service._sessions.parts.admission.draining)
         between.lead_to(new.port)
         reply = await client.send("Anybody there?")
         assert (await reply.wait())["reason"] == "stop"

@@ -73,7 +73,7 @@ class Chat:
     @property
     def live_conversation(self) -> Conversation:
         """The live part of the room."""
-        live_conversation = self.sessions.parts.base.directory.get(self.owner, CONVERSATION_ID)
+        live_conversation = self.sessions.parts.directory.get(self.owner, CONVERSATION_ID)
         assert live_conversation is not None
         return live_conversation
 
@@ -232,7 +232,7 @@ class Chat:
     async def resume(self, reader: Recorder, seq: int, *, epoch: str | None = None) -> None:
         """A reader that came so far comes back to the room; without an `epoch`: to the one that it has."""
         if epoch is None:
-            meta = await self.sessions.parts.base.storage.history.load(self.keys)
+            meta = await self.sessions.parts.storage.history.load(self.keys)
             epoch = meta.epoch if meta else ""
         await self.sessions.resume(
             self.owner, reader, CONVERSATION_ID, ReaderPosition(epoch, seq), ref="back"

@@ -22,7 +22,7 @@ async def test_a_drain_waits_for_running_replies(
 ) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.ensure_future(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions.parts.base.admission.draining)
+    await eventually(lambda: chat.sessions.parts.admission.draining)
     engine.step(20)
     await draining
     assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
@@ -52,7 +52,7 @@ async def test_a_message_that_is_just_coming_in_is_ended_too(
 async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This")
     draining = asyncio.create_task(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions.parts.base.admission.draining)
+    await eventually(lambda: chat.sessions.parts.admission.draining)
     draining.cancel()
     await chat.sessions.drain(0)
     assert reader.of(Done)[0].reason is Reason.INTERRUPTED

@@ -121,11 +121,11 @@ async def test_a_dead_replicas_turn_that_can_not_be_closed_keeps_no_other_from_i
     spoiled = chat.keys.conversation.replace("room", "spoiled")
     await store.delete(spoiled)
     await store.set(spoiled, "no hash")
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    await other.sessions.parts.peers.reaper.reap()
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    await other.sessions.parts.reaper.reap()
     assert await running_turns_in_store(store) == 1
     for _ in range(2):
-        await other.sessions.parts.peers.reaper.reap()
+        await other.sessions.parts.reaper.reap()
     assert await running_turns_in_store(store) == 0
     chat.engine.step(20)
     await chat.wait_idle()

@@ -33,7 +33,7 @@ async def test_a_turn_whose_text_the_store_lost_is_closed(chat: Chat, store: Red
     gap, snapshot = await reader.next(Gap), await reader.next(Snapshot)
     assert gap.epoch != reader.of(Accepted)[0].epoch
     assert (snapshot.turn_id, snapshot.text) == (reader.of(Accepted)[0].turn_id, "This")
-    assert await chat.sessions.parts.peers.reaper.reap() == 1
+    assert await chat.sessions.parts.reaper.reap() == 1
     assert (await reader.next(Done)).seq == snapshot.seq + 1
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     await chat.exchange("And now?", "Now.")
@@ -55,7 +55,7 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     await chat.resume(back, done.seq, epoch=accepted.epoch)
     gap, snapshot = await back.next(Gap), await back.next(Snapshot)
     assert (gap.epoch != accepted.epoch, snapshot.turn_id) == (True, accepted.turn_id)
-    assert await chat.sessions.parts.peers.reaper.reap() == 1
+    assert await chat.sessions.parts.reaper.reap() == 1
     assert (await back.next(Done)).seq == snapshot.seq + 1
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True
@@ -135,7 +135,7 @@ async def test_so_does_a_message_once_its_replica_is_dead(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with orphaned_turn(chat, store):
-        monkeypatch.setattr(chat.sessions.parts.peers.rpc, "_open", lambda *message: None)
-        await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+        monkeypatch.setattr(chat.sessions.parts.rpc, "_open", lambda *message: None)
+        await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
         await next_turn_runs(other)
         assert await ends_of(other) == ANSWERED

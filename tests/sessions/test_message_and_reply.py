@@ -51,7 +51,7 @@ async def test_seqs_have_no_hole_and_the_journal_has_them_all(
 ) -> None:
     await chat.exchange("One?")
     await chat.exchange("Two?", "Two, of course.")
-    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert continuous(reader.events)
     assert continuous(journal)
     assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
@@ -123,7 +123,7 @@ async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEng
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
     await chat.wait_idle()
-    await chat.sessions.parts.base.storage.ledger.settle()
+    await chat.sessions.parts.storage.ledger.settle()
     keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
     assert len(keys) == 6
     for key in keys:
@@ -170,14 +170,14 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
     chat.sessions.disconnect(reader)
     await eventually(lambda: chat.sessions.statistics().conversations == 0)
     assert chat.sessions.statistics().turns == 0
-    assert not chat.sessions.parts.commands.turns._by_turn
-    assert not chat.sessions.parts.base.directory._attached
+    assert not chat.sessions.parts.turns._by_turn
+    assert not chat.sessions.parts.directory._attached
 
 
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:
     """What no one foresaw ends one request with a number that the log has."""
     await chat.exchange("Hello?")
-    await chat.sessions.parts.base.client.hset(chat.keys.conversation, "seq", "seven")
+    await chat.sessions.parts.client.hset(chat.keys.conversation, "seq", "seven")
     refusal = await chat.begin_send("Hello again?")
     assert refusal is not None
     assert refusal.code == "internal"

@@ -76,7 +76,7 @@ async def test_a_reader_comes_back_and_is_told_what_happens(
 
 async def test_leases_are_prolonged(chat: Chat, store: Redis) -> None:
     """Else all replicas would count as dead, and their turns be closed, once there is memory again."""
-    lease = f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}"
+    lease = f"ms:replica:{chat.sessions.parts.storage.ownership.replica}"
     async with without_memory(store):
         await store.pexpire(lease, 5_000)
         while await store.pttl(lease) <= 5_000:
@@ -106,12 +106,10 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
     await chat.running("Hello?", "This")
     parts = chat.sessions.parts
     async with without_memory(store):
-        orphan = next(iter(parts.base.storage.ownership._own.values()))
-        reaper = Reaper(
-            parts.base.storage, runs=lambda _: False, publish=lambda *_: None, continue_turn=no_wait
-        )
+        orphan = next(iter(parts.storage.ownership._own.values()))
+        reaper = Reaper(parts.storage, runs=lambda _: False, publish=lambda *_: None, continue_turn=no_wait)
         assert await reaper.reap() == 1
-        record = await parts.base.storage.history.turn(chat.keys, orphan.turn_id)
+        record = await parts.storage.history.turn(chat.keys, orphan.turn_id)
         assert record is not None
         assert record.done is not None
         assert record.done.reason is Reason.INTERRUPTED

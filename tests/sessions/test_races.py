@@ -22,7 +22,7 @@ async def test_an_exchange_taken_back_before_its_end_came_here_is_told_in_order(
     """The other replica wrote its end; its news of that are still on their way."""
     await chat.exchange("Hello?", "Hello.")
     await other.history()
-    monkeypatch.setattr(other.sessions.parts.peers.relay, "_take", lambda message: None)
+    monkeypatch.setattr(other.sessions.parts.relay, "_take", lambda message: None)
     done = await chat.exchange("And now?", "Now.")
     await other.sessions.take_back(other.owner, CONVERSATION_ID, done.turn_id)
     assert [type(event) for event in other.reader.events][-2:] == [Done, Removed]
@@ -98,7 +98,7 @@ async def test_a_message_of_another_version_ends_nothing(
     await chat.exchange("Hello?", "Hello.")
     await other.history()
     key = chat.keys.conversation
-    channel = f"ms:to:{other.sessions.parts.base.storage.ownership.replica}"
+    channel = f"ms:to:{other.sessions.parts.storage.ownership.replica}"
     for odd in (f'event {len(key)} {key}{{"type":"new"}}', "event", "event x y", "else 1 2"):
         await store.publish(channel, odd)
     await chat.exchange("And now?", "Now.")
@@ -123,8 +123,8 @@ async def test_a_message_behind_a_deletion_on_another_replica_begins_anew_and_is
     await chat.exchange("Hello?", "Hello.")
     await other.history()
     late: list[bytes] = []
-    take = other.sessions.parts.peers.relay._take
-    monkeypatch.setattr(other.sessions.parts.peers.relay, "_take", late.append)
+    take = other.sessions.parts.relay._take
+    monkeypatch.setattr(other.sessions.parts.relay, "_take", late.append)
     await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=chat.reader)
     await other.running("Anew?", "This", client_msg_id="two")
     for message in late:
@@ -140,7 +140,7 @@ async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_e
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.exchange("Hello?", "Hello.")
-    runner_of = chat.sessions.parts.peers.forwarder.runner_of
+    runner_of = chat.sessions.parts.forwarder.runner_of
 
     async def too_early(live_conversation: Conversation) -> str | None:
         runner = await runner_of(live_conversation)
@@ -148,7 +148,7 @@ async def test_a_turn_that_began_elsewhere_in_the_moment_of_a_deletion_has_its_e
             await other.running("And now?", "This", client_msg_id="two")
         return runner
 
-    monkeypatch.setattr(chat.sessions.parts.peers.forwarder, "runner_of", too_early)
+    monkeypatch.setattr(chat.sessions.parts.forwarder, "runner_of", too_early)
     await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=reader)
     await other.reader.next(Deleted)
     assert [type(event) for event in other.reader.events[-2:]] == [Done, Deleted]
@@ -162,13 +162,13 @@ async def test_a_message_that_comes_while_the_next_turn_is_being_begun_waits_beh
     await chat.running("One?", "This")
     chat.begin_send("Two?", on_busy="enqueue")
     await reader.next(Accepted, count=2)
-    start, came = chat.sessions.parts.base.storage.history.start, asyncio.Event()
+    start, came = chat.sessions.parts.storage.history.start, asyncio.Event()
 
     async def slowly(*args: Any, **options: Any) -> bool:
         await came.wait()
         return await start(*args, **options)
 
-    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "start", slowly)
+    monkeypatch.setattr(chat.sessions.parts.storage.history, "start", slowly)
     chat.engine.step(20)
     await reader.next(Done)
     chat.begin_send("Three?", on_busy="enqueue")

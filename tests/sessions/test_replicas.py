@@ -153,7 +153,7 @@ async def test_it_is_cancelled_when_that_ones_replica_dies(chat: Chat, followed:
     await chat.running("Hello?", "This")
     await until_watched_remotely(chat.live_conversation)
     chat.leave()
-    await store.delete(f"ms:replica:{followed.sessions.parts.base.storage.ownership.replica}")
+    await store.delete(f"ms:replica:{followed.sessions.parts.storage.ownership.replica}")
     await chat.wait_idle()
     assert await watchers(chat, store) == 0
 
@@ -197,7 +197,7 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
     chat: Chat, followed: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No event comes that would show the hole: the channel's coming back does."""
-    replica = followed.sessions.parts.base.storage.ownership.replica
+    replica = followed.sessions.parts.storage.ownership.replica
     await chat.running("Hello?", "This")
     await followed.reader.next(Delta)
     await store.hset(chat.keys.conversation, "watchers", "nobody")
@@ -213,9 +213,7 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
 async def test_a_hole_that_nothing_fills_is_a_gap(chat: Chat, followed: Chat, store: Redis) -> None:
     await store.hset(chat.keys.conversation, "watchers", "nobody")
     await chat.exchange("Hello?")
-    await store.hset(
-        chat.keys.conversation, "watchers", followed.sessions.parts.base.storage.ownership.replica
-    )
+    await store.hset(chat.keys.conversation, "watchers", followed.sessions.parts.storage.ownership.replica)
     await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
     await store.hdel(chat.keys.conversation, "ended_seq")  # as version 0.1.0 wrote it
     accepted = await chat.running("And now?", "This")
@@ -326,8 +324,8 @@ async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
     before = (await chat.history()).messages
     chat.engine.script(" three four")
     going = await chat.running("", shown, place=Continue(first.message_id), client_msg_id="more")
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    assert await other.sessions.parts.peers.reaper.reap() == 1
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    assert await other.sessions.parts.reaper.reap() == 1
     assert (other.sessions.statistics().reaped, chat.sessions.statistics().reaped) == (1, 0)
     chat.engine.step()
     done = await reader.next(Done, count=2)

@@ -59,7 +59,7 @@ async def pid(store: Redis) -> int:
 
 
 async def journal_is_whole(chat: Chat) -> bool:
-    events = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    events = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     return [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
@@ -116,7 +116,7 @@ async def test_a_reader_waits_once_for_a_store_that_hangs(chat: Chat, pid: int) 
     await chat.exchange("Hello?", "Hello.")
     chat.live_conversation.others.watching = False
     with stalled(pid), pytest.raises(StoreDown):
-        await chat.sessions.parts.peers.watching.try_to_begin(chat.live_conversation)
+        await chat.sessions.parts.watching.try_to_begin(chat.live_conversation)
 
 
 async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
@@ -128,7 +128,7 @@ async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
         done = await reader.next(Done)
         assert (done.saved, done.reason) == (False, Reason.STOP)
     await chat.wait_idle()
-    record = await chat.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
+    record = await chat.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
     assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
@@ -161,7 +161,7 @@ async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_
             await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
         assert not [event for event in reader.events[before:] if isinstance(event, Accepted)]
         await chat.step()
-    chat.sessions.parts.base.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
+    chat.sessions.parts.storage.unsettled.clear()  # a reaper that looked before the write came found nothing
     while len(reader.of(Accepted)) == 1:
         again = chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
         await eventually(lambda again=again: again.done() or len(reader.of(Accepted)) == 2)
@@ -308,9 +308,9 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
         await chat.exchange("Hello?", "Hello.")
         with monkeypatch.context() as patched:
             patched.setattr(
-                sessions.parts.base.storage.history,
+                sessions.parts.storage.history,
                 "begin",
-                stalling(pid, sessions.parts.base.storage.history.begin),
+                stalling(pid, sessions.parts.storage.history.begin),
             )
             assert isinstance(await chat.begin_send("And now?", client_msg_id="lost"), StoreDown)
         os.kill(pid, signal.SIGCONT)
@@ -320,17 +320,17 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
             await chat.send("And now?", client_msg_id="lost")
         with pytest.raises(Busy):
             await chat.send("Something else.")
-        assert await sessions.parts.peers.reaper.reap() == 1
+        assert await sessions.parts.reaper.reap() == 1
         assert [type(event) for event in chat.reader.events[-2:]] == [Accepted, Removed]
         await chat.exchange("And now?", "Now.", client_msg_id="lost")
         assert continuous(chat.reader.events)
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
-        assert await sessions.parts.peers.reaper.reap() == 0
+        assert await sessions.parts.reaper.reap() == 0
 
 
 async def test_a_stalled_store_does_not_say_who_is_dead(chat: Chat, pid: int) -> None:
     with stalled(pid), pytest.raises(StoreDown):
-        await chat.sessions.parts.peers.reaper.reap(within_s=0.05)
+        await chat.sessions.parts.reaper.reap(within_s=0.05)
 
 
 async def test_the_reaper_outlives_all_trouble(
@@ -339,7 +339,7 @@ async def test_the_reaper_outlives_all_trouble(
     """A row that it can't read, a store that stalls: it looks again."""
     monkeypatch.setattr(reaper, "REAP_S", 0.01)
     monkeypatch.setattr(reaper, "SLOW_S", 0.05)
-    watching = asyncio.create_task(chat.sessions.parts.peers.reaper.watch())
+    watching = asyncio.create_task(chat.sessions.parts.reaper.watch())
     await store.hset("ms:running", "odd", "{}")
     await asyncio.wait([watching], timeout=0.2)
     with stalled(pid):
@@ -387,7 +387,7 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(
         await chat.exchange("Hello?", "Hello.")
         await chat.exchange("And now?", "Now.")
         await chat.wait_idle()
-        assert await sessions.parts.peers.reaper.reap() == 0
+        assert await sessions.parts.reaper.reap() == 0
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 

@@ -266,11 +266,11 @@ async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
     accepted = await chat.running("", "This", place=Regenerate(done.message_id))
     live = chat.live_conversation.turns[0]
     record = live.record
-    sessions.parts.base.priority_client.journal._waiting.clear()
+    sessions.parts.priority_client.journal._waiting.clear()
     orphan = RunningTurn(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica="another, dead"
     )
-    await sessions.parts.peers.reaper._close(orphan)
+    await sessions.parts.reaper._close(orphan)
     chat.cancel()
     assert await history_texts(chat) == ["Hello?", "This"]
     reply = (await chat.history()).messages[-1]
@@ -300,7 +300,7 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     assert ([message.content for message in page.messages], page.ref) == (["Hello?", "Hello."], None)
     assert page.seq == (await chat.history()).seq
     assert not reader.of(HistoryPage)
-    await chat.sessions.parts.commands.brancher.publish(chat.live_conversation)
+    await chat.sessions.parts.brancher.publish(chat.live_conversation)
     assert len(reader.of(HistoryPage)) == 1
     chat.sessions.disconnect(second)
 
@@ -315,7 +315,7 @@ async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_f
             conversation_id=CONVERSATION_ID, turn_id=live.record.turn_id, state="queued", queue_position=1
         ),
     )
-    await chat.sessions.parts.commands.brancher.publish(chat.live_conversation)
+    await chat.sessions.parts.brancher.publish(chat.live_conversation)
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
     chat.cancel()
 

@@ -198,7 +198,7 @@ async def test_what_came_too_late_to_be_shown_is_covered_by_the_end(
     assert [delta.text for delta in reader.of(Delta)] == ["This"]
     assert (done.first_seq, done.seq, done.chars) == (3, 4, 4)
     assert continuous(reader.events)
-    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3, 4]
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     assert accepted.conversation_id == CONVERSATION_ID

@@ -249,7 +249,7 @@ async def test_what_is_taken_back_leaves_the_reply_as_the_model_wrote_it(chat: C
     """So the next prompt is token for token what was computed for it before."""
     first = await chat.play("Count!", Thought("Slowly."), "One", " two", " three", max_new_tokens=3)
     await chat.wait_idle()
-    history = chat.sessions.parts.base.storage.history
+    history = chat.sessions.parts.storage.history
     before = await history.message(chat.keys, first.message_id)
     assert before is not None
     assert before.written == "<think>Slowly.</think>One two"
@@ -673,9 +673,9 @@ async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(
     before = (await chat.history()).messages
     chat.engine.script(" three four")
     going = await chat.running("", "", place=Continue(first.message_id), client_msg_id="more")
-    other.sessions.parts.base.storage.unsettled.add(going.turn_id)
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    await other.sessions.parts.peers.reaper.reap()
+    other.sessions.parts.storage.unsettled.add(going.turn_id)
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    await other.sessions.parts.reaper.reap()
     assert (await other.history()).messages == before
     other.engine.script(" three four")
     again = await other.send("", place=Continue(first.message_id), client_msg_id="more")

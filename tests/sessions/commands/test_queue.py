@@ -224,8 +224,8 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
     async with other.running(alone=False):
         second = Chat(other, ScriptedEngine(), owner, Recorder())
         await second.history()
-        await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-        assert await other.parts.peers.reaper.reap() == 3
+        await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+        assert await other.parts.reaper.reap() == 3
         await second.reader.next(Done, count=3)
         assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
         contents = [content for _, content in await second.messages()]

@@ -133,13 +133,13 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
     """Between the look and the write another replica was faster."""
     done = await chat.exchange("Hello?")
     await chat.wait_idle()
-    looked = chat.sessions.parts.base.storage.history.load
+    looked = chat.sessions.parts.storage.history.load
 
     async def changed_behind(keys: Keys) -> Meta | None:
         meta = await looked(keys)
         await store.hincrby(keys.conversation, "seq", 1)
         return meta
 
-    monkeypatch.setattr(chat.sessions.parts.base.storage.history, "load", changed_behind)
+    monkeypatch.setattr(chat.sessions.parts.storage.history, "load", changed_behind)
     with pytest.raises(Busy):
         await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)

@@ -73,7 +73,7 @@ async def test_a_deletion_reaches_the_turn(chat: Chat, skewed: Chat, reader: Rec
 
 async def test_its_own_turns_are_left_alone_and_take_orders(chat: Chat, skewed: Chat) -> None:
     await skewed.running("Hello?", "This")
-    assert await chat.sessions.parts.peers.reaper.reap() == 0
+    assert await chat.sessions.parts.reaper.reap() == 0
     offset = OFF.get()
     OFF.set(0.0)
     met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=CONVERSATION_ID))
@@ -95,7 +95,7 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     chat: Chat, store: Redis, late_ms: int, conversations: int
 ) -> None:
     await chat.exchange("Hello?")
-    box = f"ms:mail:{chat.sessions.parts.base.storage.ownership.replica}"
+    box = f"ms:mail:{chat.sessions.parts.storage.ownership.replica}"
     order = RpcRequest(
         number="1", sender="nobody", owner=chat.owner, conversation_id=CONVERSATION_ID, ask=DeleteRequest()
     )
@@ -104,7 +104,7 @@ async def test_an_order_that_nobody_waits_for_any_more_is_left_undone(
     head, _, rest = posted.partition(b",")
     at_ms = int(head.removeprefix(b'{"at_ms":'))
     await store.rpush(box, b'{"at_ms":%d,%s' % (at_ms - late_ms, rest))
-    chat.sessions.parts.peers.rpc.wake()
+    chat.sessions.parts.rpc.wake()
     while await store.llen(box) or await store.llen("ms:mail:nobody") != 1 - conversations:
         pass
     page = await chat.sessions.conversations(chat.owner, limit=10, before=None)

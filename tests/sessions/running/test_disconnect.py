@@ -81,7 +81,7 @@ async def test_the_cause_is_told_to_the_journal(chat: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     leave(chat, chat.reader)
     await chat.wait_idle()
-    record = await chat.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
+    record = await chat.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     assert record.done is not None
     assert record.done.cancel is not None

@@ -17,8 +17,8 @@ from tests.sessions.test_lost_data import forgetting
 
 async def close_all(chat: Chat, other: Chat, store: Redis) -> int:
     """As when this replica stood still for longer than its lease."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    return await other.sessions.parts.peers.reaper.reap()
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    return await other.sessions.parts.reaper.reap()
 
 
 async def enqueue(chat: Chat, content: str) -> asyncio.Task[object]:

@@ -198,8 +198,8 @@ async def test_a_turn_of_a_dead_replica_is_listed_by_the_one_that_closes_it(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This reply")
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    assert await other.sessions.parts.peers.reaper.reap() == 1
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    assert await other.sessions.parts.reaper.reap() == 1
     (name,) = await store.keys("ms:compaction:*")
     assert await store.zrange(name, 0, -1) == [chat.keys.conversation.encode()]
     chat.cancel()
@@ -214,7 +214,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     gap, snapshot = await replayed(chat, 0)
     assert isinstance(gap, Gap)
     assert isinstance(snapshot, Snapshot)
-    since = await chat.sessions.parts.base.storage.history.since(chat.keys, 0)
+    since = await chat.sessions.parts.storage.history.since(chat.keys, 0)
     assert since is not None
     assert since.first > 1
     assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < OLDER_BYTES

@@ -110,7 +110,7 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
         async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
-            await chat.sessions.parts.peers.reaper.reap()
+            await chat.sessions.parts.reaper.reap()
             assert await chat.messages() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]

@@ -25,13 +25,13 @@ POLICY = Policy(ttl_s=3600, max_turns=100)
 
 async def lose_lease(chat: Chat, store: Redis) -> None:
     """As after the time in which this replica could not renew it."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
 
 
 async def test_a_living_replicas_turns_are_left_alone(chat: Chat, other: Chat) -> None:
     await chat.running("Hello?", "This")
-    assert await other.sessions.parts.peers.reaper.reap() == 0
-    assert await chat.sessions.parts.peers.reaper.reap() == 0
+    assert await other.sessions.parts.reaper.reap() == 0
+    assert await chat.sessions.parts.reaper.reap() == 0
     chat.cancel()
 
 
@@ -46,8 +46,8 @@ async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
         for engine in (ScriptedEngine(by_hand=True, context_tokens=200) for _ in range(2))
     ]
     async with chats[0].sessions.running(alone=False), chats[1].sessions.running(alone=False):
-        chat, other = chats[0], chats[1].sessions.parts.peers.reaper
-        held = chat.sessions.parts.base.storage.ownership
+        chat, other = chats[0], chats[1].sessions.parts.reaper
+        held = chat.sessions.parts.storage.ownership
         await chat.running("Hello?", "This")
         assert await other.reap() == 0
         await lose_lease(chat, store)
@@ -79,14 +79,14 @@ async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
     await other.history()
     accepted = await chat.running("And now?", "This reply")
     await lose_lease(chat, store)
-    assert await other.sessions.parts.peers.reaper.reap() == 1
+    assert await other.sessions.parts.reaper.reap() == 1
     done = await other.reader.next(Done)
     assert (done.turn_id, done.reason, done.chars) == (accepted.turn_id, Reason.INTERRUPTED, 10)
     assert (done.text_sha256, done.usage.generated_tokens) == (digest("This reply"), 2)
     assert done.error is not None
     page = await other.history()
     assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "interrupted")
-    assert await other.sessions.parts.peers.reaper.reap() == 0
+    assert await other.sessions.parts.reaper.reap() == 0
     chat.cancel()
 
 
@@ -95,13 +95,13 @@ async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
 ) -> None:
     await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     chat.engine.step()
     done = await reader.next(Done)
     await chat.wait_idle()
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
     assert continuous(reader.events)
-    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3]
     assert chat.engine.statistics().cancels == 1
     await other.exchange("And now?", "Now.", client_msg_id="two")
@@ -112,7 +112,7 @@ async def test_a_turn_lost_at_its_very_end_has_one_end(
 ) -> None:
     await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     chat.cancel()
     await chat.wait_idle()
     assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
@@ -126,7 +126,7 @@ async def test_an_end_that_was_told_unsaved_is_not_told_again(
         chat.engine.step(20)
         assert not (await reader.next(Done)).saved
     await lose_lease(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     await chat.wait_idle()
     assert len(reader.of(Done)) == 1
 
@@ -151,7 +151,7 @@ async def test_a_duplicate_of_a_turn_on_another_replica_waits_for_its_end(
     assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
     assert other.reader.text(accepted.turn_id) == "This"
     await lose_lease(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     assert (await other.reader.next(Done)).turn_id == accepted.turn_id
     chat.cancel()
 
@@ -192,14 +192,14 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     accepted = await chat.running("Hello?", "This")
-    own = chat.sessions.parts.base.storage.ownership
+    own = chat.sessions.parts.storage.ownership
     here = f"ms:running:{own.replica}"
     turn = RunningTurn(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id="never", replica=own.replica
     )
     await own.add(turn, queue_writes=lambda _: None)
     assert await store.hlen(here) == 2
-    assert await chat.sessions.parts.peers.reaper.reap() == 1
+    assert await chat.sessions.parts.reaper.reap() == 1
     assert await store.hkeys(here) == [accepted.turn_id.encode()]
     chat.cancel()
 
@@ -207,12 +207,12 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
 async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Redis) -> None:
     accepted = await chat.running("Hello?", "This")
     await lose_lease(chat, store)
-    orphan = (await other.sessions.parts.base.storage.ownership.orphans(lambda _: True))[0]
-    record = await other.sessions.parts.base.storage.history.turn(chat.keys, accepted.turn_id)
+    orphan = (await other.sessions.parts.storage.ownership.orphans(lambda _: True))[0]
+    record = await other.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
     for seq in (3, 4):
-        await other.sessions.parts.peers.reaper._end(orphan, chat.keys, record, seq=seq)
-    journal = await other.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+        await other.sessions.parts.reaper._end(orphan, chat.keys, record, seq=seq)
+    journal = await other.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert [type(event) for event in journal].count(Done) == 1
     assert [event.seq for event in journal] == [1, 2, 3]
     chat.cancel()
@@ -233,12 +233,12 @@ async def store_output_bytes(store: Redis) -> int:
 
 async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: Chat, store: Redis) -> None:
     """However many they are: nobody reads what a lease stands for."""
-    living = other.sessions.parts.base.storage.ownership.replica
-    await chat.sessions.parts.peers.reaper.reap()
+    living = other.sessions.parts.storage.ownership.replica
+    await chat.sessions.parts.reaper.reap()
     rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
     await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
     before = await store_output_bytes(store)
-    assert await chat.sessions.parts.peers.reaper.reap() == 0
+    assert await chat.sessions.parts.reaper.reap() == 0
     assert await store_output_bytes(store) - before < 20_000
     await store.delete(f"ms:running:{living}")
 
@@ -247,16 +247,16 @@ async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     """Else its turn would be in no set that a reaper looks at, or closed at once."""
-    own = chat.sessions.parts.base.storage.ownership
+    own = chat.sessions.parts.storage.ownership
     await lose_lease(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     assert not await store.sismember("ms:runners", own.replica)
     own._held_until = 0.0
     accepted = await chat.running("Hello?", "This")
     assert await store.sismember("ms:runners", own.replica)
-    assert await other.sessions.parts.peers.reaper.reap() == 0
+    assert await other.sessions.parts.reaper.reap() == 0
     await lose_lease(chat, store)
-    assert await other.sessions.parts.peers.reaper.reap() == 1
+    assert await other.sessions.parts.reaper.reap() == 1
     assert accepted.turn_id not in await store.hkeys(f"ms:running:{own.replica}")
     chat.cancel()
 
@@ -265,10 +265,10 @@ async def test_a_row_of_another_version_keeps_no_other_turn_open(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
     await chat.running("Hello?", "This")
-    await store.hset(f"ms:running:{chat.sessions.parts.base.storage.ownership.replica}", "odd", "{}")
+    await store.hset(f"ms:running:{chat.sessions.parts.storage.ownership.replica}", "odd", "{}")
     await lose_lease(chat, store)
-    assert await other.sessions.parts.peers.reaper.reap() == 1
-    assert await other.sessions.parts.peers.reaper.reap() == 0
+    assert await other.sessions.parts.reaper.reap() == 1
+    assert await other.sessions.parts.reaper.reap() == 0
     chat.cancel()
 
 
@@ -279,6 +279,6 @@ async def test_a_dead_replicas_spoiled_row_keeps_nobody_else_from_being_closed(
     await store.sadd("ms:runners", "spoiled")
     await store.set("ms:running:spoiled", "no hash")
     other = Ownership(store, replica="other")
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
     left = await other.orphans(lambda _: False)
     assert [turn.conversation_id for turn in left] == [CONVERSATION_ID]

@@ -620,7 +620,7 @@ async def test_the_context_shrinks_in_whole_exchanges(chat: Chat, engine: Script
 async def test_deltas_and_calls_are_in_the_journal_with_a_seq_each(chat: Chat, reader: Recorder) -> None:
     done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, FIFTY, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
-    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
     assert [type(event) for event in journal] == [type(event) for event in reader.events]
     assert len(reader.of(Delta)) == 1

@@ -38,7 +38,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def die(chat: Chat, store: Redis) -> None:
     """To all others the replica is dead: what it runs is a ghost's."""
-    here = f"ms:running:{chat.sessions.parts.base.storage.ownership.replica}"
+    here = f"ms:running:{chat.sessions.parts.storage.ownership.replica}"
     for turn_id, row in (await store.hgetall(here)).items():
         ghosts = msgspec.structs.replace(msgspec.json.decode(row, type=RunningTurn), replica="ghost")
         await store.hset("ms:running:ghost", turn_id, msgspec.json.encode(ghosts))
@@ -116,7 +116,7 @@ async def test_where_the_replica_dies_another_one_goes_on(
     await other.history()
     await chat.result(done.open[0], "Rain.")
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     await other.result(done.open[1], "Sun.")
     end = await other.follow("Both.")
     assert end.reason is Reason.STOP
@@ -137,7 +137,7 @@ async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
     result = Result(call_id=done.open[0], content="Rain.", then=then)
     await other.sessions.answer_call(other.owner, other.reader, "room", result)
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     await other.result(done.open[1], "Sun.")
     assert (await other.follow("Both.")).reason is Reason.STOP
     requested = other.engine.requests[-1]
@@ -167,9 +167,9 @@ async def test_what_a_replica_that_stood_still_writes_late_is_refused(
     )  # it notices by itself that it is lost, sooner or later
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     with pytest.raises(OwnershipLost):
-        await chat.sessions.parts.base.call_states.answer(
+        await chat.sessions.parts.call_states.answer(
             live_conversation, live, Result(call_id=done.open[0], content="Late.")
         )
     await other.result(done.open[0], "Sun.")
@@ -194,7 +194,7 @@ async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls
     await chat.result(call.call_id, "Rain.")
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     end = await other.reader.next(Done)
     assert (end.reason, end.open) == (Reason.INTERRUPTED, ())
     page = await other.history()
@@ -216,7 +216,7 @@ async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat
     queued = await chat.reader.next(Accepted, count=2)
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     end = await other.reader.next(Done)
     assert (end.turn_id, end.reason) == (queued.turn_id, Reason.INTERRUPTED)
     await other.result(done.open[0], "Rain.")
@@ -224,7 +224,7 @@ async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat
     assert continuous(other.reader.events)
     await chat.wait_idle()
     await sending
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     assert await running_turns_in_store(store) == 0
     await other.exchange("And now?", client_msg_id="other-2")
 
@@ -243,7 +243,7 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
     await chat.reader.next(Accepted, count=3)
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     end = await other.reader.next(Done)
     assert (end.message_id, end.reason, end.chars) == (first.message_id, Reason.INTERRUPTED, len("One two"))
     await other.result(done.open[0], "Rain.")
@@ -261,9 +261,9 @@ async def test_clients_have_time_to_come_back_where_the_replica_died(
     monkeypatch.setattr(failover, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     chat.leave()
-    live_conversation = other.sessions.parts.base.directory.get(other.owner, "room")
+    live_conversation = other.sessions.parts.directory.get(other.owner, "room")
     assert live_conversation is not None
     assert not live_conversation.turns[0].turn.is_over
     await eventually(lambda: not live_conversation.turns)
@@ -343,7 +343,7 @@ async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
         await eventually(lambda: journal is not None and journal._writing.done())  # refused once more
     reported = await reader.next(ToolState)
     await die(chat, store)
-    await other.sessions.parts.peers.reaper.reap()
+    await other.sessions.parts.reaper.reap()
     for call_id in done.open:
         await other.result(call_id, "Sun.")
     await other.follow("Sunny.")
@@ -362,7 +362,7 @@ async def test_who_buries_a_replica_while_another_goes_on_with_its_turn_waits_fo
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     await other.history()
     await die(chat, store)
-    reaper, own = other.sessions.parts.peers.reaper, other.sessions.parts.base.storage.ownership._own
+    reaper, own = other.sessions.parts.reaper, other.sessions.parts.storage.ownership._own
     first = asyncio.create_task(reaper.reap())
     await eventually(lambda: bool(own))
     assert await reaper.reap() == 0

@@ -229,7 +229,7 @@ async def test_a_call_that_runs_again_elsewhere_asks_again(
         call_id, _, first = await open_question(chat, here)
         await other.history()
         await die(chat, store)
-        await other.sessions.parts.peers.reaper.reap()
+        await other.sessions.parts.reaper.reap()
         await eventually(lambda: bool(there.started))
         with pytest.raises(Conflict):
             await answer_question(other, call_id, first)

@@ -123,7 +123,7 @@ async def test_its_claim_is_in_the_store_before_it_starts(
         kept = await history.call(served.keys, context.call_id)
         assert kept is not None
         claims.append(kept.state)
-        assert kept.runner == served.sessions.parts.base.storage.ownership.replica
+        assert kept.runner == served.sessions.parts.storage.ownership.replica
         return await run(name, arguments, context)
 
     monkeypatch.setattr(bench, "run", look)
@@ -262,7 +262,7 @@ def _words(*words: str) -> Filter:
 
 async def die(chat: Chat, store: Redis) -> None:
     """The replica stands still for longer than its lease."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -282,7 +282,7 @@ async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
         await eventually(lambda: bool(here.started))
         await other.history()
         await die(chat, store)
-        await other.sessions.parts.peers.reaper.reap()
+        await other.sessions.parts.reaper.reap()
         if idempotent:
             await eventually(lambda: bool(there.started))
             there.ends(done.open[0], "Noon.")
@@ -332,7 +332,7 @@ async def test_a_drain_waits_for_tools_that_run(
         done = await chat.play("Time?", TICK, tools=[CLOCK])
         await eventually(lambda: bool(bench.started))
         draining = asyncio.create_task(chat.sessions.drain(30))
-        await eventually(lambda: chat.sessions.parts.base.admission.draining)
+        await eventually(lambda: chat.sessions.parts.admission.draining)
         bench.ends(done.open[0], "Noon.")
         await draining
         assert [state.state for state in chat.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]

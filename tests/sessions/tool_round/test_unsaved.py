@@ -24,7 +24,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def stored_state(chat: Chat, call_id: str) -> CallState | None:
-    call = await chat.sessions.parts.base.storage.history.call(chat.keys, call_id)
+    call = await chat.sessions.parts.storage.history.call(chat.keys, call_id)
     return call.state if call is not None else None
 
 

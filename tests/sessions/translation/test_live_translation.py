@@ -238,8 +238,8 @@ async def test_a_death_loses_and_doubles_nothing(
     await engine_inputs(chat, 2)
     await chat.step()
     await reader.wait_for_text("Eins. Zwei")
-    await store.delete(f"ms:replica:{chat.sessions.parts.base.storage.ownership.replica}")
-    assert await other.sessions.parts.peers.reaper.reap() == 1
+    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    assert await other.sessions.parts.reaper.reap() == 1
     page = await other.history()
     assert [(one.content, one.status) for one in page.messages] == [
         ("One. Two three. ", "complete"),
@@ -321,7 +321,7 @@ async def test_a_source_that_was_translated_is_translated_once_more(
 
 def interpreter(chat: Chat) -> Translator:
     """The one that runs there, whose patience the test sets."""
-    return chat.sessions.parts.commands.turns._runner._interpreter
+    return chat.sessions.parts.turns._runner._interpreter
 
 
 async def test_a_pause_behind_a_sentence_has_it_told(chat: Chat, reader: Recorder) -> None:

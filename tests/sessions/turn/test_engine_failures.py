@@ -79,7 +79,7 @@ async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_aga
     darn = ListFilter(
         incoming=MatchLists([], [], max_chars=128), outgoing=MatchLists(["darn"], [], max_chars=128)
     )
-    chat.sessions.parts.commands.turns._runner._generator = Generator(engine, Filters([darn]))
+    chat.sessions.parts.turns._runner._generator = Generator(engine, Filters([darn]))
     engine.hold_cancels = True
     engine.script("Darn it!")
     await chat.running("Hello?")
@@ -124,7 +124,7 @@ class Broken(ScriptedEngine):
 
 
 async def test_a_defect_ends_its_turn_with_a_number(chat: Chat, reader: Recorder) -> None:
-    chat.sessions.parts.commands.turns._runner._generator = Generator(Broken())
+    chat.sessions.parts.turns._runner._generator = Generator(Broken())
     await chat.send("Hello?")
     done = await reader.next(Done)
     assert done.reason is Reason.ERROR

@@ -53,7 +53,7 @@ async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorde
     await chat.exchange("one two three four")
     assert status_fields(reader) == [("prefill", None, 0.5)]
     assert continuous(reader.events)
-    journal = await chat.sessions.parts.base.storage.history.journal(chat.keys, after_seq=0)
+    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert journal == [
         event if not isinstance(event, Accepted) else journal[0]
         for event in reader.events
