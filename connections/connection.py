@@ -22,13 +22,13 @@ from connections.limits.quotas import RateLimited
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.audio import AudioStop, Played, Sound
-from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
     bypasses_request_limit,
     cost_of,
     for_features,
 )
+from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.protocol.frames import AuthRefresh, Cancel, Error, Frame, Hello, Ping
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Event, Gap, Text

@@ -28,10 +28,9 @@ from sessions.running import runner
 from sessions.running.admission import AGAIN_MS
 from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.history.index import Listed, Page
-from sessions.store.ledger import SHARE_BYTES
+from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.redis.fair_slots import FairSlots
-from sessions.store.redis.memory import ServerMemory
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tool_round.call_states import AnswerOutcome

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
-from connections.protocol import frame_kinds, frames
+from connections.protocol import codec, frames
 from specs.examples import example_of
 from specs.schemas import client_frames, name_of, schemas, server_frames
 
@@ -76,7 +76,7 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _request_operation(frame: type[msgspec.Struct]) -> dict[str, Any]:
     """What the server receives, and what it answers at once."""
-    answers = frame_kinds.CLIENT_FRAMES[frame].answers
+    answers = codec.CLIENT_FRAMES[frame].answers
     response = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
     reply = {"reply": response} if answers else {}
     return {"action": "receive", "channel": _CHANNEL, "messages": _references([frame]), **reply}

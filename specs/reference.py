@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from connections.protocol import frame_kinds
+from connections.protocol import codec
 from connections.protocol.frames import ClientFrame
 from specs.examples import REQUEST_EXAMPLES, Example, example_of
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
@@ -132,13 +132,13 @@ def _anchor(heading: str) -> str:
 
 
 def _request_heading(frame: Struct) -> str:
-    kind = frame_kinds.CLIENT_FRAMES[frame]
+    kind = codec.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
     return f"Answered by {' or '.join(names)}, or by `error`." if names else "It has no answer."
 
 
 def _event_heading(frame: Struct) -> str:
-    feature = next(kind.feature for kind in frame_kinds.SERVER_FRAMES.values() if kind.struct is frame)
+    feature = next(kind.feature for kind in codec.SERVER_FRAMES.values() if kind.struct is frame)
     return f"Sent to clients that named the feature `{feature}` in `hello`." if feature else ""
 
 

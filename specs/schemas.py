@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections.protocol import frame_kinds, frames, params
+from connections.protocol import codec, frames, params
 from engine import messages
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.running.ephemeral import MAX_REPLIES
@@ -70,7 +70,7 @@ def client_frames() -> Types:
 
 def server_frames() -> Types:
     """What the native door sends, in the order of the protocol's table."""
-    return tuple(kind.struct for kind in frame_kinds.SERVER_FRAMES.values())
+    return tuple(kind.struct for kind in codec.SERVER_FRAMES.values())
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:

@@ -23,10 +23,9 @@ from app.setup.models import file_of
 from app.setup.store import durability_of
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.store.redis.durability import Durability, DurabilityUnsupported
 from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
 from sessions.store.redis.server_config import checked_server_configs, config_warnings
-from sessions.store.redis.servers import connect
+from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect
 
 PATIENCE_S = 5.0
 PINGS = 20

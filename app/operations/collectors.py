@@ -26,7 +26,7 @@ from engine.api import Engine
 from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
-from sessions.store.redis.memory import ServerMemory
+from sessions.store.ledger import ServerMemory
 from sessions.store.redis.servers import StoreStats
 from sessions.tools.statistics import ToolStatistics
 

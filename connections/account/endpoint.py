@@ -23,14 +23,14 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
+from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import (
     KeyScope,
 )
-from sessions.conversation.tasks import refusal_of
+from sessions.conversation.registry import refusal_of
 from sessions.errors import Refused
 from sessions.store.redis.fair_slots import on_behalf_of
 

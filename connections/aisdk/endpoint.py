@@ -39,7 +39,7 @@ from connections.protocol.scopes import (
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.images.image import Image
 from sessions.conversation.history_page import ShownMessage
-from sessions.conversation.tasks import refusal_of
+from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound
 from sessions.store.redis.fair_slots import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber

@@ -27,15 +27,15 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
+from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import (
     KeyScope,
 )
 from sessions.attachment import Attachment
-from sessions.conversation.tasks import refusal_of
+from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions

@@ -15,7 +15,7 @@ from connections.openai.request_context import RequestContext
 from connections.protocol.scopes import (
     KeyScope,
 )
-from sessions.conversation.tasks import refusal_of
+from sessions.conversation.registry import refusal_of
 from sessions.errors import Overloaded
 from sessions.fair_share import FairShare
 from sessions.running.admission import AGAIN_MS

@@ -36,7 +36,7 @@ from connections.protocol.scopes import (
     KeyScope,
 )
 from connections.websocket_endpoint import OUTBOX_BYTES
-from sessions.conversation.tasks import refusal_of
+from sessions.conversation.registry import refusal_of
 from sessions.errors import Refused
 from sessions.service import Sessions
 

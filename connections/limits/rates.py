@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from connections.limits.quotas import RateLimited
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
 from sessions.fair_share import Subject

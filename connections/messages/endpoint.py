@@ -26,7 +26,7 @@ from connections.messages.parser import (
 from connections.messages.problems import error_response as answer_to
 from connections.messages.problems import request_id
 from connections.messages.wire import TokensCount
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
 from connections.protocol.server_info import Limits

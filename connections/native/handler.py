@@ -17,10 +17,10 @@ from connections.protocol.base import (
     REASONING,
     TOOLS,
 )
-from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     scopes_of,
 )
+from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection
 from connections.voice.conversation import VoiceMessage

@@ -1,7 +1,7 @@
 """The frames of wire protocol v1, as types. Events of a conversation are frames, too (`sessions.events`).
 
 Types are checked here; ranges of generation parameters in `connections.protocol.params`, tools in `connections.protocol.params`.
-`connections.protocol.frame_kinds` has a row for each frame.
+`connections.protocol.codec` has a row for each frame.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from connections.openai.endpoint import HttpEndpoint
 from connections.openai.parser import decode_request
 from connections.openai.problems import invalid
 from connections.openai.request_context import RequestContext
-from connections.protocol.errors import field_message
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
+from connections.protocol.errors import field_message
 from connections.protocol.scopes import (
     KeyScope,
 )

@@ -13,7 +13,7 @@ from connections.http.json_responses import json_response
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.request_context import RequestContext
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
 from connections.responses.creator import ResponseCreator

@@ -17,10 +17,10 @@ from connections.limits.caller import Caller
 from connections.openai.endpoint import HttpEndpoint
 from connections.openai.problems import Problem, invalid
 from connections.openai.request_context import RequestContext
-from connections.protocol.errors import field_message
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     FrameCost,
 )
+from connections.protocol.errors import field_message
 from connections.protocol.scopes import (
     KeyScope,
 )

@@ -31,13 +31,13 @@ from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
 from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
 from sessions.replicas.forwarder import Forwarder, RunsElsewhere
+from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import RefusedElsewhere
-from sessions.replicas.subscriptions import Subscriptions
 from sessions.running import runner
 from sessions.running.runner import reply_of
+from sessions.store.history.history import Beginning, Duplicate, Since, StaleFacts
 from sessions.store.history.rebuild import rebuilt_turn
 from sessions.store.history.replay import covered, merged
-from sessions.store.history.transactions import Beginning, Duplicate, Since, StaleFacts
 from sessions.store.redis.fair_slots import CappedFairSlots
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import first_title

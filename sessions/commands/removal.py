@@ -9,18 +9,16 @@ import msgspec
 from sessions.commands.branches import BranchSwitcher
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import ConversationRegistry
-from sessions.conversation.tasks import ShieldedChanges
+from sessions.conversation.registry import ConversationRegistry, ShieldedChanges
 from sessions.errors import Busy, Conflict, NotFound
 from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
 from sessions.replicas.forwarder import Forwarder
 from sessions.running import runner
-from sessions.store.history.compaction import Compaction
-from sessions.store.history.history import History
+from sessions.store.history.history import History, StaleFacts
 from sessions.store.history.index import Index
+from sessions.store.history.journal import Compaction
 from sessions.store.history.notes import Notes
-from sessions.store.history.transactions import StaleFacts
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger
 from sessions.store.owner_data import OwnerData

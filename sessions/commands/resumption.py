@@ -13,9 +13,8 @@ from sessions.conversation.engine_requests import accepted_event
 from sessions.errors import NotFound
 from sessions.events import Event, Journalled, Resumed
 from sessions.running import runner
-from sessions.store.history.history import History
+from sessions.store.history.history import History, Since
 from sessions.store.history.replay import READ_BYTES, covered, is_too_long, replayed
-from sessions.store.history.transactions import Since
 from sessions.turn.turn import Subscriber, Turn
 
 

@@ -14,8 +14,7 @@ import structlog
 from engine.messages import Request
 from sessions.commands.acceptance import MessageAcceptor, register_turn
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import ConversationRegistry
-from sessions.conversation.tasks import BackgroundTasks, refusal_of
+from sessions.conversation.registry import BackgroundTasks, ConversationRegistry, refusal_of
 from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
 from sessions.fair_share import Subject

@@ -13,8 +13,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.events import Delta, Done, Event, Gap, Journalled, Reasoning, Snapshot
 from sessions.records import CallRecord, MessageRecord
 from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
-from sessions.store.history.transactions import Since
+from sessions.store.history.history import History, Since
 from sessions.turn.tool_calls import calls_of
 
 _ALL = 2**53

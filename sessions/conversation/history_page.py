@@ -13,8 +13,7 @@ from sessions.errors import NotFound
 from sessions.events import Event, Languages, ShownCall, Status, Usage
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.codec import now_ms
-from sessions.store.history.history import History
-from sessions.store.history.transactions import Branch, Siblings
+from sessions.store.history.history import Branch, History, Siblings
 from sessions.turn.turn import Subscriber, Turn
 
 MAX_PAGE_BYTES = 256 * 1024

@@ -12,6 +12,7 @@ from sessions.errors import SessionError
 from sessions.events import Done
 from sessions.interpreting.source import Grown, Growth
 from sessions.records import Meta, Owner
+from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import (
     CallAnswerRequest,
     DeleteRequest,
@@ -23,7 +24,6 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.replicas.subscriptions import Subscriptions
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.fair_slots import is_heavy_caller

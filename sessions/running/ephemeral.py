@@ -33,7 +33,7 @@ from engine.messages import (
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.conversation.engine_requests import client_key, engine_request
-from sessions.conversation.tasks import BackgroundTasks
+from sessions.conversation.registry import BackgroundTasks
 from sessions.errors import ContextOverflow
 from sessions.events import Cause, Done, Reason
 from sessions.fair_share import Subject

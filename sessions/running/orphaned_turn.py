@@ -18,7 +18,7 @@ from sessions.events import (
 )
 from sessions.records import MessageRecord, TurnRecord, digest, status_of
 from sessions.store.history.codec import now_ms
-from sessions.store.history.transactions import Ending
+from sessions.store.history.history import Ending
 from sessions.turn.tool_calls import calls_of, cancelled
 
 _DOWN = Failure(code="internal", message="The server that wrote this reply went down.")

@@ -25,8 +25,8 @@ from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
 from sessions.records import CallRecord, Client, MessageRecord, Owner, TurnRecord, digest, status_of
 from sessions.store.history.codec import encode_turn, now_ms
+from sessions.store.history.history import Ending, Follow
 from sessions.store.history.journal import PATIENCE_S, TurnJournal
-from sessions.store.history.transactions import Ending, Follow
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
 from sessions.translation.translator import Translator

@@ -17,9 +17,8 @@ from engine.images.image import Image
 from sessions.events import ShownCall
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.store.history.history import History, message_at
 from sessions.store.history.index import list_name
-from sessions.store.history.transactions import message_at
 from sessions.store.images import Images
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.fair_slots import as_service

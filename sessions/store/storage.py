@@ -11,17 +11,15 @@ from redis.asyncio.client import Pipeline
 
 from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.store.history.compaction import Compaction
 from sessions.store.history.history import History
 from sessions.store.history.index import Index
-from sessions.store.history.journal import Journal
+from sessions.store.history.journal import Compaction, Journal
 from sessions.store.history.notes import Notes
 from sessions.store.images import Images
-from sessions.store.ledger import JOURNAL_S, Admission, Ledger, StoreFull
+from sessions.store.ledger import JOURNAL_S, Admission, Ledger, Memory, StoreFull
 from sessions.store.owner_data import OwnerData
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.redis.durability import Durability
-from sessions.store.redis.memory import Memory
+from sessions.store.redis.servers import Durability
 from sessions.store.search.search import Search
 from sessions.store.sharing import Sharing
 

@@ -16,7 +16,7 @@ from engine.messages import Chunk, Finished, FinishReason, Message, Params, Requ
 from engine.reply_spec import ReplySpec
 from engine.served_models import served_models
 from sessions.conversation.conversation import Conversation
-from sessions.conversation.tasks import BackgroundTasks
+from sessions.conversation.registry import BackgroundTasks
 from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters

@@ -16,7 +16,7 @@ from sessions.conversation.registry import ConversationRegistry
 from sessions.records import Meta
 from sessions.running.orphaned_turn import close_orphaned
 from sessions.store.history.codec import encode_message, encode_turn
-from sessions.store.history.transactions import Ending
+from sessions.store.history.history import Ending
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
 from sessions.turn.tool_calls import ToolCalls

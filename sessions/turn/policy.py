@@ -13,7 +13,7 @@ from engine.messages import Message, ModelFacts
 from engine.reply_spec import ReplySpec
 from sessions.errors import BadParams
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.store.redis.durability import Durability
+from sessions.store.redis.servers import Durability
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):

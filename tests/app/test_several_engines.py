@@ -20,9 +20,8 @@ from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
-from sessions.store.redis.durability import Durability
-from sessions.store.redis.memory import Memory
-from sessions.store.redis.servers import connect
+from sessions.store.ledger import Memory
+from sessions.store.redis.servers import Durability, connect
 from sessions.store.redis.write_probe import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 

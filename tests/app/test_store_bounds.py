@@ -21,9 +21,8 @@ from connections.limits.rates import GROUPS_TIMES
 from sessions.fair_share import ADDRESS, group_limit, owner_limit
 from sessions.store.history.notes import MOST_BYTES
 from sessions.store.images import IMAGE_COSTS
-from sessions.store.ledger import COPIES, MESSAGE_BYTES, ONCE_PART
+from sessions.store.ledger import COPIES, GROWTH_PART, MESSAGE_BYTES, ONCE_PART, UNSEEN_PART
 from sessions.store.redis.embedded import EMBEDDED_BYTES
-from sessions.store.redis.memory import GROWTH_PART, UNSEEN_PART
 from tests.deploy.reverse_proxy import DEPLOY
 
 MIB = 1024**2

@@ -19,8 +19,7 @@ from sessions.errors import StoreDown
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
 from sessions.store.redis import startup
-from sessions.store.redis.durability import Durability
-from sessions.store.redis.servers import connect
+from sessions.store.redis.servers import Durability, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import Node, node, restarted

@@ -24,7 +24,7 @@ from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.codec import Keys, now_ms
-from sessions.store.history.compaction import Compaction
+from sessions.store.history.journal import Compaction
 from sessions.turn.policy import Policy
 from tests.bench.engine.report import Failure, Measured
 from tests.bench.engine.table import table

@@ -21,7 +21,7 @@ from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.codec import Keys
-from sessions.store.history.compaction import Compaction
+from sessions.store.history.journal import Compaction
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
 from sessions.turn.policy import Policy

@@ -17,7 +17,7 @@ from typing import Any
 
 from app.setup import store
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.durability import WriteConfirmer
+from sessions.store.redis.servers import WriteConfirmer
 from tests.chaos import gateway
 
 WAIT_MS = 3000

@@ -24,9 +24,8 @@ from sessions.service import Sessions
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.images import Images
-from sessions.store.ledger import Ledger, StoreFull
+from sessions.store.ledger import Ledger, Memory, StoreFull
 from sessions.store.ownership import Ownership
-from sessions.store.redis.memory import Memory
 from sessions.store.redis.servers import InstrumentedPool, connect, replica_name
 from sessions.store.restore import begin_epochs
 from sessions.turn.message_request import GenerationConfig, MessageRequest

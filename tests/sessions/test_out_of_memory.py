@@ -15,7 +15,7 @@ from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.store.history import journal
-from sessions.store.history.compaction import Compaction
+from sessions.store.history.journal import Compaction
 from sessions.store.ownership import RunningTurn
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.replicas import subscriptions
 from sessions.store.redis.client import LEAVE, Script, run_script
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -68,7 +67,7 @@ async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_l
             await eventually(lambda: chat.live_conversation.others.watched)
         return answer
 
-    monkeypatch.setattr(subscriptions, "run_script", slowly)
+    monkeypatch.setattr("sessions.replicas.relay.run_script", slowly)
     chat.leave()
     await eventually(lambda: not chat.live_conversation.others.watching)
     assert chat.live_conversation.others.watched

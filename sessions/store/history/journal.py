@@ -6,17 +6,32 @@ At most one pipeline is under way. Events that come meanwhile make the next one,
 from __future__ import annotations
 
 import asyncio
+import random
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
 import redis.exceptions as errors
+import structlog
 from redis.asyncio import Redis, RedisCluster
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Journalled, encode
+from sessions.store.history.codec import Keys
 from sessions.store.ledger import EVENT_BYTES
-from sessions.store.redis.client import APPEND, load_scripts, queue_script, store_error_of, store_errors
+from sessions.store.redis.client import (
+    APPEND,
+    COMPACT,
+    SCHEDULE,
+    SETTLE_DUE,
+    TAKE_DUE,
+    load_scripts,
+    queue_script,
+    run_script,
+    store_error_of,
+    store_errors,
+)
 
 AT_ONCE = 32
 """Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""
@@ -280,3 +295,85 @@ class TurnJournal:
         self._faults = 0
         del self._unwritten[: self._sent]
         return None
+
+
+RESUME_WINDOW_S = 300.0
+"""How long a reader who left during a reply, which has ended since, can resume it to the character.
+
+It has to cover a tunnel, a lift, a phone in a pocket, a restart of the service: minutes. A delta costs as much as forty
+characters for that long. A later reader still gets every whole reply, and a gap in the one that was partly seen.
+"""
+LOOK_S = 5.0
+LEASE_S = 60.0
+TAKEN_AT_ONCE = 64
+LISTS = 16
+"""Lists of conversations; a cluster's nodes share them."""
+
+_log = structlog.get_logger("midstream.compaction")
+
+
+class Compaction:
+    """Lists conversations, and compacts those whose time has come, by the store's clock."""
+
+    def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
+        self._client = client
+        self._window_ms = int(window_s * 1000)
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def schedule(self, keys: Keys) -> None:
+        """List a conversation of which a turn has ended. Raises StoreDown."""
+        arguments: list[str | bytes | int] = [keys.conversation, self._window_ms, self._ttl_ms]
+        await run_script(self._client, SCHEDULE, [_list_of(keys.conversation)], arguments)
+
+    async def forget(self, keys: Keys) -> None:
+        """Remove a deleted conversation from the list. Raises StoreDown."""
+        with store_errors():
+            await self._client.zrem(_list_of(keys.conversation), keys.conversation)
+
+    async def run(self) -> None:
+        """Compact until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S * random.uniform(0.5, 1.5))
+            try:
+                await self.compact()
+            except StoreDown:
+                continue  # conversations that were taken are taken again after their lease
+            except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
+                _log.exception("compaction failed")
+
+    async def compact(self) -> int:
+        """Compact all conversations whose time has come; return their number. Raises StoreDown."""
+        done = 0
+        for number in range(LISTS):
+            try:
+                done += await self._compact_all(_list(number))
+            except StoreFault:  # told there; the other lists are well
+                continue
+        return done
+
+    async def _compact_all(self, listed: str) -> int:
+        done = 0
+        while True:
+            lease, *taken = await run_script(
+                self._client, TAKE_DUE, [listed], [TAKEN_AT_ONCE, int(LEASE_S * 1000)]
+            )
+            for name in taken:
+                await self._compact(listed, name.decode(), lease)
+            done += len(taken)
+            if len(taken) < TAKEN_AT_ONCE:
+                return done
+
+    async def _compact(self, listed: str, name: str, lease: bytes) -> None:
+        try:
+            again_ms = await run_script(self._client, COMPACT, Keys.named(name).pair(), [self._window_ms])
+        except StoreFault:  # told there; its next turn lists it again
+            again_ms = 0
+        await run_script(self._client, SETTLE_DUE, [listed], [name, lease, int(again_ms)])
+
+
+def _list_of(conversation: str) -> str:
+    return _list(zlib.crc32(conversation.encode()) % LISTS)
+
+
+def _list(number: int) -> str:
+    return f"ms:compaction:{{{number}}}"

@@ -11,7 +11,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import BusyLoadingError, ResponseError
 
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.durability import Durability, DurabilityUnsupported, WriteConfirmer
+from sessions.store.redis.servers import Durability, DurabilityUnsupported, WriteConfirmer
 
 _WITHOUT_FILE = {
     False: "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation.",

@@ -12,6 +12,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
 from functools import partial
 from math import inf
 from time import monotonic
@@ -21,16 +22,24 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.client import Pipeline
-from redis.asyncio.cluster import ClusterNode, ClusterPipeline
+from redis.asyncio.cluster import ClusterNode, ClusterPipeline, PipelineCommand
 from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import (
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as TimedOut
 
 from engine.durations import Durations
+from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
 from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots, caller_group
 from sessions.store.redis.sentinels import Address, Sentinels
@@ -537,3 +546,95 @@ def _timing() -> dict[str, Any]:
         "retry": Retry(ExponentialBackoff(base=0.05, cap=0.5), retries=2),
         "driver_info": _DRIVER,
     }
+
+
+WAIT_MS = 1000
+"""How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
+
+
+class Durability(StrEnum):
+    """What an `accepted` or a `done` waits for."""
+
+    MEMORY = "memory"
+    """The store's answer, which it may give before its disk has the write."""
+    DISK = "disk"
+    """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `checked_server_configs`).
+
+    WAITAOF is not used. With `appendfsync everysec` it waits up to a second, and Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer
+    it before the fsync (redis/redis#13793).
+    """
+    REPLICATED = "replicated"
+    """The memory of one of its replicas too (WAIT)."""
+
+
+class DurabilityUnsupported(Exception):
+    """The store does not support this durability. The message is for the operator."""
+
+
+class WriteConfirmer:
+    """Waits until earlier writes are durable enough."""
+
+    def __init__(self, client: Redis, durability: Durability) -> None:
+        self._client = client
+        self._needs_replica = durability is Durability.REPLICATED
+        pool = getattr(client, "connection_pool", None)  # a cluster has none
+        self._sentinels = pool.sentinels if isinstance(pool, InstrumentedPool) else None
+
+    @property
+    def term(self) -> int:
+        """Number that changes with each failover by Sentinels; 0 where there are none."""
+        return self._sentinels.term if self._sentinels is not None else 0
+
+    async def confirm(self, key: str, *, ttl_ms: int, term: int) -> None:
+        """Wait until all earlier writes to the key's server are durable. Raises StoreDown if it takes too long.
+
+        `term`: as it was before the writes; StoreDown is raised too if a failover began since: they may be lost with it.
+        """
+        with store_errors():
+            if self._needs_replica and not await self._send_commands(
+                ("PEXPIRE", key, ttl_ms), ("WAIT", 1, WAIT_MS)
+            ):
+                raise StoreDown(f"The store did not confirm a write within {WAIT_MS} ms.")
+            if self._sentinels is not None:
+                await self._sentinels.confirm(term)
+
+    async def check(self) -> None:
+        """Raise DurabilityUnsupported if the store can't confirm writes, StoreDown if it does not answer."""
+        if not self._needs_replica:
+            return
+        with store_errors():
+            try:
+                await self._send_commands(("EXISTS", "ms:runners"), ("WAIT", 1, 1))
+            except ResponseError as error:
+                raise DurabilityUnsupported(str(error)) from error
+
+    async def _send_commands(self, *commands: tuple[str | int, ...]) -> Any:
+        """Send commands over one connection to the server of the first one's key; return the last answer."""
+        cluster = cast("object", self._client)
+        if isinstance(cluster, RedisCluster):
+            async with asyncio.timeout(CALL_S):
+                return await _ask_in_cluster(cluster, commands)
+        pipe = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return (await pipe.execute())[-1]
+
+
+async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int, ...], ...]) -> Any:
+    """A cluster's pipelines know no commands without keys.
+
+    If the key has moved, it raises MovedError: what its new server's replicas have says nothing about a write to the old one.
+    """
+    key = str(commands[0][1])
+    await cluster.initialize()
+    batch = [PipelineCommand(place, *command) for place, command in enumerate(commands)]
+    node = cluster.get_node_from_key(key)
+    if node is None:
+        raise StoreDown("No node has the slot of a conversation.")
+    await node.execute_pipeline(batch)
+    failed = next((one.result for one in batch if isinstance(one.result, Exception)), None)
+    if isinstance(failed, MovedError):
+        await cluster.exists(key)  # the client learns where the slot is
+    if failed is not None:
+        raise failed
+    return batch[-1].result

@@ -11,7 +11,7 @@ from redis.exceptions import OutOfMemoryError, SlotNotCoveredError
 
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.durability import WAIT_MS, Durability, WriteConfirmer
+from sessions.store.redis.servers import WAIT_MS, Durability, WriteConfirmer
 
 PROBE_MS = 10_000
 """How long a probe's key lives."""

@@ -13,7 +13,7 @@ from connections.protocol.base import (
     REASONING,
     TOOLS,
 )
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     for_features,
 )
 from connections.protocol.frames import Frame

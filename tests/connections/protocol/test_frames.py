@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from connections.protocol import audio, frames
-from connections.protocol.frame_kinds import (
+from connections.protocol.codec import (
     CLIENT_FRAMES,
     SERVER_FRAMES,
     FrameCost,

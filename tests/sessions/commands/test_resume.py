@@ -13,8 +13,8 @@ from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store.history import replay
 from sessions.store.history.codec import Keys
+from sessions.store.history.history import Since
 from sessions.store.history.replay import READ_BYTES
-from sessions.store.history.transactions import Since
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 

@@ -25,8 +25,7 @@ from sessions.replicas.rpc import (
     encode_message,
 )
 from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
-from sessions.store.history.transactions import Beginning
+from sessions.store.history.history import Beginning, History
 from sessions.store.ownership import RunningTurn
 from sessions.store.redis.client import COLLECT, Script, run_script
 from sessions.store.redis.fair_slots import is_heavy_caller, with_heaviness

@@ -7,8 +7,7 @@ from redis.asyncio import Redis
 
 from sessions.records import Owner
 from sessions.store.images import IMAGE_COSTS
-from sessions.store.ledger import Ledger
-from sessions.store.redis.memory import GROWTH_PART, Memory
+from sessions.store.ledger import GROWTH_PART, Ledger, Memory
 from tests.sample_images import Picture
 
 MIB = 1024**2

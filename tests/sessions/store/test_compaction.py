@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.history.compaction import LISTS, Compaction, _list
 from sessions.store.history.history import OLDER_BYTES
+from sessions.store.history.journal import LISTS, Compaction, _list
 from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
 from sessions.turn.message_request import Edit, Regenerate
 from tests.bench.storage import cost

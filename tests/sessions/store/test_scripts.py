@@ -12,12 +12,12 @@ from sessions.errors import Conflict, OwnershipLost, StoreFault
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
 from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
-from sessions.store.history.transactions import (
+from sessions.store.history.history import (
     MAX_SIBLINGS,
     Beginning,
     Duplicate,
     Ending,
+    History,
     Siblings,
     StaleFacts,
 )

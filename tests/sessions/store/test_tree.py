@@ -11,8 +11,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict
 from sessions.store.history.codec import encode_message
-from sessions.store.history.history import History
-from sessions.store.history.transactions import Beginning, Siblings
+from sessions.store.history.history import Beginning, History, Siblings
 from sessions.store.redis.client import ACTIVATE, run_script
 from tests.sessions.store.test_scripts import KEYS, beginning, ending, message, removal
 
