@@ -8,12 +8,12 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.delivery.page_files import PageFiles
-from app.documentation import documentation
 from app.not_found import (
     CorsWrapper,
     NotFoundApp,
@@ -32,6 +32,26 @@ from connections.protocol.errors import Unauthenticated
 from connections.protocol.server_info import ServerFacts
 from connections.shares.endpoint import NO_INDEX_HEADERS
 from engine import trace
+
+PATH = "/docs"
+NOT_BUILT = (
+    "This installation has no documentation. In a checkout `make docs` builds it; its sources are in docs/."
+)
+
+
+def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
+    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
+
+    async def redirect(_: Request) -> Response:
+        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
+
+    async def none(request: Request) -> Response:
+        return nothing(request.scope, NOT_BUILT)
+
+    if not (folder / "index.html").is_file():
+        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
+    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
+
 
 PAGE = Path(__file__).parent / "page"
 DOCS = Path(__file__).parent / "docs"

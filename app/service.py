@@ -9,23 +9,72 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
 from app.operations.config_reload import ConfigReload
-from app.operations.loop_lag import keep_measuring
 from app.operations.memory import keep_giving_back
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
-from app.operations.start_display import StartDisplay
 from app.server.server import Server, address
 from connections.manager import ConnectionLifecycle
-from engine.api import Engine
+from engine.api import Engine, EngineState, EngineStatus
 from engine.durations import Durations
 from engine.errors import EngineError
+from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.service import Sessions
+
+LAG_SAMPLE_S = 0.25
+
+
+async def keep_measuring(lag: Durations) -> None:
+    """Record how much longer sleeps took than asked for, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_SAMPLE_S
+        await asyncio.sleep(LAG_SAMPLE_S)
+        lag.observe(max(0.0, loop.time() - due))
+
+
+_WIDTH = 24
+_DISPLAY_S = 0.1
+
+
+class StartDisplay:
+    """Shows one growing line on a terminal, else one line a stage."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self._stream = stream
+        self._shown = ""
+
+    async def follow(self, engine: Engine) -> None:
+        """Show the progress until the engine is ready or has failed."""
+        while (status := engine.status).state in (EngineState.LOADING, EngineState.RESTARTING):
+            self._show(status)
+            await asyncio.sleep(_DISPLAY_S)
+        if self._shown and self._stream.isatty():
+            self._stream.write("\r\033[K")
+
+    def address(self, url: str, facts: ModelFacts) -> None:
+        """Print the page's address, and where the model runs."""
+        model = f"{facts.parameters / 1e6:,.1f}M parameters, {facts.dtype} on {facts.device}"
+        if not facts.parameters:  # an upstream does not report them
+            model = f"{facts.model} of {facts.device}"
+        print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
+
+    def _show(self, status: EngineStatus) -> None:
+        stage = status.stage or "starting the engine"
+        if self._stream.isatty():
+            filled = round(status.progress * _WIDTH)
+            bar = "█" * filled + "░" * (_WIDTH - filled)
+            self._stream.write(f"\r\033[K{bar} {status.progress:4.0%}  {stage}")
+        elif stage != self._shown:
+            self._stream.write(f"{stage} ({status.progress:.0%})\n")
+        self._shown = stage
+        self._stream.flush()
+
 
 CLOSE_S = 3.0
 LOOK_S = 1.0

@@ -14,14 +14,13 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from midstream.address import socket_url
-from midstream.backoff import delays
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.journal import Position
 from midstream.live import LiveReplies
@@ -29,6 +28,20 @@ from midstream.reply import Reply
 from midstream.requests import Requests
 from midstream.server_connection import Frame, ServerConnection, opened
 from midstream.spoken import SpokenConversation
+
+
+def delays(
+    *, base_s: float = 0.25, cap_s: float = 15.0, chance: Callable[[], float] = random.random
+) -> Iterator[float]:
+    """Yield the seconds before each attempt, without end: between half and all of `min(cap, base * 2^n)`.
+
+    So a thousand clients that lost the same server do not reconnect at the same moment. `chance` returns 0 to 1.
+    """
+    whole = base_s
+    while True:
+        yield whole / 2 + whole / 2 * chance()
+        whole = min(cap_s, whole * 2)
+
 
 LONGEST_WAIT_S = 60.0
 """Longest wait that a refusal may ask of a reconnecting client; a longer one is another kind of limit."""

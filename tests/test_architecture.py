@@ -144,7 +144,6 @@ ORDER = {
         *("setting_values", "speech_settings", "settings", "server", "setup", "operations", "delivery"),
         *(
             "not_found",
-            "documentation",
             "api_routes",
             "routes",
             "service",
@@ -325,9 +324,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "mcp",
             {
-                "sessions.tools.mcp_servers.elicitation",
-                "sessions.tools.mcp_servers.remote_call",
                 "sessions.tools.mcp_servers.session",
+                "sessions.tools.mcp_servers.remote_call",
             },
         ),
         (
@@ -397,7 +395,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.child_environment",
         "engine.launcher.process",
         "engine.triton_compiler",
-        "midstream.terminal.user_files",
+        "midstream.terminal.chat",
     }
 
 

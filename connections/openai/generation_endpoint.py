@@ -6,17 +6,27 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from starlette.responses import Response
 
 from connections.http.exchange import Exchange
+from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
+from connections.openai.chat_encoder import ChatCompletionsEncoder
+from connections.openai.completions_encoder import CompletionsEncoder
 from connections.openai.endpoint import HttpEndpoint
-from connections.openai.parser import field_names
+from connections.openai.parser import (
+    chat_turn_request,
+    completion_turn_requests,
+    field_names,
+    parse_chat_request,
+    parse_completion_request,
+)
 from connections.openai.problems import Problem, with_client_field
 from connections.openai.request_context import RequestContext
-from connections.openai.requests.models import BaseRequest
+from connections.openai.requests.models import BaseRequest, ChatRequest, CompletionRequest
+from connections.openai.requests.reasoning import shows_reasoning
 from connections.protocol.server_info import Limits
 from engine.messages import ToolCall
 from sessions.errors import BadParams
@@ -164,3 +174,50 @@ async def _send_complete(
     body = encoder.whole(replies.first.model, complete, prompts)
     headers = {"Cache-Control": "no-store", "X-Request-Id": replies.first.turn_id, **_headers(replies)}
     await exchange.answer(Response(body, headers=headers, media_type="application/json"))
+
+
+class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
+    """Answers messages."""
+
+    endpoint: ClassVar[EndpointName] = EndpointName.CHAT
+
+    def read(self, body: bytes) -> ChatRequest:
+        """Return the request in a body. Raises Problem, TooManyValues."""
+        return parse_chat_request(body)
+
+    def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
+        """Return what the turns are asked. Raises Problem."""
+        return [chat_turn_request(request, limits)]
+
+    def encoder(self, request: ChatRequest, turn_id: str, created: int) -> ChatCompletionsEncoder:
+        """Return what converts the replies."""
+        return ChatCompletionsEncoder(
+            turn_id=turn_id,
+            created=created,
+            usage=request.includes_usage,
+            logprobs=bool(request.logprobs),
+            reasoning=shows_reasoning(request),
+        )
+
+
+class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
+    """Continues prompts."""
+
+    endpoint: ClassVar[EndpointName] = EndpointName.COMPLETIONS
+
+    def read(self, body: bytes) -> CompletionRequest:
+        """Return the request in a body. Raises Problem, TooManyValues."""
+        return parse_completion_request(body)
+
+    def turn_requests(self, request: CompletionRequest, limits: Limits) -> list[EphemeralRequest]:
+        """Return what the turns are asked. Raises Problem."""
+        return completion_turn_requests(request, limits)
+
+    def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
+        """Return what converts the texts."""
+        return CompletionsEncoder(
+            turn_id=turn_id,
+            created=created,
+            usage=request.includes_usage,
+            logprobs=request.logprobs is not None,
+        )

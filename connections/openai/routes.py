@@ -9,8 +9,7 @@ from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import RefusalCounters
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.chat_endpoint import ChatCompletionsEndpoint
-from connections.openai.completions_endpoint import CompletionsEndpoint
+from connections.openai.generation_endpoint import ChatCompletionsEndpoint, CompletionsEndpoint
 from connections.openai.models_endpoint import ModelsEndpoint
 from connections.openai.request_context import RequestContext
 from sessions.service import Sessions

@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
 from connections.outbox import Outbox
+from connections.protocol import codec
 from connections.protocol.base import (
     INTERPRET,
 )
+from connections.protocol.frames import Frame
 from connections.protocol.scopes import (
     Grant,
 )
 from connections.realtime.handshake import HandshakeRequest
 from connections.realtime.session_endpoint import SessionContext, SessionEndpoint
-from connections.translations.codec import TranslationCodec, decode
 from connections.translations.event_encoder import TranslationEventEncoder, TranslationFrame
+from connections.translations.events import AnyClientEvent
 from connections.translations.handler import TranslationsHandler
 from connections.translations.session import TranslationSession
 from connections.translations.speech_output import SpeechOutput
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
+
+_decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(message: str | bytes) -> AnyClientEvent:
+    """Return one client event. Raises BadFrame, which names the wrong field."""
+    return codec.read(_decoder, message)
+
+
+class TranslationCodec:
+    """The coding of one session."""
+
+    def __init__(self, encoder: TranslationEventEncoder) -> None:
+        self._encoder = encoder
+        self._event_ids = f"event_{secrets.token_hex(8)}"
+        self._sent_count = 0
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        return b"\n".join(self._line(event) for event in self._encoder.encode(frame))
+
+    def _line(self, event: msgspec.Struct) -> bytes:
+        self._sent_count += 1
+        return _encode(msgspec.structs.replace(event, event_id=f"{self._event_ids}_{self._sent_count}"))
+
 
 PATH = "/v1/realtime/translations"
 NO_EXPIRY = 253_402_300_799

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import accumulate, takewhile
 from typing import assert_never
 
 import torch
@@ -20,7 +21,6 @@ from engine.cache.layout import Span
 from engine.cache.pages import PageCopy
 from engine.execution.compute_threads import ComputeThreads
 from engine.execution.cuda_recording import CudaRecorder, PendingTokens
-from engine.execution.drafts import checked
 from engine.execution.runner import Runner
 from engine.execution.translation_runner import TranslationRunner
 from engine.grammar.source import GrammarSource
@@ -31,11 +31,41 @@ from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.sampling.device_draw import sent
 from engine.sampling.guide import Guide, GuideState
+from engine.sampling.likeliest import likeliest
 from engine.sampling.logprob_scorer import LogprobScorer
 from engine.sampling.mask_workers import MaskWorkers
 from engine.sampling.sampler import Sampler, SamplerState
 from engine.text.prepared_request import SamplingParams
 from engine.text.reply_logprobs import ScoredToken
+
+
+def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
+    """Compare the drafts of spans with the logits that were computed for them, and wait for that.
+
+    Returns the logits that each span that samples goes on from, (some, vocabulary), and how many tokens of each draft
+    were right, by slots. Raises RuntimeError where there are other logits than those.
+    """
+    sampled = [span for span in spans if span.samples]
+    *starts, end = accumulate((1 + span.drafted for span in sampled), initial=0)
+    if len(logits) != end:
+        raise RuntimeError(f"{len(logits)} rows of logits were computed where drafts take {end}")
+    drafted = zip(sampled, starts, strict=True)
+    places = [start + place for span, start in drafted for place in range(span.drafted)]
+    _, tokens = likeliest(_rows(logits, places).float())
+    predicted = iter(tokens.squeeze(1).tolist())
+    right = {span.slot: _right(span, [next(predicted) for _ in range(span.drafted)]) for span in sampled}
+    rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
+    return _rows(logits, rows), right
+
+
+def _right(span: Span, predicted: Sequence[int]) -> int:
+    draft = span.tokens[len(span.tokens) - span.drafted :]
+    pairs = zip(draft, predicted, strict=True)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _rows(logits: Tensor, places: Sequence[int]) -> Tensor:
+    return logits[sent(torch.tensor(places), logits.device)]
 
 
 @dataclass(frozen=True, slots=True)

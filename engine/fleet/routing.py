@@ -7,10 +7,22 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from hashlib import blake2b
 
 import msgspec
 
-from engine.fleet.rendezvous import ranked
+
+def ranked(key: str, members: Sequence[str]) -> list[int]:
+    """Return the indices of the members, whose names are unique, in the order in which this key prefers them."""
+    weights = [_weight(key, member) for member in members]
+    return sorted(range(len(members)), key=lambda place: weights[place], reverse=True)
+
+
+def _weight(key: str, member: str) -> bytes:
+    """Return a number that looks random, but is always the same for this pair."""
+    pair = f"{len(member)}:{member}{key}"
+    return blake2b(pair.encode(errors="surrogatepass"), digest_size=8).digest()
+
 
 KEPT_ROUTES = 16_384
 PATIENCE = 4

@@ -45,7 +45,6 @@ from engine.loading.translators import (
     translation_defaults,
 )
 from engine.loading.vision import check_vision_model, parted, takes_images
-from engine.loading.weights_progress import weights_progress
 from engine.messages import REPLY_TOKENS
 from engine.model import cpu_linear
 from engine.model.cpu_model import is_known
@@ -63,6 +62,44 @@ from engine.model.loaded_model import LoadedModel
 from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 from engine.triton_compiler import triton_trouble
+
+_WEIGHTS = "Loading weights"
+
+
+class _ReportingBar:
+    """A progress bar of transformers that also tells the share of its items that are done."""
+
+    def __init__(self, bar: Any, total: int, report: Callable[[float], None]) -> None:
+        self._bar = bar
+        self._total = total
+        self._report = report
+
+    def __iter__(self) -> Iterator[Any]:
+        for done, item in enumerate(self._bar, start=1):
+            yield item
+            self._report(done / self._total)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bar, name)
+
+
+@contextmanager
+def weights_progress(report: Callable[[float], None]) -> Iterator[None]:
+    """Call `report` with a share from 0 to 1 for each weight that is read inside the block."""
+
+    def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bar = factory(*args, **kwargs)
+        if kwargs.get("desc") != _WEIGHTS or not args:
+            return bar
+        return _ReportingBar(bar, max(1, len(args[0])), report)
+
+    untyped: Any = transformers_logging
+    previous = untyped.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        untyped.set_tqdm_hook(previous)
+
 
 log = logging.getLogger(__name__)
 

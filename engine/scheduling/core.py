@@ -5,12 +5,13 @@ Owns each request from its submission to its one end. Knows no processes, no soc
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Generic, TypeVar, assert_never
 
 from engine.cache.pages import PagePool
 from engine.execution.executor import Deferred, Executor, LaunchedStep, Outcome, OutOfMemory, SpanFailure
@@ -22,15 +23,79 @@ from engine.sampling.sampler import SamplerState
 from engine.scheduling.active_request import ActiveRequest
 from engine.scheduling.admission import refusal, room_for, scheduled_request
 from engine.scheduling.counters import Counters
-from engine.scheduling.deadlines import Deadlines
 from engine.scheduling.image_encoder import DecodeCallback, ImageEncoder, ImageFailure
 from engine.scheduling.image_inputs import ImageInputs
 from engine.scheduling.plan import Segment, StepPlan
 from engine.scheduling.prefill_budget import PrefillBudget
-from engine.scheduling.request_end import NO_TEXT, RequestEnd, last_outputs
 from engine.scheduling.scheduler import Scheduler
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest
 from engine.text.reply_logprobs import ScoredToken
+
+T = TypeVar("T")
+
+
+class Deadlines(Generic[T]):
+    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int]] = []
+        self._things: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def add(self, key: int, due: float, thing: T) -> None:
+        """Add a thing."""
+        self._things[key] = thing
+        heapq.heappush(self._due, (due, key))
+
+    def remove(self, key: int) -> None:
+        """Forget a thing, if it is known."""
+        self._things.pop(key, None)
+        if len(self._due) > 2 * len(self._things) + 64:
+            self._due = [entry for entry in self._due if entry[1] in self._things]
+            heapq.heapify(self._due)
+
+    def due(self, now: float) -> Iterator[T]:
+        """Yield the things whose time has come, earliest first, and forget them."""
+        while self._due and self._due[0][0] <= now:
+            thing = self._things.pop(heapq.heappop(self._due)[1], None)
+            if thing is not None:
+                yield thing
+
+
+NO_TEXT = "The reply's text could not be made."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnd:
+    """Why a request ends. `flush`: tell text that is held back. `keep`: its keys and values may serve a later turn."""
+
+    active: ActiveRequest
+    reason: FinishReason
+    error: str | None = None
+    code: ErrorCode = ErrorCode.INTERNAL
+    flush: bool = True
+    keep: bool = True
+
+
+def last_outputs(end: RequestEnd) -> list[Output]:
+    """Return the last outputs of a request. If its text can't be made, its end is told all the same."""
+    active = end.active
+    try:
+        if end.reason is FinishReason.CANCELLED:
+            # The end is made before the flush: nobody has seen what is held back, so `written` leaves it out.
+            ended = active.finished(end.reason, end.error, end.code)
+            active.prepared.reply.flush()
+            return [ended]
+        held_back = active.prepared.reply.flush() if end.flush else ()
+        return [*active.outputs_of(held_back), active.finished(end.reason, end.error, end.code)]
+    except Exception:
+        log.exception("detokenizing request %s failed", active.prepared.named)
+        return [active.finished(FinishReason.ERROR, NO_TEXT)]
+
 
 STEP_TARGET_S = 0.06
 """About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
@@ -40,8 +105,6 @@ QUEUE_REPORT_EVERY_S = 0.25
 
 RELEASED_BYTES_AT_ONCE = 32 << 20
 """Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

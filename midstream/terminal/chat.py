@@ -6,26 +6,106 @@ In a pipe each line of the input is a message, and the output has only the repli
 from __future__ import annotations
 
 import asyncio
+import errno
 import getpass
+import hmac
 import os
+import re
+import secrets
+import socket
+import ssl
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from midstream.address import socket_url
+from midstream.address import is_here, origin_of, socket_url
 from midstream.client import Client, Reconnecting, connect
-from midstream.errors import ClientError, Disconnected, Refused
+from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.terminal.chat_session import ChatSession
 from midstream.terminal.conversations import Conversations, new_id
-from midstream.terminal.error_messages import error_message
 from midstream.terminal.pipe import Pipe, print_error
-from midstream.terminal.user_files import history_file, kept_client_id
 from midstream.terminal.user_interface import UserInterface
 from midstream.terminal.voice.device import SoundDevice, SoundUnavailable
 from midstream.terminal.voice.voice_setup import VoiceOptions, run_voice_chat
 
 if TYPE_CHECKING:
     from midstream.terminal.screen import Screen
+
+
+def error_message(url: str, error: ClientError | OSError) -> str:
+    """Return what is wrong with the service at a URL, from an error of the client."""
+    parts = urlsplit(url)
+    address = parts.netloc or url
+    if isinstance(error, NotConnected):
+        return f"{url} is no chat service, or does not let you in: {error}"
+    return (
+        f"{address}: {error}"
+        if isinstance(error, ClientError)
+        else _unreachable(address, parts.hostname, error)
+    )
+
+
+def _unreachable(address: str, host: str | None, error: OSError) -> str:
+    match error:
+        case socket.gaierror():
+            return f"There is no host of the name {host}."
+        case ssl.SSLError():
+            return f"{address} can't be reached by TLS: {error}. If it has no TLS, write ws://{address}."
+        case TimeoutError():
+            return f"{address} does not answer."
+        case _ if error.errno == errno.ECONNREFUSED or "Connect call failed" in str(error):
+            what = (
+                "start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`."
+                if is_here(host)
+                else "is the service running?"
+            )
+            return f"Nothing listens at {address}; {what}"
+        case _:
+            return f"{address}: {error}"
+
+
+MOST_HISTORY_BYTES = 1024 * 1024
+"""Bytes of typed lines. When a chat begins with more, the older half is dropped."""
+
+
+def kept_client_id(url: str) -> str:
+    """Return the id by which this user's conversations on one server are found again.
+
+    Where nobody needs a key, it is as good as a password: so each server gets another one, made from a secret that
+    stays here.
+    """
+    path = _folder("XDG_CONFIG_HOME", "~/.config") / "identity"
+    if not path.exists():
+        _private(path).write_text(secrets.token_hex(32))
+    secret = path.read_text().strip()
+    return hmac.digest(secret.encode(), origin_of(url).encode(), "sha256").hex()[:32]
+
+
+def history_file() -> Path:
+    """Return the file of typed lines, in prompt-toolkit's form; it exists and is bounded. Raises OSError."""
+    path = _private(_folder("XDG_STATE_HOME", "~/.local/state") / "chat-history")
+    if path.stat().st_size > MOST_HISTORY_BYTES:
+        newer = path.read_bytes()[-MOST_HISTORY_BYTES // 2 :]
+        entry = re.search(rb"\n\n# ", newer)
+        fresh = _private(path.with_suffix(".new"))
+        fresh.write_bytes(newer[entry.start() + 1 :] if entry else b"")
+        fresh.replace(path)
+    return path
+
+
+def _folder(variable: str, otherwise: str) -> Path:
+    return Path(os.environ.get(variable) or otherwise).expanduser() / "midstream"
+
+
+def _private(path: Path) -> Path:
+    """Return a file that exists, and that only the user can read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    return path
+
 
 CONVERSATION = "terminal"
 """The default conversation of terminals; a pipe begins a new one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +10,52 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sessions.filters.chain import Filters
-from sessions.filters.interface import Filter
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.chain import Filters, slices
+from sessions.filters.holdback import HoldbackFilter, Scan
+from sessions.filters.interface import Filter, ReplyFilter
 from sessions.filters.pattern_program import UnsupportedPattern
-from sessions.filters.pattern_scan import PatternSet
-from sessions.filters.word_list import WordList
+from sessions.filters.pattern_scan import PatternScan, PatternSet
+from sessions.filters.word_list import WordList, WordScan
+
+
+class MatchLists:
+    """Words and patterns to look for. Raises UnsupportedPattern, and ValueError for an empty word."""
+
+    def __init__(self, words: Sequence[str], patterns: Sequence[str], *, max_chars: int) -> None:
+        self._scans: list[Callable[[], Scan]] = []
+        if words:
+            listed = WordList(words)
+            self._scans.append(lambda: WordScan(listed))
+        if patterns:
+            known = PatternSet(patterns, max_chars=max_chars)
+            self._scans.append(lambda: PatternScan(known))
+
+    def begin(self) -> HoldbackFilter | None:
+        """Return a reader of one text; None if the lists are empty."""
+        return HoldbackFilter([make() for make in self._scans]) if self._scans else None
+
+
+class ListFilter(Filter):
+    """Refuses messages with listed words or patterns, and ends such replies."""
+
+    def __init__(self, *, incoming: MatchLists, outgoing: MatchLists) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def refuses(self, message: str) -> bool:
+        """See `Filter`. Long messages let other tasks run."""
+        reader = self._incoming.begin()
+        if reader is None:
+            return False
+        async for part in slices(message):
+            if reader.feed(part).filtered:
+                return True
+        return reader.finish().filtered
+
+    def reply(self) -> ReplyFilter | None:
+        """See `Filter`."""
+        return self._outgoing.begin()
+
 
 MAX_CHARS = 128
 

@@ -5,15 +5,47 @@ The target of each segment is decoded from what was told of it, so a word that w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 import msgspec
 
-from sessions.interpreting.agreement import AGREEING, agreed_end, wait_k_end
 from sessions.interpreting.scripts import ends_a_sentence, joint, units, whole_units, whole_words
 from sessions.interpreting.segments import next_segment
 from sessions.interpreting.source import Source
 from sessions.records import PublishPolicy
+
+AGREEING = 3
+"""Hypotheses in a row: a model that knows whole sentences alone invents the same end to two beginnings of one."""
+
+
+def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: bool) -> int:
+    """Return up to where hypotheses say the same, word by word. All begin with the `committed` characters that were told.
+
+    `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
+    How they end the sentence is nothing to agree on: more comes.
+    """
+    if len(before) < AGREEING - 1:
+        return committed
+    hypotheses = [_without_end(whole_units(one[committed:], finished=True)) for one in before[1 - AGREEING :]]
+    hypotheses.append(_without_end(whole_units(now[committed:], finished=finished)))
+    end = committed
+    for words in zip(*hypotheses, strict=False):
+        if len(set(words)) > 1:
+            break
+        end += len(words[0])
+    return end
+
+
+def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
+    """Return the end of the words that may be told, `wait` words behind the `read` words of the source."""
+    allowed = read - wait - len(units(now[:committed]))
+    newer = _without_end(whole_units(now[committed:], finished=finished))
+    return committed + sum(map(len, newer[: max(0, allowed)]))
+
+
+def _without_end(found: list[str]) -> list[str]:
+    return found[:-1] if found and ends_a_sentence(found[-1]) else found
 
 
 class SegmentDecode(msgspec.Struct, frozen=True):

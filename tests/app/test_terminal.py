@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from app.operations.start_display import StartDisplay
+from app.service import StartDisplay
 from engine.scripted import ScriptedEngine
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, Request
 
-from app import documentation, routes
+from app import routes
 from tests.app.in_process_service import serving
 from tests.docs.documents import DESIGN, GUIDES, ROOT
 
@@ -146,4 +146,4 @@ async def test_where_none_was_built_the_service_says_so(
     async with serving(tmp_path) as running:
         for path in ("/docs", "/docs/tools/"):
             status, _, body = await running.get(path)
-            assert (status, documentation.NOT_BUILT in body) == (404, True)
+            assert (status, routes.NOT_BUILT in body) == (404, True)

@@ -19,7 +19,14 @@ from app.setup.tools import tool_box_of
 from sessions.tools import forms, live_call, progress_feed, result_text, slots
 from sessions.tools.functions import function_tools
 from sessions.tools.functions.declaration import ToolDeclaration
-from sessions.tools.mcp_servers import call_traffic, listing, mcp_server, rate_limit, server_file, session
+from sessions.tools.mcp_servers import (
+    call_traffic,
+    guarded_transport,
+    listing,
+    mcp_server,
+    server_file,
+    session,
+)
 from sessions.tools.server_tool import Accepted, Approval, CallContext, ToolFailed
 from tests.docs.documents import ROOT, snippets
 from tests.sessions.tools.tool_calls import User, Watcher, call_of
@@ -136,7 +143,10 @@ BOUNDS: dict[str, list[float]] = {
     "a server's list": [session.MOST_LISTED, session.MOST_PAGES],
     "one message of a server": [],
     "all messages for one call": [call_traffic.ANSWERS_TIMES],
-    "what a server sends": [rate_limit.RATE // rate_limit.EVENT_COSTS, rate_limit.RATE // 1024],
+    "what a server sends": [
+        guarded_transport.RATE // guarded_transport.EVENT_COSTS,
+        guarded_transport.RATE // 1024,
+    ],
     "a look at a list": [mcp_server.ReconnectTiming().apart],
     "questions of a call": [live_call.MOST_QUESTIONS, forms.MOST_FIELDS, forms.FORM_BYTES // 1024],
     "a text in an answer": [forms.ANSWER_CHARS],

@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.backoff import delays
+from midstream.client import delays
 from midstream.journal import Position
 
 

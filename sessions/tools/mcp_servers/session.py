@@ -7,23 +7,62 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 import httpx2
 import mcp_types
+import msgspec
 from mcp import Client, MCPError
+from mcp.client import ClientRequestContext
 from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from sessions.tools.mcp_servers.call_traffic import CallTraffic
-from sessions.tools.mcp_servers.elicitation import elicit_answer, on_elicitation
+from sessions.tools.mcp_servers.call_traffic import CURRENT, CallTraffic
 from sessions.tools.mcp_servers.guarded_transport import GuardedTransport
 from sessions.tools.mcp_servers.listing import Listing, RemoteTool, listing_of
 from sessions.tools.mcp_servers.server_file import ServerOptions
-from sessions.tools.server_tool import CallContext, Progress, ToolFailed
+from sessions.tools.server_tool import (
+    Accepted,
+    CallContext,
+    Declined,
+    Dismissed,
+    Elicitation,
+    Progress,
+    ToolFailed,
+)
+
+Outcome = mcp_types.ElicitResult | mcp_types.ErrorData
+
+
+async def on_elicitation(context: ClientRequestContext, params: mcp_types.ElicitRequestParams) -> Outcome:  # noqa: ARG001 - as the library calls it
+    """Ask the user of the call that the question came with. One that came with no call, or too late, is not asked."""
+    call = CURRENT.get()
+    if call is None or call.over:
+        return mcp_types.ElicitResult(action="cancel")
+    return await elicit_answer(call, params)
+
+
+async def elicit_answer(call: CallTraffic, params: mcp_types.ElicitRequestParams) -> Outcome:
+    """Ask the user of a call. A request to visit a page is declined, since clients here can't show one."""
+    if isinstance(params, mcp_types.ElicitRequestURLParams):
+        return mcp_types.ElicitResult(action="decline")
+    try:
+        schema = msgspec.json.encode(params.requested_schema).decode()
+        answer = await call.elicit(Elicitation(message=params.message, schema=schema))
+    except (ToolFailed, TypeError, RecursionError) as refusal:
+        return mcp_types.ErrorData(code=mcp_types.INVALID_PARAMS, message=str(refusal))
+    match answer:
+        case Accepted(content=content):
+            return mcp_types.ElicitResult(action="accept", content=content)
+        case Declined():
+            return mcp_types.ElicitResult(action="decline")
+        case Dismissed():
+            return mcp_types.ElicitResult(action="cancel")
+    assert_never(answer)
+
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
 

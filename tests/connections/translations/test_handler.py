@@ -18,7 +18,7 @@ from connections.outbox import Outbox
 from connections.protocol import frames
 from connections.translations import event_encoder
 from connections.translations import handler as handling
-from connections.translations.codec import TranslationCodec, decode
+from connections.translations.endpoint import TranslationCodec, decode
 from connections.translations.event_encoder import TranslationEventEncoder
 from connections.translations.handler import TranslationsHandler
 from connections.translations.session import TranslationSession

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from connections.protocol.errors import BadFrame, BadParams, Close
 from connections.protocol.frames import Error
 from connections.realtime.server_events import ServerEvent
-from connections.translations.codec import TranslationCodec, decode
+from connections.translations.endpoint import TranslationCodec, decode
 from connections.translations.event_encoder import TranslationEventEncoder, TranslationFrame, closed
 from connections.translations.session import TranslationSession
 from engine.messages import Languages, ModelFacts, Params

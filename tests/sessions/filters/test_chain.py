@@ -21,8 +21,8 @@ from sessions.filters.chain import (
     Filters,
     ReleasedText,
 )
+from sessions.filters.filter_file import ListFilter, MatchLists
 from sessions.filters.interface import Filter, Passed
-from sessions.filters.list_filter import ListFilter, MatchLists
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:

@@ -13,7 +13,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Conflict, NotFound
 from sessions.events import CallState, Question, ShownCall, ToolState
 from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.filter_file import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed

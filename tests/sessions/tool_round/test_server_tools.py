@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from engine.scripted import Call, ScriptedEngine
 from sessions.events import Accepted, CallState, Done, Reason, Status, ToolCall, ToolState
 from sessions.filters.chain import Filters
+from sessions.filters.filter_file import ListFilter, MatchLists
 from sessions.filters.interface import Filter
-from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.history import History

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine.upstream.wire.server_sent_events import EventReader
 from sessions.tools.mcp_servers.content_text import text_of
+from sessions.tools.mcp_servers.guarded_transport import EVENT_COSTS, ReadRateLimiter
 from sessions.tools.mcp_servers.listing import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
@@ -21,7 +22,6 @@ from sessions.tools.mcp_servers.listing import (
     RemoteTool,
     listing_of,
 )
-from sessions.tools.mcp_servers.rate_limit import EVENT_COSTS, ReadRateLimiter
 from sessions.tools.mcp_servers.sse_lines import LATEST_MS, SOONEST_MS, SseLineReader
 from sessions.tools.server_tool import NAME, Approval
 from tests.sessions.tools.mcp_servers import options_of

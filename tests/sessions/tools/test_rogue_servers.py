@@ -15,8 +15,7 @@ import structlog
 from starlette.types import Send
 
 from sessions.tools.mcp_servers import call_traffic, guarded_transport
-from sessions.tools.mcp_servers.guarded_transport import GuardedBody
-from sessions.tools.mcp_servers.rate_limit import EVENT_COSTS, ReadRateLimiter
+from sessions.tools.mcp_servers.guarded_transport import EVENT_COSTS, GuardedBody, ReadRateLimiter
 from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
 from sessions.tools.tool_registry import ToolRegistry
 from tests.sessions.chat_driver import eventually

@@ -23,8 +23,7 @@ from speech.recognition.messages import Segment
 from speech.recognition.models.interface import RecognitionModel, Wave
 from speech.recognition.models.model_loader import load
 from speech.recognition.models.moonshine import TOKENS_A_SECOND, TOKENS_AT_LEAST
-from speech.recognition.models.timestamp_split import split
-from speech.recognition.models.whisper import WhisperJob
+from speech.recognition.models.whisper import WhisperJob, split
 from speech.recognition.models.windows import LONGEST_S, windows
 from tests.speech.models.conftest import noise
 
