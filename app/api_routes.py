@@ -1,4 +1,4 @@
-"""The doors of the API. They share sessions, keys, limits and concurrency limits."""
+"""The endpoints of the API. They share sessions, keys, limits and concurrency limits."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _start_server(settings: Settings, app: ASGIApp) -> Server:
 
 
 def engines_of(settings: Settings) -> Engine:
-    """Return the engine that the settings name, local or upstream; several share one door. Raises SettingsError."""
+    """Return the engine that the settings name, local or upstream; several share one interface. Raises SettingsError."""
     if (launched := launched_engine(settings)) is not None:
         return launched
     if settings.upstreams is not None:

@@ -39,7 +39,7 @@ class ServedPaths(NamedTuple):
 
     @classmethod
     def of(cls, routes: Iterable[BaseRoute]) -> ServedPaths:
-        """Return the doors of these routes."""
+        """Return the endpoints of these routes."""
         every = list(routes)
         http = [route for route in every if isinstance(route, Route)]
         paths = frozenset(route.path for route in http)

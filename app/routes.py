@@ -151,7 +151,7 @@ def _specification(path: str, name: str, media_type: str) -> Route:
 
 
 class ExactPathRouter(Router):
-    """Finds routes of whole paths at once. Starlette looks at one route after the other: some forty for each request of the last door."""
+    """Finds routes of whole paths at once. Starlette looks at one route after the other: some forty for each request of the last endpoint."""
 
     def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
         """`default` answers what no route takes."""

@@ -151,7 +151,7 @@ def _drain_close() -> Close:
 
 
 class ConnectionLifecycle:
-    """Registers connections of all doors."""
+    """Registers connections of all endpoints."""
 
     def __init__(self, *, sessions: Sessions, manager: ConnectionManager, limiters: Limiters) -> None:
         self._sessions = sessions

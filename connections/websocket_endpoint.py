@@ -1,4 +1,4 @@
-"""The common part of doors for sockets: admission, the first message, the close. Each door defines the rest."""
+"""The common part of endpoints for sockets: admission, the first message, the close. Each endpoint defines the rest."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class MultilineTransport:
         return self._socket.is_writable
 
     def write_binary(self, message: bytes) -> None:
-        """Do nothing: binary messages of other doors are lines here."""
+        """Do nothing: binary messages of other endpoints are lines here."""
         self.write(message)
 
     def write(self, text: bytes) -> None:
@@ -191,7 +191,7 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
     async def serve(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
         """Serve an accepted socket until it ends. Raises Close, Disconnected."""
 
-    def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most doors have none
+    def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most endpoints have none
         """Return the common subprotocol."""
         return None
 

@@ -99,7 +99,7 @@ class Engine(Protocol):
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines behind this door, always the same in the same order; itself if it is the only one."""
+        """The engines behind this endpoint, always the same in the same order; itself if it is the only one."""
         ...
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:

@@ -1,6 +1,6 @@
 """An engine whose replies are scripts, for tests with exact timing and benchmarks of the gateway. It ships with the product.
 
-It behaves like the real one at the door (waiting, merging, cancels, deaths), but has no model and no process.
+It behaves like the real one at the endpoint (waiting, merging, cancels, deaths), but has no model and no process.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class ScriptedEngine:
         return count_words(messages, spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Start the next script for this request. Raises EngineUnavailable, ValueError as the door says."""
+        """Start the next script for this request. Raises EngineUnavailable, ValueError as the endpoint says."""
         self._life.refuse_when_over()
         if request.request_id in self._runs:
             raise ValueError(f"request {request.request_id!r} is still open")

@@ -1,4 +1,4 @@
-"""The served models by their names for clients, and one door for their engines."""
+"""The served models by their names for clients, and one interface for their engines."""
 
 from __future__ import annotations
 

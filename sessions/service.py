@@ -335,7 +335,7 @@ class Sessions:
 
     @property
     def replicas(self) -> ScatterGather:
-        """The way in which the floor above asks its peers on all replicas."""
+        """The way in which the layer above asks its peers on all replicas."""
         return self.parts.gathering
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:

@@ -1,4 +1,4 @@
-"""The HTTP doors as an OpenAPI 3.1 document: their objects come from the types that the doors decode and encode with."""
+"""The HTTP endpoints as an OpenAPI 3.1 document: their objects come from the types that the endpoints decode and encode with."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _RESPONSE_TYPES = (
     sound.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
-"""What OpenAI's doors take beside the native one: none, by a number."""
+"""What OpenAI's endpoints take beside the native one: none, by a number."""
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
 

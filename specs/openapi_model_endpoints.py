@@ -1,4 +1,4 @@
-"""The doors where a model answers, as parts of the OpenAPI document."""
+"""The endpoints where a model answers, as parts of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _openai() -> Part:
 
 
 def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
-    """A door beside that of responses, which takes the same bodies."""
+    """An endpoint beside that of responses, which takes the same bodies."""
     answers = {
         "200": as_json("It.", of_type(reply)),
         **refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),
@@ -256,7 +256,7 @@ def _replies(
     reply: type[msgspec.Struct],
     why: dict[int, str],
 ) -> Part:
-    """A door that answers whole, or as a stream of chunks."""
+    """An endpoint that answers whole, or as a stream of chunks."""
     whole = as_json("All of it, or a stream of chunks.", of_type(reply))
     whole["content"]["text/event-stream"] = {"schema": event("A chunk, or `[DONE]`.")}
     answers = {"200": whole, **refusals(wire.ErrorBody, why | {429: "Too many."})}

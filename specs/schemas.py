@@ -36,7 +36,7 @@ _NAMES: dict[type, str] = {
 """What the page and its users call what has another name in the code."""
 
 _ENDPOINT_PREFIXES = {"connections.responses": "Responses"}
-"""Doors whose types are called as another door's are: what begins their names here."""
+"""Endpoints whose types are called as another endpoint's are: what begins their names here."""
 
 _LENGTH: Schema = {"minimum": params.UNLIMITED, "not": {"const": 0}}
 _RANGES: dict[str, Schema] = {
@@ -69,7 +69,7 @@ def client_frames() -> Types:
 
 
 def server_frames() -> Types:
-    """What the native door sends, in the order of the protocol's table."""
+    """What the native endpoint sends, in the order of the protocol's table."""
     return tuple(kind.struct for kind in codec.SERVER_FRAMES.values())
 
 
@@ -88,7 +88,7 @@ def schemas(place: str) -> dict[str, Schema]:
 
 
 def request_schemas(types: Types, place: str, own: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
-    """Schemas of what is read. `own`: ranges of fields, where they are not those of the native door."""
+    """Schemas of what is read. `own`: ranges of fields, where they are not those of the native endpoint."""
     found = _components(types, place)
     ranges = {**_RANGES, **(own or {})}
     for fields in (schema["properties"] for schema in found.values()):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class SpeechError(Exception):
-    """The root of this floor's errors."""
+    """The root of this layer's errors."""
 
 
 class BadSound(SpeechError):

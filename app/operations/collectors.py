@@ -1,6 +1,6 @@
 """Collects the floors' statistics for each request of `/metrics`, in Prometheus' names and units.
 
-No label grows with the number of people: there are few codes, reasons, causes, doors, engines and models.
+No label grows with the number of people: there are few codes, reasons, causes, endpoints, engines and models.
 """
 
 from __future__ import annotations

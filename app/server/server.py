@@ -177,7 +177,7 @@ def server(
         ws_max_size=MAX_FRAME_BYTES,
         ws_ping_interval=HEARTBEAT_S,
         ws_ping_timeout=HEARTBEAT_S,
-        ws_per_message_deflate=False,  # 34 KB a connection, and a door for zip bombs
+        ws_per_message_deflate=False,  # 34 KB a connection, and an opening for zip bombs
         ssl_context_factory=None if tls is None else lambda *_: tls,
         proxy_headers=False,  # the gate decides which proxies are trusted
         lifespan="off",

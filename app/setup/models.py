@@ -81,7 +81,7 @@ def with_presets(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def engine_of_file(settings: Settings) -> Engine:
-    """Return one door for all models of the file; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
+    """Return one interface for all models of the file; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
     file = file_of(settings)
     engines = _engines(file, settings)
     if len(engines) == 1 and not file.model:

@@ -55,7 +55,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
 
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
-    """Yield the parts for the doors for sound while their processes are kept. Raises SettingsError."""
+    """Yield the parts for the endpoints for sound while their processes are kept. Raises SettingsError."""
     requested, settings = settings, detected(settings)
     recognizer = _recognizer(settings, is_lazy=requested.speech == _AUTO)
     speaker = _speaker(settings)

@@ -14,7 +14,7 @@ SETTING = "MIDSTREAM_UPSTREAMS (--upstreams)"
 
 
 def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
-    """Return the upstream, or one door for all of them. Raises SettingsError."""
+    """Return the upstream, or one interface for all of them. Raises SettingsError."""
     keyed = [(options, _key(options)) for options in upstreams]
     try:
         if len(keyed) > 1:

@@ -1,1 +1,1 @@
-"""The door for people's own data: export and erasure."""
+"""The endpoint for people's own data: export and erasure."""

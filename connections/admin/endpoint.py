@@ -1,4 +1,4 @@
-"""`/v1/admin/…`: the door of operators. Pages of other origins can't read its answers."""
+"""`/v1/admin/…`: the endpoint of operators. Pages of other origins can't read its answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts a run's request to what a turn is asked. Pure; a refusal names the field.
 
-A run's messages and tools are OpenAI's in other terms: they are converted to those, and read as at the chat's door.
+A run's messages and tools are OpenAI's in other terms: they are converted to those, and read as at the chat's endpoint.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _ContentReader:
         self._accepts_images = accepts_images
 
     def read(self, content: Content) -> str | list[Part] | None:
-        """Return the same for the chat's door."""
+        """Return the same for the chat's endpoint."""
         return list(self._parts(content)) if isinstance(content, list) else content
 
     def _parts(self, parts: Sequence[RunPart]) -> Iterator[Part]:
@@ -92,12 +92,12 @@ class _ContentReader:
 
 
 def names_of(request: RunInput) -> Mapping[str, str]:
-    """Return this client's names of fields that the floors below name otherwise."""
+    """Return this client's names of fields that the layers below name otherwise."""
     return parser.field_names(_chat(request, [])) | {"tools": "tools"}
 
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
-    """Return the same as a request of the chat's door."""
+    """Return the same as a request of the chat's endpoint."""
     props = msgspec.structs.asdict(request.props)
     tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
     full_message = _with_context(messages, request.context or ())

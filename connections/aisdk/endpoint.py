@@ -1,6 +1,6 @@
 """`/v1/ai-sdk/chat` over HTTP: a message is a streamed answer, and a chat is a stored conversation.
 
-A client that leaves detaches, as at every door: `on_disconnect` says whether its reply continues.
+A client that leaves detaches, as at every endpoint: `on_disconnect` says whether its reply continues.
 """
 
 from __future__ import annotations

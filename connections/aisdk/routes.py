@@ -1,4 +1,4 @@
-"""The routes of the AI SDK's door."""
+"""The routes of the AI SDK's endpoint."""
 
 from __future__ import annotations
 

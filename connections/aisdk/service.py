@@ -1,4 +1,4 @@
-"""What both doors of the AI SDK share: the service, the client of a chat, and the owner of its conversation.
+"""What both endpoints of the AI SDK share: the service, the client of a chat, and the owner of its conversation.
 
 A person's chats are that person's conversations, on every device. With an application's key, or without
 authentication, the owner is the client that the URL names. Without a name the chat's id is the name, so
@@ -66,7 +66,7 @@ def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatService:
-    """The service for these doors."""
+    """The service for these endpoints."""
 
     sessions: Sessions
     request_context: RequestContext

@@ -1,1 +1,1 @@
-"""OpenAI's doors for sound: transcriptions and speech."""
+"""OpenAI's endpoints for sound: transcriptions and speech."""

@@ -1,4 +1,4 @@
-"""Places at the doors for sound, and their refusals."""
+"""Places at the endpoints for sound, and their refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from speech.errors import SpeechError
 
 
 class AudioAdmission:
-    """Admits clients of one of these doors: counts them, and holds a place while they are served."""
+    """Admits clients of one of these endpoints: counts them, and holds a place while they are served."""
 
     def __init__(self, endpoint: EndpointName, request_context: RequestContext, slots: int) -> None:
         """`slots`: concurrent requests, from the first byte of the body to the last one of the answer."""

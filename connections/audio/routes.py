@@ -1,4 +1,4 @@
-"""The routes of OpenAI's doors for sound, as far as the operator enabled them."""
+"""The routes of OpenAI's endpoints for sound, as far as the operator enabled them."""
 
 from __future__ import annotations
 

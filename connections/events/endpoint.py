@@ -1,4 +1,4 @@
-"""`GET /v1/conversations/{id}/events`: the door for readers."""
+"""`GET /v1/conversations/{id}/events`: the endpoint for readers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shared parts of the HTTP doors: requests, answers, refusals."""
+"""Shared parts of the HTTP endpoints: requests, answers, refusals."""

@@ -1,4 +1,4 @@
-"""Answers of the service's own HTTP doors: uncached JSON, and refusals as `{error: {message, type, param, code}}`, which OpenAI's clients read."""
+"""Answers of the service's own HTTP endpoints: uncached JSON, and refusals as `{error: {message, type, param, code}}`, which OpenAI's clients read."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import Name
 
 _DERIVED_CLIENT_ID = re.compile(r"/(openai|ai-sdk)(/[A-Za-z0-9._:-]{1,128}){0,2}")
-"""Client ids that doors derive from a key, a token or a conversation, if the request names none."""
+"""Client ids that endpoints derive from a key, a token or a conversation, if the request names none."""
 
 
 def parse_client_id(value: str) -> str:
-    """Return the client id that a request names, its own or one that a door derived. Raises BadParams."""
+    """Return the client id that a request names, its own or one that an endpoint derived. Raises BadParams."""
     return value if _DERIVED_CLIENT_ID.fullmatch(value) else parse_id("client_id", value)
 
 

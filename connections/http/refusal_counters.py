@@ -22,7 +22,7 @@ class Refusal(StrEnum):
 
 
 class EndpointName(StrEnum):
-    """The doors."""
+    """The endpoints."""
 
     NATIVE = "native"
     REALTIME = "realtime"
@@ -48,7 +48,7 @@ class EndpointName(StrEnum):
 
 
 MAX_CODES = 64
-"""Most codes of a door that are counted apart: twice those that exist. Further ones count as `other`."""
+"""Most codes of an endpoint that are counted apart: twice those that exist. Further ones count as `other`."""
 
 
 class RefusalCounters:
@@ -63,12 +63,12 @@ class RefusalCounters:
         self._counts[refusal] += 1
 
     def count_error(self, endpoint: EndpointName, code: str) -> None:
-        """Count an error that a client was sent. `code`: the protocol's, at every door."""
+        """Count an error that a client was sent. `code`: the protocol's, at every endpoint."""
         sent = self._sent[endpoint]
         sent[code if code in sent or len(sent) < MAX_CODES else "other"] += 1
 
     def sent(self) -> Mapping[EndpointName, Mapping[str, int]]:
-        """Return the errors sent at each door, by code."""
+        """Return the errors sent at each endpoint, by code."""
         return self._sent
 
     def statistics(self) -> Mapping[Refusal, int]:

@@ -1,4 +1,4 @@
-"""Bundles the limiters for the doors."""
+"""Bundles the limiters for the endpoints."""
 
 from __future__ import annotations
 

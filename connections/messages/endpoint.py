@@ -39,7 +39,7 @@ R = TypeVar("R", bound=CountRequest)
 
 
 class _AnthropicEndpoint(ModelEndpoint[R]):
-    """Common parts of both doors. A key may be in `x-api-key` if there is no `Authorization`."""
+    """Common parts of both endpoints. A key may be in `x-api-key` if there is no `Authorization`."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.MESSAGES
 

@@ -36,7 +36,7 @@ FIELD_NAMES: Mapping[str, str] = {
     "role": "messages",
     "images": "messages",
 }
-"""This client's names of fields that the floors below name otherwise."""
+"""This client's names of fields that the layers below name otherwise."""
 _EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}

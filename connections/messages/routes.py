@@ -1,4 +1,4 @@
-"""The routes of Anthropic's doors."""
+"""The routes of Anthropic's endpoints."""
 
 from __future__ import annotations
 

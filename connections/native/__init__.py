@@ -1,1 +1,1 @@
-"""The door of the native protocol: /v1/ws."""
+"""The endpoint of the native protocol: /v1/ws."""

@@ -1,1 +1,1 @@
-"""The doors for OpenAI's clients: they convert turns to what its SDKs read and write."""
+"""The endpoints for OpenAI's clients: they convert turns to what its SDKs read and write."""

@@ -24,7 +24,7 @@ class CompletionsEncoder(msgspec.Struct, frozen=True, kw_only=True):
     usage: bool = False
     logprobs: bool = False
 
-    def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's door
+    def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's endpoint
         """Return nothing: the text comes first."""
         return b""
 

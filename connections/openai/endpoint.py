@@ -1,4 +1,4 @@
-"""HTTP doors of models: the client, the key's scopes, the body, and the end of work for clients that have left."""
+"""HTTP endpoints of models: the client, the key's scopes, the body, and the end of work for clients that have left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common parts of the doors for replies: the client, its rights, and its replies, as a stream of events or whole."""
+"""Common parts of the endpoints for replies: the client, its rights, and its replies, as a stream of events or whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ R = TypeVar("R", bound=BaseRequest)
 
 
 class ReplyEncoder(Protocol):
-    """Converts replies for a door; see `ChatCompletionsEncoder`."""
+    """Converts replies for an endpoint; see `ChatCompletionsEncoder`."""
 
     def begin(self, number: int, model: str) -> bytes:
         """Return the beginning of a reply."""

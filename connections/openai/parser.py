@@ -34,12 +34,12 @@ _completion = msgspec.json.Decoder(CompletionRequest).decode
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
-    """Return a request of the chat's door, with checked types. Raises Problem, TooManyValues."""
+    """Return a request of the chat's endpoint, with checked types. Raises Problem, TooManyValues."""
     return decode_request(body, _chat)
 
 
 def parse_completion_request(body: bytes) -> CompletionRequest:
-    """Return a request of the completions' door. Raises Problem, TooManyValues."""
+    """Return a request of the completions' endpoint. Raises Problem, TooManyValues."""
     return decode_request(body, _completion)
 
 
@@ -99,7 +99,7 @@ def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list
 
 
 def field_names(request: BaseRequest) -> dict[str, str]:
-    """Return the client's names of fields that the floors below name otherwise."""
+    """Return the client's names of fields that the layers below name otherwise."""
     found = format_of(request)
     names = {
         "max_new_tokens": "max_tokens",

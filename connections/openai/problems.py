@@ -101,7 +101,7 @@ def problem_of(refused: Refused) -> Problem:
 
 
 def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams:
-    """Return the refusal with the client's name of its field. `names`: by the names of the floors below."""
+    """Return the refusal with the client's name of its field. `names`: by the names of the layers below."""
     field = refused.field
     if field is None or (name := names.get(field)) is None:
         return refused
@@ -109,7 +109,7 @@ def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams
 
 
 def metric_code(refused: Refused) -> str:
-    """Return the name of a refusal in metrics: the protocol's word, the same at every door."""
+    """Return the name of a refusal in metrics: the protocol's word, the same at every endpoint."""
     if not isinstance(refused, Problem):
         return refused.code
     return Unauthenticated.code if refused.status == 401 else refused.error_code  # noqa: PLR2004 - HTTP's word for it

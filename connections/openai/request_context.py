@@ -1,4 +1,4 @@
-"""The clients of OpenAI's doors, and their rights: the same keys, tokens, names and limits as on a WebSocket."""
+"""The clients of OpenAI's endpoints, and their rights: the same keys, tokens, names and limits as on a WebSocket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _HttpConnection:
 
 
 class RequestContext:
-    """Admits every request of these doors."""
+    """Admits every request of these endpoints."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class RequestContext:
 
 
 def ignored_fields(model: ServedModel, ask: EphemeralRequest, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what is ignored of an ask: beside what its door ignores, an effort of reasoning that the model does not know."""
+    """Return what is ignored of an ask: beside what its endpoint ignores, an effort of reasoning that the model does not know."""
     facts = model.engine.facts
     knows = facts is None or "effort" in facts.features or ask.spec.reasoning in ("auto", "off", "least")
     return ask.ignored if knows else (*ask.ignored, names.get("reasoning", "reasoning"))

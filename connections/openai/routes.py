@@ -1,4 +1,4 @@
-"""The routes of OpenAI's doors."""
+"""The routes of OpenAI's endpoints."""
 
 from __future__ import annotations
 

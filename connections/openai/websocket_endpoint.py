@@ -1,4 +1,4 @@
-"""Sockets at OpenAI's doors: a client that is not admitted is refused in OpenAI's terms, before the socket opens."""
+"""Sockets at OpenAI's endpoints: a client that is not admitted is refused in OpenAI's terms, before the socket opens."""
 
 from __future__ import annotations
 

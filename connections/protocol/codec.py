@@ -361,11 +361,11 @@ SERVER_FRAMES: dict[type[object], ServerKind] = {
         ServerKind(struct=Marks, feature=AUDIO),
     )
 }
-"""All server frames of the native door."""
+"""All server frames of the native endpoint."""
 
 
 def cost_of(frame: object) -> FrameCost:
-    """Return what a frame counts as; spoken messages count, too. Other doors' events count once they are frames."""
+    """Return what a frame counts as; spoken messages count, too. Other endpoints' events count once they are frames."""
     kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
     return FrameCost.NOTHING if kind is None else kind.counts
 

@@ -36,7 +36,7 @@ class CloseCode(IntEnum):
 
 
 class ConnectionsError(Exception):
-    """The root of the errors of this floor."""
+    """The root of the errors of this layer."""
 
 
 class BadFrame(ConnectionsError):

@@ -12,15 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from connections.protocol import audio
-from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - doors have it from here
-from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - endpoints have it from here
+from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - endpoints have it from here
 from connections.protocol.base import (
     Features,
 )
-from connections.protocol.base import Id as Id  # noqa: PLC0414 - doors have it from here
-from connections.protocol.base import Name as Name  # noqa: PLC0414 - doors have it from here
-from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - doors have it from here
-from connections.protocol.base import ServerFrame as ServerFrame  # noqa: PLC0414 - doors have it from here
+from connections.protocol.base import Id as Id  # noqa: PLC0414 - endpoints have it from here
+from connections.protocol.base import Name as Name  # noqa: PLC0414 - endpoints have it from here
+from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - endpoints have it from here
+from connections.protocol.base import ServerFrame as ServerFrame  # noqa: PLC0414 - endpoints have it from here
 from connections.protocol.formats import Format
 from connections.protocol.server_info import Limits, Model, ServerFacts, ServerTool
 from sessions.events import CallState, Event, Where
@@ -32,7 +32,7 @@ JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
 AttachmentId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 MAX_ATTACHMENTS = 32
-"""Images of one message, at every door (`connections.images`)."""
+"""Images of one message, at every endpoint (`connections.images`)."""
 Attachments = Annotated[tuple[AttachmentId, ...], Meta(max_length=MAX_ATTACHMENTS)]
 Query = Annotated[str, Meta(min_length=1, max_length=200)]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]

@@ -118,7 +118,7 @@ UNLIMITED = -1
 
 
 def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfig:
-    """Return the parameters for the floors below. Raises BadParams, which names the field and its range.
+    """Return the parameters for the layers below. Raises BadParams, which names the field and its range.
 
     A longer reply than `max_new_tokens` is as long as that.
     """

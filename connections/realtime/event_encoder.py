@@ -41,7 +41,7 @@ _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know i
 
 
 class RealtimeFrame(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
-    """Events of this door, in order with all other frames."""
+    """Events of this endpoint, in order with all other frames."""
 
     events: tuple[ServerEvent, ...]
 
@@ -163,7 +163,7 @@ class RealtimeEventEncoder:
         return self._drop([item for item in gone if item.turn_id not in self._other_branch_turns])
 
     def _foreign_message(self, accepted: Accepted) -> list[ServerEvent]:
-        """Return a message from another door or connection; none if a message is answered again."""
+        """Return a message from another endpoint or connection; none if a message is answered again."""
         known = {item.message_id for item in self._items.stored()}
         if accepted.content is None or accepted.message_id in known:
             return []

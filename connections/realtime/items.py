@@ -52,7 +52,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """A message, a call of a reply, or a call's outcome (role `tool`). `text`: also a call's arguments.
 
     For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
-    and `message_id` the message's id at other doors, once known. `off`: for a call, the characters of the
+    and `message_id` the message's id at other endpoints, once known. `off`: for a call, the characters of the
     reply's text before it. `sent`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
     is text. `images`: those of a user's message, with their bytes only while it is created.
     """

@@ -20,7 +20,7 @@ _FIELDS = {
     "tool_choice": "response.tool_choice",
     "attachments": "item.content",
 }
-"""This door's names of a turn's fields."""
+"""This endpoint's names of a turn's fields."""
 _CODES = {
     "bad_frame": "invalid_event",
     "bad_params": "invalid_value",
@@ -50,7 +50,7 @@ class InvalidEvent(Refused):
         starts_anew = why[:1].isupper()
         named = why if field is None else f"`{field}`: {why}" if starts_anew else field_message(field, why)
         super().__init__(shorten(named))
-        self.code = code  # type: ignore[misc]  # one class for all that this door refuses by itself
+        self.code = code  # type: ignore[misc]  # one class for all that this endpoint refuses by itself
 
 
 def error_event(error: Error) -> ErrorEvent:

@@ -1,4 +1,4 @@
-"""The common part of doors for sessions over a socket: the client of a handshake, and what answers its frames."""
+"""The common part of endpoints for sessions over a socket: the client of a handshake, and what answers its frames."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionEndpoint(OpenAiWebSocketEndpoint[SessionContext]):
     """Serves connections like native ones, with other frames."""
 
     KIND: ClassVar[EndpointName]
-    """The door under which its refusals are counted."""
+    """The endpoint under which its refusals are counted."""
 
     def __init__(
         self,

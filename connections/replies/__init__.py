@@ -1,1 +1,1 @@
-"""Shared parts of doors whose requests have one reply each: the client, the turn, and its pieces as they come."""
+"""Shared parts of endpoints whose requests have one reply each: the client, the turn, and its pieces as they come."""

@@ -1,4 +1,4 @@
-"""Doors with one reply a request, in protocols of their own: the client and its rights, the turn and its end."""
+"""Endpoints with one reply a request, in protocols of their own: the client and its rights, the turn and its end."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class ModelEndpoint(HttpEndpoint[R]):
 
     @abstractmethod
     def names(self, request: R) -> Mapping[str, str]:
-        """Return the client's names of fields that the floors below name otherwise."""
+        """Return the client's names of fields that the layers below name otherwise."""
 
     @abstractmethod
     async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
-        """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the floors below."""
+        """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the layers below."""
 
     async def build_request(self, exchange: Exchange, caller: Caller, request: R) -> EphemeralRequest:
         """Return what a model is asked for a caller. Raises Refused."""

@@ -1,4 +1,4 @@
-"""Calls of server tools, as pieces of a reply for doors that show them. Pure."""
+"""Calls of server tools, as pieces of a reply for endpoints that show them. Pure."""
 
 from __future__ import annotations
 

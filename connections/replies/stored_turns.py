@@ -1,4 +1,4 @@
-"""Turns of conversations for doors with one reply a request: begun, continued, and stopped if their reader leaves."""
+"""Turns of conversations for endpoints with one reply a request: begun, continued, and stopped if their reader leaves."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ R = TypeVar("R", bound=ReplySource[Any])
 
 
 class StreamEncoder(Protocol[P_contra, R_contra]):
-    """Converts a reply for a door. Each method may return nothing."""
+    """Converts a reply for an endpoint. Each method may return nothing."""
 
     def open(self) -> bytes:
         """Return what is sent at once."""

@@ -1,4 +1,4 @@
-"""The routes of the Responses API's door."""
+"""The routes of the Responses API's endpoint."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PendingWork = Coroutine[Any, Any, None]
 
 
 class ResponseEvents(ServerFrame, frozen=True, kw_only=True, tag="responses"):
-    """Events of this door, in order with all other frames."""
+    """Events of this endpoint, in order with all other frames."""
 
     events: tuple[wire.StreamEvent, ...]
 

@@ -1,1 +1,1 @@
-"""The door for readers of shared conversations."""
+"""The endpoint for readers of shared conversations."""

@@ -28,7 +28,7 @@ _NAMES = {
     "language": "session.audio.input.language",
     "content": "text",
 }
-"""This door's names of a turn's fields."""
+"""This endpoint's names of a turn's fields."""
 _LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; reconnect.")
 _STOPPED = {
     Reason.CANCELLED: (
@@ -48,7 +48,7 @@ _STOPPED = {
 
 
 class TranslationFrame(ServerFrame, frozen=True, kw_only=True, tag="translations"):
-    """Events of this door, in order with all other frames."""
+    """Events of this endpoint, in order with all other frames."""
 
     events: tuple[ServerEvent, ...]
 
@@ -172,7 +172,7 @@ def closed() -> TranslationFrame:
 
 
 def renamed(error: Error) -> Error:
-    """Return a refusal with this door's name of its field."""
+    """Return a refusal with this endpoint's name of its field."""
     for ours, theirs in _NAMES.items():
         if error.message.startswith(f"`{ours}`"):
             message = f"`{theirs}`{error.message[len(ours) + 2 :]}"

@@ -98,14 +98,14 @@ class VoiceConnection:
         self.connection.push(frame)
 
     def on_action(self, act: Action, *, talking: bool) -> None:
-        """Do nothing: this door's clients get frames about it."""
+        """Do nothing: this endpoint's clients get frames about it."""
 
-    def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other doors take their time
+    def message(self, send: Send, *, is_guess: bool) -> Send | None:  # noqa: ARG002 - other endpoints take their time
         """Return the message unchanged."""
         return send
 
     def refused(self, send: Send) -> None:
-        """Do nothing: this door's clients get an `error`."""
+        """Do nothing: this endpoint's clients get an `error`."""
 
     def listening_started(self) -> None:
         """Do nothing when listening begins."""

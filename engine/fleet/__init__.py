@@ -1,1 +1,1 @@
-"""Several engines behind one door."""
+"""Several engines behind one interface."""

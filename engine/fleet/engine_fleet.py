@@ -1,4 +1,4 @@
-"""Several engines' processes behind one door. Requests avoid dead ones, and waiting ones go to the first that is ready."""
+"""Several engines' processes behind one interface. Requests avoid dead ones, and waiting ones go to the first that is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several engines behind one door: each conversation goes where its keys and values are, and avoids engines that are away.
+"""Several engines behind one interface: each conversation goes where its keys and values are, and avoids engines that are away.
 
 Knows what all kinds of engines have in common. The rest is in `engine.fleet.engine_fleet` and `engine.upstream.fleet`.
 """

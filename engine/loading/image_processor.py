@@ -1,6 +1,6 @@
 """What a checkpoint says of images: whether its model takes any, how its processor cuts them, and the pixels of each tile.
 
-Knows no torch, since the process that makes prompts decodes images without it. The door that took an image checked its
+Knows no torch, since the process that makes prompts decodes images without it. The endpoint that took an image checked its
 size; this module compares the sizes before it decodes, so that a few bytes can't become more pixels than were declared.
 """
 

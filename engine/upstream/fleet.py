@@ -1,4 +1,4 @@
-"""Several upstreams of one model behind one door. Requests avoid those that are away or overloaded."""
+"""Several upstreams of one model behind one interface. Requests avoid those that are away or overloaded."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
         "continue_final_message": True,
         "completions": True,
     },
-    # its OpenAI door silently drops tool_choice and logit_bias
+    # its OpenAI endpoint silently drops tool_choice and logit_bias
     "ollama": {
         "logit_bias": False,
         "tools": "auto",

@@ -42,7 +42,7 @@ class PeerRequestHandler:
     """Carries out orders in their sequence.
 
     `delete` removes a conversation, `answer_here` takes an answer to a call, `grow_here` takes more of a source; all may raise
-    Refused. `answer_peer` answers requests of the floor above. `close_left_turns` closes a conversation's turns that should run here, and do not.
+    Refused. `answer_peer` answers requests of the layer above. `close_left_turns` closes a conversation's turns that should run here, and do not.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Stored turns, for doors whose clients come back for one: what was asked, the outcome, and what was said before."""
+"""Stored turns, for endpoints whose clients come back for one: what was asked, the outcome, and what was said before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions.store.history.notes import Notes
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """A turn. `reply`: None until it has ended; `note`: what its door keeps with it; `epoch`: of its conversation."""
+    """A turn. `reply`: None until it has ended; `note`: what its endpoint keeps with it; `epoch`: of its conversation."""
 
     record: TurnRecord
     reply: MessageRecord | None
@@ -27,7 +27,7 @@ class TurnReader:
         self._notes = notes
 
     async def turn(self, owner: Owner, conversation_id: str, turn_id: str) -> StoredTurn | None:
-        """Return a turn that a door kept a note of; None if this owner has none."""
+        """Return a turn that an endpoint kept a note of; None if this owner has none."""
         keys = Keys.of(owner, conversation_id)
         record, note = await self._history.turn(keys, turn_id), await self._notes.get(keys, turn_id)
         if record is None or note is None:

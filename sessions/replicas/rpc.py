@@ -56,7 +56,7 @@ class GrowRequest(msgspec.Struct, frozen=True, kw_only=True, tag="grow"):
 
 
 class PeerRequest(msgspec.Struct, frozen=True, kw_only=True, tag="above"):
-    """A question of the floor above to its peers, about no conversation."""
+    """A question of the layer above to its peers, about no conversation."""
 
     body: str
 
@@ -94,7 +94,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class RpcResponse(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """The outcome of an order. `turn_id`, `already`: what a cancel found, or that a message was a duplicate. `state`: a call's; `grown`: a source's; `body`: the answer of the floor above."""
+    """The outcome of an order. `turn_id`, `already`: what a cancel found, or that a message was a duplicate. `state`: a call's; `grown`: a source's; `body`: the answer of the layer above."""
 
     number: str
     refusal: Refusal | None = None

@@ -1,4 +1,4 @@
-"""Asks all other replicas a question; the floor above answers it for this one."""
+"""Asks all other replicas a question; the layer above answers it for this one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScatterGather:
         self._answer_peer = answer_peer
 
     def respond(self, body: str) -> str:
-        """Return this replica's answer; empty if there is no floor above."""
+        """Return this replica's answer; empty if there is no layer above."""
         return "" if self._answer_peer is None else self._answer_peer(body)
 
     async def ask_all(self, body: str) -> GatheredAnswers:

@@ -392,7 +392,7 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
 
     `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
     client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
-    `ignored`: fields that its door passed over. `streams`: the text is sent as it is written.
+    `ignored`: fields that its endpoint passed over. `streams`: the text is sent as it is written.
     """
 
     messages: tuple[Message, ...]

@@ -49,7 +49,7 @@ class ModelVoice:
 
     @property
     def voices(self) -> Sequence[str]:
-        """The same, for the doors."""
+        """The same, for the endpoints."""
         return self.names
 
     @property

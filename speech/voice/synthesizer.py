@@ -1,4 +1,4 @@
-"""The interface of voices for whole texts, for the doors: the program espeak-ng, or a model clause by clause."""
+"""The interface of voices for whole texts, for the endpoints: the program espeak-ng, or a model clause by clause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of the AI SDK's door that sees chunks as they are."""
+"""A client of the AI SDK's endpoint that sees chunks as they are."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def text_in(message: Chunk) -> str:
 
 
 class AiSdkSocket:
-    """A client of the AI SDK door's WebSocket, written by hand."""
+    """A client of the AI SDK endpoint's WebSocket, written by hand."""
 
     def __init__(self, opened: ClientConnection) -> None:
         self.opened = opened

@@ -1,4 +1,4 @@
-"""Every door that makes replies: how each one is asked, where its text is, how it is stopped and how it refuses."""
+"""Every endpoint that makes replies: how each one is asked, where its text is, how it is stopped and how it refuses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.app.in_process_service import Frame
 from tests.jwt_signing import KEY
 
 CHAT_ID = "ours"
-"""The conversation, at doors that have conversations."""
+"""The conversation, at endpoints that have conversations."""
 _numbers = count()
 PIXEL_BASE64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
 PIXEL = f"data:image/png;base64,{PIXEL_BASE64}"
 
 
 class Refused(Exception):
-    """A door's refusal. `status`: of HTTP, if it was answered over HTTP; `message`: its sentence."""
+    """An endpoint's refusal. `status`: of HTTP, if it was answered over HTTP; `message`: its sentence."""
 
     def __init__(self, status: int | None, message: str) -> None:
         super().__init__(message)
@@ -34,11 +34,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A door. `frames_for`: the body of a request, or all frames of a socket; `image_content`: the same with an image in its place.
+    """An endpoint. `frames_for`: the body of a request, or all frames of a socket; `image_content`: the same with an image in its place.
 
-    `text` returns an event's text of the reply; `refused` returns the sentence of a refusal in this door's shape, which
+    `text` returns an event's text of the reply; `refused` returns the sentence of a refusal in this endpoint's shape, which
     final events may have too. `stop`: the frame that stops a reply; None if leaving stops it. `stores_history`: True
-    if the door stores a history.
+    if the endpoint stores a history.
     """
 
     name: str
@@ -282,7 +282,7 @@ class Reply:
         return seen
 
     async def stop(self) -> None:
-        """Stop the reply, at a door whose client need not leave for that."""
+        """Stop the reply, at an endpoint whose client need not leave for that."""
         if self._socket is not None and self._way.stop is not None:
             await self._socket.send(json.dumps(self._way.stop))
 
@@ -291,7 +291,7 @@ class Reply:
 async def open_reply(
     running: HasUrl, endpoint: Endpoint, content: Any = "Hello?", *, model: str = "", key: str = KEY
 ) -> AsyncIterator[Reply]:
-    """Ask at a door; leaving the block disconnects. Raises Refused."""
+    """Ask at an endpoint; leaving the block disconnects. Raises Refused."""
     headers = {"Authorization": f"Bearer {key}"}
     frames = endpoint.frames_for(model, content)
     if not endpoint.is_socket:

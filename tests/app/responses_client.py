@@ -1,4 +1,4 @@
-"""Clients of the Responses door's WebSocket, and the fields that Open Responses requires in its answers."""
+"""Clients of the Responses endpoint's WebSocket, and the fields that Open Responses requires in its answers."""
 
 from __future__ import annotations
 

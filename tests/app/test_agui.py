@@ -1,4 +1,4 @@
-"""The AG-UI door, as its clients see it over HTTP."""
+"""The AG-UI endpoint, as its clients see it over HTTP."""
 
 from __future__ import annotations
 

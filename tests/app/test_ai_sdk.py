@@ -1,4 +1,4 @@
-"""The AI SDK's door: chats of `useChat` over HTTP and over a WebSocket, as conversations of their owner."""
+"""The AI SDK's endpoint: chats of `useChat` over HTTP and over a WebSocket, as conversations of their owner."""
 
 from __future__ import annotations
 

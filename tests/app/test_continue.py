@@ -1,4 +1,4 @@
-"""A reply that was cut goes on, at every door that shows it."""
+"""A reply that was cut goes on, at every endpoint that shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promises of every door that makes replies, tried at each: stops, history, keys, models, the end of the service."""
+"""The promises of every endpoint that makes replies, tried at each: stops, history, keys, models, the end of the service."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_sto
 async def no_from(
     running: InProcessService, endpoint: Endpoint, content: Any = "Hello?", **options: str
 ) -> Refused:
-    """A door's refusal is a sentence."""
+    """An endpoint's refusal is a sentence."""
     with pytest.raises(Refused) as refused:
         async with open_reply(running, endpoint, content, **options) as reply:
             await reply.text("nothing")

@@ -1,4 +1,4 @@
-"""Every error sent to a client is counted by its door and code, so that an operator sees the refusals."""
+"""Every error sent to a client is counted by its endpoint and code, so that an operator sees the refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def send(room: str) -> dict[str, Any]:
 
 
 async def error_counts(running: InProcessService) -> dict[str, float]:
-    """Return the counts so far, by door and code."""
+    """Return the counts so far, by endpoint and code."""
     _, _, text = await running.get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith("midstream_errors_total{")]
     found = {}
@@ -65,9 +65,9 @@ async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, s
 
 
 OPEN = {EndpointName.NONE, EndpointName.SHARES}
-"""Doors without authentication."""
+"""Endpoints without authentication."""
 CLOSED = {EndpointName.TRANSCRIPTIONS, EndpointName.SPEECH}
-"""Doors that are closed unless the operator opens them; `tests/e2e/test_speech.py` tests them."""
+"""Endpoints that are closed unless the operator opens them; `tests/e2e/test_speech.py` tests them."""
 PATHS = {
     EndpointName.CHAT: ("POST", "/v1/chat/completions"),
     EndpointName.COMPLETIONS: ("POST", "/v1/completions"),
@@ -83,13 +83,13 @@ PATHS = {
     EndpointName.ACCOUNT: ("GET", "/v1/export"),
     EndpointName.ADMIN: ("GET", "/v1/admin/turns"),
 }
-"""A request at each HTTP door with authentication."""
+"""A request at each HTTP endpoint with authentication."""
 SOCKETS = {
     EndpointName.NATIVE: "/v1/ws",
     EndpointName.REALTIME: "/v1/realtime",
     EndpointName.TRANSLATIONS: "/v1/realtime/translations",
 }
-"""The doors that are WebSockets only."""
+"""The endpoints that are WebSockets only."""
 
 
 def test_each_door_is_asked_for_below_or_open() -> None:

@@ -1,4 +1,4 @@
-"""Images through the doors whose clients send their own history: to a model that takes them, and to an upstream's."""
+"""Images through the endpoints whose clients send their own history: to a model that takes them, and to an upstream's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODEL = "midstream-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """How a door's client sends an image. `parts`: of one message; `body`: around its messages."""
+    """How an endpoint's client sends an image. `parts`: of one message; `body`: around its messages."""
 
     path: str
     messages: str

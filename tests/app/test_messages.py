@@ -1,4 +1,4 @@
-"""Anthropic's door, as its clients see it over HTTP: replies, counts, refusals, keys, and clients that leave."""
+"""Anthropic's endpoint, as its clients see it over HTTP: replies, counts, refusals, keys, and clients that leave."""
 
 from __future__ import annotations
 

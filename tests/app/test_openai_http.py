@@ -1,4 +1,4 @@
-"""OpenAI's doors as HTTP: for pages, for impatient clients and for broken requests."""
+"""OpenAI's endpoints as HTTP: for pages, for impatient clients and for broken requests."""
 
 from __future__ import annotations
 

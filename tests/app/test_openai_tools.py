@@ -1,4 +1,4 @@
-"""Tools, reasoning and formats at the chat's door, by OpenAI's own client and its helpers."""
+"""Tools, reasoning and formats at the chat's endpoint, by OpenAI's own client and its helpers."""
 
 from __future__ import annotations
 

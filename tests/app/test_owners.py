@@ -171,7 +171,7 @@ async def test_tokens_count_for_the_device_that_sent(
 async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
     guarded: InProcessService, keys: Path
 ) -> None:
-    """By OpenAI's door too; an application's users don't learn by it what others said."""
+    """By OpenAI's endpoint too; an application's users don't learn by it what others said."""
     personal, shop = key_file.add(keys, "ann"), key_file.add(keys, "shop", kind=Kind.APPLICATION)
     for key in (personal, shop):
         for client_id in ("one", "other"):
@@ -190,7 +190,7 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
     assert len(set(salts)) == 3
 
 
-# ---- other doors
+# ---- other endpoints
 
 
 async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, keys: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Responses door over HTTP: streams, clients that leave, broken requests."""
+"""The Responses endpoint over HTTP: streams, clients that leave, broken requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server tools at the Responses door. Clients see them as tools of MCP servers; approvals hold for the arguments that were shown."""
+"""Server tools at the Responses endpoint. Clients see them as tools of MCP servers; approvals hold for the arguments that were shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client at the Responses door: it works unchanged, and raises what goes wrong."""
+"""OpenAI's own client at the Responses endpoint: it works unchanged, and raises what goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WebSocket of the Responses door: one response after the other, several in lanes, and stops within one step."""
+"""The WebSocket of the Responses endpoint: one response after the other, several in lanes, and stops within one step."""
 
 from __future__ import annotations
 

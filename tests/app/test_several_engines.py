@@ -1,4 +1,4 @@
-"""Several engines behind one door, as an operator sees them."""
+"""Several engines behind one interface, as an operator sees them."""
 
 from __future__ import annotations
 

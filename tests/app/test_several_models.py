@@ -67,7 +67,7 @@ class Two:
             await model.engine.ready(10)
 
     async def chat(self, **body: Any) -> httpx.Response:
-        """The answer of OpenAI's door."""
+        """The answer of OpenAI's endpoint."""
         request = {"model": "big", "messages": [{"role": "user", "content": "hello"}]} | body
         async with httpx.AsyncClient(base_url=self.running.url) as client:
             return await client.post("/v1/chat/completions", json=request)

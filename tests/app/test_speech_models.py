@@ -1,4 +1,4 @@
-"""Models of transformers behind the doors for sound. Their weights are random, so quality is not tested."""
+"""Models of transformers behind the endpoints for sound. Their weights are random, so quality is not tested."""
 
 from __future__ import annotations
 

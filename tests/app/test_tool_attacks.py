@@ -1,4 +1,4 @@
-"""Malicious tools at the doors of a whole service: each call has a clear end, and another client's reply goes on."""
+"""Malicious tools at the endpoints of a whole service: each call has a clear end, and another client's reply goes on."""
 
 from __future__ import annotations
 

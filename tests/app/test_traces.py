@@ -1,4 +1,4 @@
-"""A request's id and its trace, from its headers to the log and to the engine's door."""
+"""A request's id and its trace, from its headers to the log and to the engine's endpoint."""
 
 from __future__ import annotations
 

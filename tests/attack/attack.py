@@ -26,7 +26,7 @@ class TargetKind(StrEnum):
     SPEECH = "speech"
     """As scripted, with speech recognition: PocketSphinx recognizes the demo's sentences."""
     OPEN = "open"
-    """As scripted, with every door open: speech, embeddings, and a tool of its own."""
+    """As scripted, with every endpoint open: speech, embeddings, and a tool of its own."""
 
 
 class Cost(StrEnum):

@@ -134,7 +134,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
 
 
 def _write(report: Report, folder: Path) -> None:
-    """Write a report; a report of doors alone keeps the servers' figures."""
+    """Write a report; a report of endpoints alone keeps the servers' figures."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / ("bench.json" if report.titles else "doors.json")
     file.write_bytes(encode(report))

@@ -1,4 +1,4 @@
-"""The interface of a client of any server. Each door implements it."""
+"""The interface of a client of any server. Each endpoint implements it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerClient(Protocol):
         """Wait for the next news. Raises ServerMisbehaved."""
 
     async def cancel(self) -> None:
-        """Stop the reply in the way of this door."""
+        """Stop the reply in the way of this endpoint."""
 
     async def close(self) -> None:
         """Leave."""

@@ -1,4 +1,4 @@
-"""The cost of the other doors: the same prompts through each and through the native one, in turns, on one server."""
+"""The cost of the other endpoints: the same prompts through each and through the native one, in turns, on one server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOB_S = 90.0
 
 
 class _Sample(msgspec.Struct, frozen=True):
-    """One door at one level in one round."""
+    """One endpoint at one level in one round."""
 
     tokens_per_s: float
     first_token_ms: float
@@ -52,7 +52,7 @@ Samples = dict[int, dict[ServerApi, list[_Sample]]]
 def measure_endpoints(
     server: Contender, workload: Workload, setup: dict[str, str], *, progress: Callable[[str], None]
 ) -> EndpointResults:
-    """Measure all doors of a server; a failure ends the measurement and is reported."""
+    """Measure all endpoints of a server; a failure ends the measurement and is reported."""
     samples: Samples = {level.clients: {api: [] for api in APIS} for level in workload.levels}
     failure = None
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:

@@ -46,7 +46,7 @@ class EventStream:
     """Splits the body of a response at its blank lines. The end is the usage, or else `[DONE]`."""
 
     def __init__(self, receive: Callable[[bytes], ClientEvent | None] | None = None) -> None:
-        """`receive`: parses the events of another door than chat completions."""
+        """`receive`: parses the events of another endpoint than chat completions."""
         self._parse = receive
         self._rest = b""
         self._ended = False

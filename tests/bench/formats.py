@@ -1,4 +1,4 @@
-"""The requests and events of further doors, for a streamed reply over HTTP."""
+"""The requests and events of further endpoints, for a streamed reply over HTTP."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.bench.records import ServerApi
 
 
 class Counts(msgspec.Struct):
-    """Tokens, under the names of several doors."""
+    """Tokens, under the names of several endpoints."""
 
     output_tokens: int = 0
 
 
 class Facts(msgspec.Struct, rename="camel"):
-    """Metadata of a reply, at the AI SDK's door."""
+    """Metadata of a reply, at the AI SDK's endpoint."""
 
     generated_tokens: int = 0
 
 
 class Metadata(msgspec.Struct):
-    """Metadata of a message, at the AI SDK's door."""
+    """Metadata of a message, at the AI SDK's endpoint."""
 
     midstream: Facts
 
@@ -54,7 +54,7 @@ class Event(msgspec.Struct):
 
 
 class Speech(NamedTuple):
-    """A door. `body`: returns the request for a content and a number of new tokens."""
+    """An endpoint. `body`: returns the request for a content and a number of new tokens."""
 
     path: str
     body: Callable[[str, int], dict[str, object]]

@@ -25,7 +25,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians of one door at one level over the rounds. `…_share`: ratio to the native door in the same round."""
+    """Medians of one interface at one level over the rounds. `…_share`: ratio to the native endpoint in the same round."""
 
     tokens_per_s: float
     first_token_ms: float
@@ -34,7 +34,7 @@ class EndpointFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointResults(msgspec.Struct, frozen=True, kw_only=True):
-    """Doors by the number of clients and by name; `failure` says why some rounds are missing."""
+    """Endpoints by the number of clients and by name; `failure` says why some rounds are missing."""
 
     levels: dict[int, dict[str, EndpointFigures]]
     failure: str | None = None

@@ -29,7 +29,7 @@ GAP = "  "
 
 
 ENDPOINT_TARGET = 0.9
-"""Share of the native door's figure that another door must reach."""
+"""Share of the native endpoint's figure that another endpoint must reach."""
 ENDPOINT_ROWS = {
     "tokens_per_s": "tokens/s, all clients",
     "tokens_share": "  of the native door's",
@@ -39,7 +39,7 @@ ENDPOINT_ROWS = {
 
 
 def table(report: Report) -> str:
-    """Return the tables as text, a block for each number of clients: servers, then doors."""
+    """Return the tables as text, a block for each number of clients: servers, then endpoints."""
     tables = [_aligned(list(_rows(report)))] if report.titles else []
     if report.doors and report.doors.levels:
         tables.append(_aligned(list(_endpoint_rows(report.doors))))

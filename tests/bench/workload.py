@@ -24,7 +24,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     budget_s: float
     door_rounds: int = 7
-    """Rounds of all doors of our own server, after the rounds of all servers."""
+    """Rounds of all endpoints of our own server, after the rounds of all servers."""
     warm_up_tokens: int = 8
     cancel_after_texts: int = 8
     """Deltas that a reader has seen when it presses Stop; each of several readers waits a little longer than the last."""

@@ -172,7 +172,7 @@ class FakeServer:
         return await self._lines.get()
 
     def answer(self, _: ServerConnection, request: Request) -> Response | None:
-        """Serves the page's files; None lets the WebSocket in, if the doors are open."""
+        """Serves the page's files; None lets the WebSocket in, if the endpoints are open."""
         if request.path != "/v1/ws":
             return _file(request.path, plain=self.plain)
         return Response(503, "Service Unavailable", NOTHING, b"") if self.closed else None

@@ -301,7 +301,7 @@ async def test_an_upload_that_fails_in_another_conversation_is_told(
 async def test_a_message_of_another_door_with_more_images_than_the_page_sends_is_edited(
     service: InProcessService, chat: ChatPage
 ) -> None:
-    """As many as any door takes; all stay."""
+    """As many as any endpoint takes; all stay."""
     await chat.open(service.url)
     client_id = await chat.client("localStorage.getItem('midstream.client_id')")
     images = [drawn("PNG", 8, height) for height in range(1, MAX_IMAGES + 1)]

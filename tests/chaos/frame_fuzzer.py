@@ -45,7 +45,7 @@ Honest = Sequence[dict[str, Any]]
 
 
 def odd_frame(draw: Random, honest: Honest = HONEST) -> bytes:
-    """Return the bytes of one frame, or of the few that form one message. `honest`: the messages of a door's clients."""
+    """Return the bytes of one frame, or of the few that form one message. `honest`: the messages of an endpoint's clients."""
     return draw.choices(KINDS, WEIGHTS)[0](draw, honest)
 
 

@@ -23,7 +23,9 @@ def test_responses_of_the_stock_client_for_node(run_script: Runner, server: Serv
     assert output["socket"]["text"] == output["stream"]["text"]
     assert " 20," in output["left"]["text"]
     with ends_of_turns(server, since=logged) as ends:
-        left = next(end for end in ends if end["cause"] is not None)  # the door stops what its reader leaves
+        left = next(
+            end for end in ends if end["cause"] is not None
+        )  # the endpoint stops what its reader leaves
         assert (left["reason"], left["steps_after"] <= 1) == ("cancelled", True)
 
 

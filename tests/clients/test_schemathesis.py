@@ -1,4 +1,4 @@
-"""The HTTP doors answer as `/openapi.json` says, whatever is asked of them: with the demo model, with every door open, and by an operator's key."""
+"""The HTTP endpoints answer as `/openapi.json` says, whatever is asked of them: with the demo model, with every endpoint open, and by an operator's key."""
 
 from __future__ import annotations
 

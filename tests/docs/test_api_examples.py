@@ -1,4 +1,4 @@
-"""The examples of the page about doors, as they stand there."""
+"""The examples of the page about endpoints, as they stand there."""
 
 from __future__ import annotations
 

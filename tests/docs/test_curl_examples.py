@@ -1,4 +1,4 @@
-"""What the page about doors asks with curl is answered as it says."""
+"""What the page about endpoints asks with curl is answered as it says."""
 
 from __future__ import annotations
 

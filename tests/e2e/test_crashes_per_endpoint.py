@@ -1,4 +1,4 @@
-"""The service is killed during replies of every door that stores them: each one ends once, with the sent text."""
+"""The service is killed during replies of every endpoint that stores them: each one ends once, with the sent text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_reply_ends_once_and_its_history_is_what_was_sent_whichever_door
 
 
 def conversation_of(endpoint: Endpoint) -> str:
-    """Return a conversation of its own for each door; the Realtime API's is in its path."""
+    """Return a conversation of its own for each endpoint; the Realtime API's is in its path."""
     return "ours" if endpoint.name == "realtime" else endpoint.name.replace(" ", "-")
 
 

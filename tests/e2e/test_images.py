@@ -1,4 +1,4 @@
-"""A model that takes images behind a real server: every door gives the reply of `generate`."""
+"""A model that takes images behind a real server: every endpoint gives the reply of `generate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several models behind one engine's door."""
+"""Several models behind one engine's endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in requests, for doors that refuse in OpenAI's terms. Pure."""
+"""Images in requests, for endpoints that refuse in OpenAI's terms. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas in requests, as texts for the floors below. Pure."""
+"""JSON Schemas in requests, as texts for the layers below. Pure."""
 
 from __future__ import annotations
 

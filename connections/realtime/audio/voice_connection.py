@@ -57,7 +57,7 @@ _TAKEN_ELSEWHERE = (
     "Another connection speaks in this conversation now. To speak here again, send session.update."
 )
 _TRANSLATED_FRAMES = (AudioStarted, Speech, Heard, Marks)
-"""Frames that this door sends in other words."""
+"""Frames that this endpoint sends in other words."""
 
 
 class RealtimeVoiceConnection(VoiceConnection):
@@ -226,7 +226,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         return ChainedWork(_run_in_order(slows), *slows) if slows else None
 
     def push(self, frame: Frame) -> None:
-        """Send a frame to the client, in this door's terms."""
+        """Send a frame to the client, in this endpoint's terms."""
         match frame:
             case AudioStopped(reason="elsewhere"):
                 self._retry_at = inf

@@ -59,7 +59,7 @@ class Approvals(msgspec.Struct, frozen=True):
 class Tool(msgspec.Struct, frozen=True):
     """A function, several in a `namespace`, or tools of an MCP server (`mcp`), that may be called.
 
-    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's door. `server_label`:
+    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's endpoint. `server_label`:
     the operator's name of the server; `server_url` is ignored. `authorization`, `headers`: refused, since
     they are not passed on. `tools`: the functions of a namespace.
     """

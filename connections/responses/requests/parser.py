@@ -101,7 +101,7 @@ def format_of(request: Creation) -> Format | None:
 
 
 def field_names() -> dict[str, str]:
-    """Return the client's names of fields that the floors below name otherwise."""
+    """Return the client's names of fields that the layers below name otherwise."""
     return {
         "max_new_tokens": "max_output_tokens",
         "special_tokens": "skip_special_tokens",

@@ -10,7 +10,7 @@ import msgspec
 from connections.protocol.frames import Name
 
 IMPLICIT_PREFIX = "response-"
-"""Begins the id of a conversation that this door began, without a name from a client."""
+"""Begins the id of a conversation that this endpoint began, without a name from a client."""
 CREATED_PREFIX = "conv_"
 """Begins the id of a conversation that a client created, and that exists before its first message."""
 _KEPT = re.compile(r"resp_([A-Za-z0-9_-]{1,64})\.(.{1,128})\Z", re.DOTALL)

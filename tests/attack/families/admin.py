@@ -1,4 +1,4 @@
-"""The doors of operators and of owners: acts without a key, exports without end."""
+"""The endpoints of operators and of owners: acts without a key, exports without end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done at every HTTP door in turn: streams that nobody reads, bodies that come too slowly, JSON of odd shapes."""
+"""What is done at every HTTP endpoint in turn: streams that nobody reads, bodies that come too slowly, JSON of odd shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.attack.families.minimal_requests import BODIES, STREAMED, minimal_req
 from tests.attack.families.slow_readers import SMALL_BUFFER
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
-"""Short enough to be decoded as it is, in a field that no door knows."""
+"""Short enough to be decoded as it is, in a field that no endpoint knows."""
 OBJECTS = b"[" + b"{}," * 60_000 + b"{}]"
 KEYS = b"{" + b",".join(b'"k%d":0' % number for number in range(20_000)) + b"}"
 QUOTES = b'"' + b"\\\\" * 100_000 + b'"'
@@ -49,7 +49,7 @@ def _warm() -> None:
 
 
 async def unread_streams(attacker: Attacker) -> None:
-    """Asks for a long reply as a stream, by each door in turn, and reads nothing."""
+    """Asks for a long reply as a stream, by each endpoint in turn, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.write(
         minimal_request(
@@ -60,7 +60,7 @@ async def unread_streams(attacker: Attacker) -> None:
 
 
 async def odd_shapes(attacker: Attacker) -> None:
-    """Sends each door JSON that is too deep, too wide or no JSON, in a field that it knows and in one that it does not."""
+    """Sends each endpoint JSON that is too deep, too wide or no JSON, in a field that it knows and in one that it does not."""
     for number in range(len(BODIES)):
         path = [*BODIES][(number + attacker.place) % len(BODIES)]
         for body in _odd(path):
@@ -77,7 +77,7 @@ async def many_sayings(attacker: Attacker) -> None:
 
 
 async def trickled_everywhere(attacker: Attacker) -> None:
-    """Says to each door that a large body comes, sends 100 KB of it, and then a byte a second."""
+    """Says to each endpoint that a large body comes, sends 100 KB of it, and then a byte a second."""
     path = TRICKLED[attacker.place % len(TRICKLED)]
     kind = "multipart/form-data; boundary=b" if "transcriptions" in path else "application/json"
     one = await attacker.connect()

@@ -1,4 +1,4 @@
-"""The least that may be asked of each HTTP door: what attacks are made of that try them all."""
+"""The least that may be asked of each HTTP endpoint: what attacks are made of that try them all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAMED: dict[str, dict[str, Any]] = {
     "/v1/ag-ui": _RUN | {"forwardedProps": {"max_tokens": 1_000}},
     "/v1/ai-sdk/chat": {"id": "unread", "messages": [_UI], "on_busy": "enqueue"},
 }
-"""A long reply as a stream, by each door that has such."""
+"""A long reply as a stream, by each endpoint that has such."""
 WHOLE: dict[str, dict[str, Any]] = {
     "/v1/responses/input_tokens": {"model": MODEL, "input": "Hello."},
     "/v1/responses/compact": {"model": MODEL, "input": "Hello."},
@@ -32,5 +32,5 @@ BODIES = STREAMED | WHOLE
 
 
 def minimal_request(path: str, *, key: str | None = None, **more: object) -> bytes:
-    """Return the request of a door, with other fields."""
+    """Return the request of an endpoint, with other fields."""
     return post(path, json.dumps(BODIES[path] | more, separators=(",", ":")).encode(), key=key)

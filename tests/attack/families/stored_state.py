@@ -1,4 +1,4 @@
-"""What other protocols' doors keep: responses of the background, long chains of them, threads that are run again, images."""
+"""What other protocols' endpoints keep: responses of the background, long chains of them, threads that are run again, images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors for sound and for vectors: recordings and texts that are long, forms that are odd, answers that nobody reads."""
+"""The endpoints for sound and for vectors: recordings and texts that are long, forms that are odd, answers that nobody reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors of other protocols: sockets full of lanes, forks of what is stored, bodies of many blocks, chats that are left."""
+"""The endpoints of other protocols: sockets full of lanes, forks of what is stored, bodies of many blocks, chats that are left."""
 
 from __future__ import annotations
 

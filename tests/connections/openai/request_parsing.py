@@ -40,7 +40,7 @@ def parsed(**fields: Any) -> EphemeralRequest:
 
 
 def completions(**fields: Any) -> list[EphemeralRequest]:
-    """What a body of the completions' door asks."""
+    """What a body of the completions' endpoint asks."""
     return completion_turn_requests(
         parse_completion_request(msgspec.json.encode({"model": "m"} | fields)), LIMITS
     )

@@ -1,4 +1,4 @@
-"""What a body of the completions' door asks, and the names under which it is refused."""
+"""What a body of the completions' endpoint asks, and the names under which it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client shows at the door."""
+"""What a client shows at the endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real engines on the demo model behind one door: affinity, load, a death of one of them."""
+"""Two real engines on the demo model behind one interface: affinity, load, a death of one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripted engine keeps the door's promises."""
+"""The scripted engine keeps the endpoint's promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upstream keeps the door's promises, whatever its server does. Real HTTP, a server of the test's own."""
+"""An upstream keeps the endpoint's promises, whatever its server does. Real HTTP, a server of the test's own."""
 
 from __future__ import annotations
 
