@@ -24,7 +24,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release train clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release train clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -91,6 +91,9 @@ test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, 
 
 test-models: $(DEV) ## a real model (--model smollm2) beside transformers: a table; fetched once into .cache (93 MB)
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -o timeout=600 -m models tests/models $(ARGS)
+
+test-wheel: $(DEV) ## tests of sessions and connections against the installed wheel, whose imports are rewritten
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.deploy.wheel_suite $(ARGS)
 
 test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that is there
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.pythons $(ARGS)

@@ -1,4 +1,4 @@
-"""Builds the service from its floors, and stops it in the right order."""
+"""Builds the service from its layers, and stops it in the right order."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from app.routes import SecurityHeadersMiddleware, application
 from app.server.network import client_filter_of, proxies_of, server_limits_of, tls_of
 from app.server.server import HEARTBEAT_S, Server, bind, server, start_listening
 from app.server.startup_server import StartupServer
-from app.server.throttled_reader import (
-    ParseScheduler,
-)
+from app.server.throttled_reader import ParseScheduler
 from app.service import Service, cancelled_by_signals
 from app.setting_values import SettingsError
 from app.settings import Settings

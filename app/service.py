@@ -1,4 +1,4 @@
-"""The running service, from the listening socket to the last closed connection."""
+"""The running service, from the listening socket to the last closed connection, its start display, and the event loop's lag."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from sessions.records import Client, Owner
 
 
 class ErrorBudget:
-    """Counts within a sliding window."""
+    """Counts a client's bad frames within a sliding window."""
 
     def __init__(self, *, limit: int, window_s: float) -> None:
         self._limit = limit
@@ -81,7 +81,7 @@ class ChainedWork(Coroutine[None, None, None]):
 
 
 class InFlightRequests:
-    """Knows the tasks, but does not own them."""
+    """The pending requests of a connection, and their limits. The task group owns the tasks."""
 
     def __init__(self) -> None:
         self._requests: set[asyncio.Task[None]] = set()
@@ -178,7 +178,6 @@ class ClientMessage(Protocol):
 
 
 MessageT = TypeVar("MessageT", bound=ClientMessage)
-RequestT = TypeVar("RequestT")
 MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
 
 
@@ -359,9 +358,8 @@ class Connection:
         while True:
             # nothing here keeps the message until the next one comes
             self._answer(handler, partial(decode, await self._transport.receive()), tasks)
-            await asyncio.sleep(
-                0
-            )  # so that a burst of frames delays neither the writer nor other connections
+            # a burst of frames delays neither the writer nor other connections
+            await asyncio.sleep(0)
 
     def _answer(
         self, handler: Handler[MessageT], decoded: Callable[[], MessageT], tasks: asyncio.TaskGroup
@@ -448,19 +446,23 @@ MAX_WAITING = 32
 _NEVER_WAIT = (Hello, Ping, AuthRefresh, Sound, Played)
 
 
-class RateLimiter(Generic[RequestT]):
-    """A `Handler` on top of another one, for one connection.
+FrameT = TypeVar("FrameT")
 
-    A request counts as pending from its task's first step. That is before the connection's next frame: the reader yields between two.
+
+class RateLimiter(Generic[FrameT]):
+    """Counts requests, and holds messages while shared limits are counted.
+
+    A `Handler` on top of another one, for one connection. A request counts as pending from its task's first step. That is before
+    the connection's next frame: the reader yields between two.
     """
 
-    def __init__(self, inner: Handler[RequestT], limiters: Limiters) -> None:
+    def __init__(self, inner: Handler[FrameT], limiters: Limiters) -> None:
         self._inner = inner
         self._limiters = limiters
         self._one_by_one = asyncio.Lock()
         self._in_flight = 0
 
-    def handle(self, connection: Connection, frame: RequestT) -> PendingWork | None:
+    def handle(self, connection: Connection, frame: FrameT) -> PendingWork | None:
         """Pass a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
         counts = cost_of(frame)
         self._take(connection, counts)
@@ -482,7 +484,7 @@ class RateLimiter(Generic[RequestT]):
             raise
 
     async def _in_turn(
-        self, connection: Connection, frame: RequestT, quota_limiter: QuotaLimiter | None
+        self, connection: Connection, frame: FrameT, quota_limiter: QuotaLimiter | None
     ) -> None:
         self._in_flight += 1
         try:

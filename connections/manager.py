@@ -1,4 +1,4 @@
-"""The open connections of each client, with their limits."""
+"""The open connections of each client, their limits, and their life from lease to shutdown."""
 
 from __future__ import annotations
 

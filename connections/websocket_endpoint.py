@@ -135,7 +135,7 @@ class WebSocketTransport:
 
 
 class MultilineTransport:
-    """A `Transport` on top of another one."""
+    """A `Transport` whose peer gets a message for each line."""
 
     def __init__(self, socket: WebSocketTransport) -> None:
         self._socket = socket

@@ -1,9 +1,9 @@
 """Builds the distribution of the service (PEP 517): the checkout's folders, in one package of their own.
 
-In a checkout the floors are folders beside each other: `app`, `connections`, `sessions`, `engine`. Under such names
-they may stand in nobody's site-packages, where a project has an `app` of its own. So a wheel holds them inside of
+In a checkout the layers are folders side by side: `app`, `connections`, `sessions`, `engine`. Nobody may install
+packages of such names: a project has an `app` of its own. So a wheel holds them inside of
 `midstream_server`, and the imports in it are written anew: `from engine.api import Engine` becomes
-`from midstream_server.engine.door import Engine`. Lines stay where they are, so tracebacks fit the sources.
+`from midstream_server.engine.api import Engine`. Lines stay where they are, so tracebacks fit the sources.
 
 An editable installation and a source distribution have the checkout as it is.
 """
@@ -111,8 +111,8 @@ def _moved(root: Path) -> Iterator[Path]:
             shutil.copytree(root / package, tree / HOME / package, ignore=_LEFT_OUT)
         for module in (tree / HOME).rglob("*.py"):
             _rewrite(module, packages)
-        for paper in (project["project"]["readme"], *project["project"]["license-files"]):
-            shutil.copy(root / paper, tree)
+        for document in (project["project"]["readme"], *project["project"]["license-files"]):
+            shutil.copy(root / document, tree)
         (tree / "pyproject.toml").write_text(as_toml(moved_project(project)), encoding="utf-8")
         yield tree
 

@@ -1,4 +1,4 @@
-"""The interface of an engine for the floors above. In the gateway, nothing of it imports torch or transformers."""
+"""The interface of an engine for the layers above. In the gateway, nothing of it imports torch or transformers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Engine(Protocol):
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines behind this endpoint, always the same in the same order; itself if it is the only one."""
+        """The engines behind this interface, always the same in the same order; itself if it is the only one."""
         ...
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:

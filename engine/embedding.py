@@ -1,4 +1,4 @@
-"""The interface of embedding models for the floors above."""
+"""The interface of embedding models for the layers above."""
 
 from __future__ import annotations
 

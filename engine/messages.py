@@ -1,4 +1,4 @@
-"""The values that cross the engine's endpoint: requests, outputs, facts about the model.
+"""The values that cross the engine's interface: requests, outputs, facts about the model.
 
 Every type is a frozen msgspec struct, so that the same values serve as Python API
 and, as msgpack, as messages between the gateway and the engine's process.

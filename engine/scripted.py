@@ -1,6 +1,6 @@
 """An engine whose replies are scripts, for tests with exact timing and benchmarks of the gateway. It ships with the product.
 
-It behaves like the real one at the endpoint (waiting, merging, cancels, deaths), but has no model and no process.
+It behaves like the real one to its callers (waiting, merging, cancels, deaths), but has no model and no process.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def refuse_bad_format(spec: ReplySpec) -> None:
 
 
 class ScriptedReply:
-    """`computed`: how many tokens of the prompt are done. `position`: the place in the queue that was told last."""
+    """One request of the scripted engine.
+
+    `computed`: how many tokens of the prompt are done. `position`: the place in the queue that was told last.
+    """
 
     def __init__(
         self,
@@ -301,7 +304,7 @@ class ScriptedEngine:
         return count_words(messages, spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Start the next script for this request. Raises EngineUnavailable, ValueError as the endpoint says."""
+        """Start the next script for this request. Raises EngineUnavailable, ValueError as `Engine.generate` does."""
         self._life.refuse_when_over()
         if request.request_id in self._runs:
             raise ValueError(f"request {request.request_id!r} is still open")

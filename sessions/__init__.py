@@ -1,1 +1,1 @@
-"""The sessions floor: conversations, turns, history and journal. Knows neither sockets nor torch."""
+"""The sessions layer: conversations, turns, history and journal. Knows neither sockets nor torch."""

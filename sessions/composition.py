@@ -253,7 +253,7 @@ def compose(
 
 
 def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:
-    """Return the shard channels of a replica whose name is in braces (`publish.lua`)."""
+    """Return the shard channels of a replica whose name is in braces (`tell.lua`)."""
     cluster = cast("object", client)
     if not (isinstance(cluster, RedisCluster) and replica.startswith("{")):
         return None

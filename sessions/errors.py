@@ -1,4 +1,4 @@
-"""Why the sessions floor refuses or fails, and whose fault that is.
+"""Why the sessions layer refuses or fails, and whose fault that is.
 
 SessionError
 ├── Refused                 the request leaves no trace; `code` is the protocol's word for it
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 
 class SessionError(Exception):
-    """The root of the errors of the sessions floor."""
+    """The root of the errors of the sessions layer."""
 
 
 class Refused(SessionError):

@@ -1,8 +1,8 @@
-"""Places that are shared fairly, so that nobody's share leaves none for others. Pure.
+"""Slots that are shared fairly, so that nobody's share leaves none for others. Pure.
 
-A subject may hold a number that is a part of the free places. The fuller it is, the smaller is each share, and some places stay
+A subject may hold a number that is a part of the free slots. The fuller it is, the smaller is each share, and some slots stay
 free for newcomers (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998). Alone, an owner
-gets a quarter of all places, a key three quarters, and an address a third: without keys, one address can have many names.
+gets a quarter of all slots, a key three quarters, and an address a third: without keys, one address can have many names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GROUPS_TIMES = 3
 ADDRESSES_PART = 2
 """An address may hold half of what is free."""
 HEAVY_PART = 2
-"""What takes several places may take half of what is free."""
+"""What takes several slots may take half of what is free."""
 ADDRESS = "address:"
 """The prefix of groups without authentication."""
 
@@ -63,7 +63,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class FairShare:
-    """A number of places. Every `take` is followed by one `give_back`."""
+    """A number of slots. Every `take` is followed by one `give_back`."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -75,9 +75,9 @@ class FairShare:
         return self._held
 
     def has_capacity_for(self, subject: Subject, weight: int = 1) -> bool:
-        """Return whether a subject may take one more of this size: one that holds none may, while a place is free.
+        """Return whether a subject may take one more of this size: one that holds none may, while a slot is free.
 
-        What takes several places must leave half of what is free.
+        What takes several slots must leave half of what is free.
         """
         free = self._slots - self._held
         return (

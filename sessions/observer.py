@@ -1,4 +1,4 @@
-"""The sessions floor's interface for measurements. Knows no metrics library."""
+"""The sessions layer's interface for measurements. Knows no metrics library."""
 
 from __future__ import annotations
 

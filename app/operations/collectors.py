@@ -1,4 +1,4 @@
-"""Collects the floors' statistics for each request of `/metrics`, in Prometheus' names and units.
+"""Collects the layers' statistics for each request of `/metrics`, in Prometheus' names and units.
 
 No label grows with the number of people: there are few codes, reasons, causes, endpoints, engines and models.
 """

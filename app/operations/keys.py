@@ -17,9 +17,7 @@ from connections.authentication.api_key_store import file_of
 from connections.authentication.api_keys import Kind
 from connections.authentication.key_policy import KeyPolicy, format_policy, parse_expiry, parse_policy
 from connections.protocol.errors import InvalidList
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 
 _WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's", Kind.ADMIN: "admin"}
 

@@ -20,11 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.server.tcp_reset import reset
-from app.server.throttled_reader import (
-    ParseScheduler,
-    PauseReason,
-    ThrottledReader,
-)
+from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
 from connections.frame_budget import PIPELINED, TokenBucket
 from connections.http.exchange import ABORT, WRITE
 from connections.limits.bound_counters import Bound, BoundCounters

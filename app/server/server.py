@@ -12,13 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from app.server.http_protocol import HttpProtocol, ServerLimits, SharedServerState
-from app.server.throttled_reader import (
-    ParseScheduler,
-)
+from app.server.throttled_reader import ParseScheduler
 from app.server.tls import RenewableContext
-from app.server.websocket import (
-    WebSocketProtocol,
-)
+from app.server.websocket import WebSocketProtocol
 from app.setting_values import SettingsError
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.constants import MAX_FRAME_BYTES

@@ -1,8 +1,8 @@
 """uvicorn's WebSocket protocol with bounds both ways: on what a peer sends, and on what it does not read.
 
 uvicorn parses all that comes, answers pings that nobody reads, and waits without limit for a peer that stopped reading: neither
-its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/throttled_reader.py`) within a budget
-(`app/server/websocket.py`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
+its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/throttled_reader.py`) within a
+budget (`LimitedProtocol`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
 queues: sooner, and for half the work.
 """
 

@@ -21,9 +21,7 @@ from connections.http.json_responses import error_code_of, json_response, refusa
 from connections.http.query_params import parse_id
 from connections.http.refusal_counters import EndpointName
 from connections.limits.limiters import Limiters
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from sessions.conversation.registry import incident
 from sessions.errors import Refused

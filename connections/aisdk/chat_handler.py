@@ -28,9 +28,7 @@ from connections.protocol.frames import (
     ToolDecision,
     ToolResult,
 )
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
 from sessions.fair_share import Subject

@@ -33,9 +33,7 @@ from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.images.image import Image
 from sessions.conversation.history_page import ShownMessage

@@ -23,14 +23,9 @@ from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.openai.request_context import RequestContext
-from connections.protocol.base import (
-    REASONING,
-    TOOLS,
-)
+from connections.protocol.base import REASONING, TOOLS
 from connections.protocol.errors import Unauthenticated
-from connections.protocol.scopes import (
-    EVERYTHING,
-)
+from connections.protocol.scopes import EVERYTHING
 from sessions.service import Sessions
 
 FEATURES = frozenset({REASONING, TOOLS})

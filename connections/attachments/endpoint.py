@@ -27,13 +27,9 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from sessions.attachment import Attachment
 from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused

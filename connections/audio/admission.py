@@ -12,9 +12,7 @@ from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.request_context import RequestContext
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from sessions.conversation.registry import refusal_of
 from sessions.errors import Overloaded
 from sessions.fair_share import FairShare

@@ -8,10 +8,7 @@ import msgspec
 
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.protocol.errors import Unauthenticated
-from connections.protocol.scopes import (
-    EVERYTHING,
-    Grant,
-)
+from connections.protocol.scopes import EVERYTHING, Grant
 from sessions.records import Client, Owner
 
 MAX_SUBJECT = 255

@@ -11,9 +11,7 @@ from connections.embeddings.wire import EmbeddingRequest
 from connections.openai.parser import decode_request
 from connections.openai.problems import Problem, invalid
 from connections.protocol.errors import field_message
-from connections.protocol.scopes import (
-    Grant,
-)
+from connections.protocol.scopes import Grant
 from engine.embedding import Embedder, Texts
 from sessions.errors import Forbidden, ModelNotFound
 

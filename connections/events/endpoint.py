@@ -28,13 +28,9 @@ from connections.manager import ConnectionLifecycle
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
 from connections.outbox import Outbox
-from connections.protocol.base import (
-    common_features,
-)
+from connections.protocol.base import common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from sessions.conversation.registry import refusal_of
 from sessions.errors import Refused

@@ -10,9 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from connections.http.query_params import parse_id
-from connections.protocol.base import (
-    Features,
-)
+from connections.protocol.base import Features
 from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import MAX_SEQ
 from sessions.commands.resumption import ReaderPosition

@@ -77,7 +77,7 @@ def error_code_of(why: Refused | BadParams | Unauthenticated | Close) -> str:
 
 
 def refusal_response(why: Refused | BadParams | Unauthenticated | Close) -> Response:
-    """Return the answer to a refusal of any floor: outages are 503, overload is 429 or 503."""
+    """Return the answer to a refusal of any layer: outages are 503, overload is 429 or 503."""
     match why:
         case Unauthenticated():
             return refusal(401, why.code, str(why), {"WWW-Authenticate": "Bearer"})

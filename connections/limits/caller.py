@@ -15,10 +15,7 @@ from connections.http.query_params import parse_client_id
 from connections.limits.owner_groups import group_of
 from connections.middleware.client_address import client_address_of
 from connections.protocol.errors import BadParams
-from connections.protocol.scopes import (
-    EVERYTHING,
-    Grant,
-)
+from connections.protocol.scopes import EVERYTHING, Grant
 from sessions.fair_share import Subject
 from sessions.records import Client, Owner
 

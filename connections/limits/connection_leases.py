@@ -44,7 +44,7 @@ HOUSEHOLD_BITS = 64
 class HandshakeLimit:
     """Connections that are not admitted yet: their `hello` is awaited, or their token is being verified.
 
-    One address has an eighth of the places at most, and so have all clients whose address is not known, together. Clients of
+    One address has an eighth of the slots at most, and so have all clients whose address is not known, together. Clients of
     this machine have no such share.
     """
 
@@ -66,7 +66,7 @@ class HandshakeLimit:
 
     @contextmanager
     def slot(self, address: Address | None) -> Iterator[None]:
-        """Hold a place while the block lasts."""
+        """Hold a slot while the block lasts."""
         network = _network_of(address)
         self._free -= 1
         self._taken[network] += 1

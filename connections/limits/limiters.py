@@ -18,9 +18,7 @@ from connections.limits.quotas import RateLimited
 from connections.limits.rates import LocalRateLimits, Rate
 from connections.limits.redis_counters import RedisCounters
 from connections.middleware.client_address import Address
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
 from sessions.fair_share import FairShare, Subject
 from sessions.records import Client

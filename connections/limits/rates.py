@@ -1,6 +1,6 @@
 """Rates of messages and reads, of an owner and of a key or address, counted by this replica before the store is asked. Pure.
 
-They are token buckets: a burst, then so many a second. `meter.py` has the limits that all replicas count.
+They are token buckets: a burst, then so many a second. `quota_limiter.py` has the limits that all replicas count.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from connections.limits.quotas import RateLimited
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from sessions.fair_share import Subject
 
 GROUPS_TIMES = 10

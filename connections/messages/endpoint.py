@@ -26,9 +26,7 @@ from connections.messages.parser import (
 from connections.messages.problems import error_response as answer_to
 from connections.messages.problems import request_id
 from connections.messages.wire import TokensCount
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
 from connections.replies.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
 from connections.replies.streaming import stream_reply

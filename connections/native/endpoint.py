@@ -31,9 +31,7 @@ from connections.protocol.base import (
 )
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
-from connections.protocol.scopes import (
-    Grant,
-)
+from connections.protocol.scopes import Grant
 from connections.protocol.server_info import ServerTool
 from connections.voice.connection import VoiceConnection
 from connections.voice.service import VoiceService

@@ -1,25 +1,19 @@
-"""Handles each client frame: a thin translation to the sessions floor."""
+"""Handles each client frame: a thin translation to the sessions layer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
 import msgspec
 
-from connections.connection import Connection
+from connections.connection import Connection, PendingWork
 from connections.protocol import audio, frames, params
-from connections.protocol.base import (
-    INTERPRET,
-    REASONING,
-    TOOLS,
-)
-from connections.protocol.codec import (
-    scopes_of,
-)
+from connections.protocol.base import INTERPRET, REASONING, TOOLS
+from connections.protocol.codec import scopes_of
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection
@@ -48,11 +42,8 @@ async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
         raise refused
 
 
-PendingWork = Coroutine[None, None, None]
-
-
 class LiveTranslationHandler:
-    """Answers them."""
+    """Answers the frames of a live translation."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

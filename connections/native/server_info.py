@@ -9,10 +9,7 @@ import msgspec
 from connections.images.validation import MAX_BYTES, MAX_IMAGES
 from connections.limits.constants import MAX_FRAME_BYTES
 from connections.protocol.frames import Params
-from connections.protocol.scopes import (
-    EVERYTHING,
-    Grant,
-)
+from connections.protocol.scopes import EVERYTHING, Grant
 from connections.protocol.server_info import Limits, Model, ServerFacts
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel, ServedModels

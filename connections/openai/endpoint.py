@@ -15,12 +15,8 @@ from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.openai.problems import problem_of
 from connections.openai.request_context import RequestContext
-from connections.protocol.codec import (
-    FrameCost,
-)
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.codec import FrameCost
+from connections.protocol.scopes import KeyScope
 from sessions.conversation.registry import refusal_of
 from sessions.errors import Refused
 

@@ -177,7 +177,7 @@ async def _send_complete(
 
 
 class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
-    """Answers messages."""
+    """`POST /v1/chat/completions`."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.CHAT
 
@@ -201,7 +201,7 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
 
 
 class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
-    """Continues prompts."""
+    """`POST /v1/completions`: prompts without a chat template."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.COMPLETIONS
 

@@ -14,9 +14,7 @@ from starlette.types import Receive, Scope, Send
 from connections.http.refusal_counters import EndpointName
 from connections.openai.request_context import RequestContext
 from connections.openai.wire import Architecture, Model, Models
-from connections.protocol.scopes import (
-    Grant,
-)
+from connections.protocol.scopes import Grant
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel
 from sessions.errors import Refused

@@ -89,7 +89,7 @@ def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> 
 
 
 def problem_of(refused: Refused) -> Problem:
-    """Return a refusal of any floor as a problem."""
+    """Return a refusal of any layer as a problem."""
     if isinstance(refused, Problem):
         return refused
     if isinstance(refused, RateLimited):

@@ -22,14 +22,10 @@ from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.server_info import ServerInfo
 from connections.openai.problems import invalid, invalid_api_key, metric_code, problem_of
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.errors import Close, Unauthenticated, field_message
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import (
-    Grant,
-)
+from connections.protocol.scopes import Grant
 from connections.protocol.server_info import Limits
 from engine.errors import EngineError
 from engine.served_models import ServedModel

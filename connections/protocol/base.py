@@ -14,7 +14,6 @@ Id = Annotated[str, Meta(min_length=1, max_length=128)]
 
 DEFAULT_CONVERSATION = "default"
 
-
 MAX_FEATURES = 32
 """Names in a `hello`; more are a `bad_frame`."""
 

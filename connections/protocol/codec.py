@@ -1,4 +1,4 @@
-"""Converts text to client frames, and server frames to text. Pure; knows no sockets."""
+"""Converts text to client frames, and server frames to text; has the table of all frames. Pure; knows no sockets."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _ref(fields: dict[str, Any]) -> str | None:
 
 
 class FrameCost(StrEnum):
-    """What a client frame counts as, besides its bytes, which the line counts for every frame."""
+    """What a client frame counts as, besides its bytes, which the frame budget counts for every frame."""
 
     MESSAGE = "message"  # begins a turn
     READ = "read"  # asks the store
@@ -257,8 +257,8 @@ class FrameCost(StrEnum):
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of client frame. `answers`: its immediate answers; any frame may also be refused by an `error`.
 
-    `scope`: what its sender's token needs; None: any token will do. `bypasses_request_limit`: it is passed on even if the
-    connection has its maximum of requests.
+    `scope`: what its sender's token needs; None: any token will do. `overtakes`: it is passed on even if the connection has its
+    maximum of requests.
     """
 
     struct: type[ClientFrame]

@@ -1,4 +1,4 @@
-"""Errors that end a request or a connection, and their names in the protocol.
+"""Errors that end a request or a connection, and their names in the protocol; msgspec's errors in words.
 
 ConnectionsError
 ├── BadFrame    this frame is answered by `error{bad_frame}`, the connection stays

@@ -14,9 +14,7 @@ from msgspec import Meta
 from connections.protocol import audio
 from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - endpoints have it from here
 from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import (
-    Features,
-)
+from connections.protocol.base import Features
 from connections.protocol.base import Id as Id  # noqa: PLC0414 - endpoints have it from here
 from connections.protocol.base import Name as Name  # noqa: PLC0414 - endpoints have it from here
 from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - endpoints have it from here

@@ -1,4 +1,7 @@
-"""The ranges of a turn's parameters. A value out of range is refused; only the length is clamped, to the window."""
+"""The ranges of a turn's parameters, and its tools and formats.
+
+A value out of range is refused; only the length is clamped, to the window.
+"""
 
 from __future__ import annotations
 

@@ -11,15 +11,9 @@ from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
 from connections.large_messages import LargeMessageLease
 from connections.outbox import Outbox
-from connections.protocol.base import (
-    AUDIO,
-    TOOLS,
-)
+from connections.protocol.base import AUDIO, TOOLS
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.scopes import (
-    Grant,
-    KeyScope,
-)
+from connections.protocol.scopes import Grant, KeyScope
 from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
 from connections.realtime.audio.utterances import UtteranceTracker
 from connections.realtime.audio.voice_connection import RealtimeVoiceConnection

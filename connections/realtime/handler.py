@@ -13,9 +13,7 @@ import msgspec
 from connections.connection import ChainedWork, Connection, Handler, PendingWork
 from connections.native.handler import ClientMessage
 from connections.protocol import frames
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.realtime.audio.audio_config import AudioConfig
 from connections.realtime.audio.voice_connection import RealtimeVoiceConnection
 from connections.realtime.client_events import (

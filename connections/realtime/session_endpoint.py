@@ -20,10 +20,7 @@ from connections.openai.problems import invalid
 from connections.openai.request_context import RequestContext
 from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.protocol.errors import BadParams
-from connections.protocol.scopes import (
-    Grant,
-    KeyScope,
-)
+from connections.protocol.scopes import Grant, KeyScope
 from connections.protocol.server_info import Limits
 from connections.realtime.handshake import HandshakeRequest, parse_handshake
 from connections.voice.connection import VoiceConnection

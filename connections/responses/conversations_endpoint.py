@@ -18,13 +18,9 @@ from connections.openai.endpoint import HttpEndpoint
 from connections.openai.parser import decode_request
 from connections.openai.problems import invalid
 from connections.openai.request_context import RequestContext
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.responses.output import wire
 from connections.responses.requests.items import messages_of
 from connections.responses.requests.models import ConversationFields

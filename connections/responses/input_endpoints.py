@@ -13,9 +13,7 @@ from connections.http.json_responses import json_response
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.request_context import RequestContext
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.responses.creator import ResponseCreator
 from connections.responses.endpoint import ResponseRequestEndpoint
 from connections.responses.output import wire

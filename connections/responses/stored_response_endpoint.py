@@ -17,13 +17,9 @@ from connections.limits.caller import Caller
 from connections.openai.endpoint import HttpEndpoint
 from connections.openai.problems import Problem, invalid
 from connections.openai.request_context import RequestContext
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.responses.creator import StartedResponse
 from connections.responses.endpoint import stream
 from connections.responses.output import wire

@@ -17,9 +17,7 @@ from connections.manager import ConnectionLifecycle
 from connections.openai.request_context import RequestContext
 from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.outbox import Outbox
-from connections.protocol.scopes import (
-    KeyScope,
-)
+from connections.protocol.scopes import KeyScope
 from connections.responses.client_events import decode
 from connections.responses.creator import ResponseCreator
 from connections.responses.websocket_handler import ResponsesSocketHandler, encode

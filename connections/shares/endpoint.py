@@ -14,9 +14,7 @@ from connections.limits.owner_groups import address_group
 from connections.limits.quotas import RateLimited
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.protocol.codec import (
-    FrameCost,
-)
+from connections.protocol.codec import FrameCost
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.service import Sessions

@@ -14,13 +14,9 @@ from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.base import (
-    INTERPRET,
-)
+from connections.protocol.base import INTERPRET
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import (
-    Grant,
-)
+from connections.protocol.scopes import Grant
 from connections.realtime.handshake import HandshakeRequest
 from connections.realtime.session_endpoint import SessionContext, SessionEndpoint
 from connections.translations.event_encoder import TranslationEventEncoder, TranslationFrame

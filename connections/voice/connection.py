@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import count
 
-from connections.connection import Connection
+from connections.connection import Connection, PendingWork
 from connections.protocol.audio import (
     AudioClear,
     AudioCommit,
@@ -18,9 +18,7 @@ from connections.protocol.audio import (
     Played,
     Sound,
 )
-from connections.protocol.base import (
-    AUDIO,
-)
+from connections.protocol.base import AUDIO
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import Error, Frame, Send
 from connections.voice.conversation import VoiceConversation, VoiceMessage
@@ -31,7 +29,6 @@ from speech.errors import RecognitionOverload, RecognizerLost
 from speech.interfaces import Listening, RecognitionStream
 from speech.sound.wav import Coding
 
-PendingWork = Coroutine[None, None, None]
 MessageHandler = Callable[[Connection, VoiceMessage], PendingWork | None]
 
 PAUSE_MS = 30

@@ -44,6 +44,8 @@ def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, in
 
     Returns the logits that each span that samples goes on from, (some, vocabulary), and how many tokens of each draft
     were right, by slots. Raises RuntimeError where there are other logits than those.
+
+    Speculative decoding (Leviathan et al. 2023) where nothing is drawn, so a reply is the same with any draft.
     """
     sampled = [span for span in spans if span.samples]
     *starts, end = accumulate((1 + span.drafted for span in sampled), initial=0)

@@ -13,7 +13,10 @@ import msgspec
 
 
 def ranked(key: str, members: Sequence[str]) -> list[int]:
-    """Return the indices of the members, whose names are unique, in the order in which this key prefers them."""
+    """Return the indices of the members, whose names are unique, in the order in which this key prefers them.
+
+    Highest random weight (Thaler and Ravishankar, 1998): a member that comes or leaves moves only its own share.
+    """
     weights = [_weight(key, member) for member in members]
     return sorted(range(len(members)), key=lambda place: weights[place], reverse=True)
 

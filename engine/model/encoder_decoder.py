@@ -15,11 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import (
-    M2M100ForConditionalGeneration,
-    MarianMTModel,
-    MBartForConditionalGeneration,
-)
+from transformers import M2M100ForConditionalGeneration, MarianMTModel, MBartForConditionalGeneration
 
 from engine.attention.backend import AttentionParams, Backend
 from engine.attention.interface import backend_for

@@ -78,7 +78,7 @@ class LoadedModel:
         return self.module.dtype
 
     def facts(self) -> ModelFacts:
-        """Return the facts that the floors above may know."""
+        """Return the facts that the layers above may know."""
         return ModelFacts(
             model=self.name,
             context_tokens=self.context_tokens,

@@ -16,10 +16,7 @@ from typing import Any
 import msgspec
 import regex
 from transformers.utils.chat_parsing import parse_response
-from transformers.utils.chat_parsing.response_templates import (
-    ResponseTemplateField,
-    load_response_template,
-)
+from transformers.utils.chat_parsing.response_templates import ResponseTemplateField, load_response_template
 
 from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.calls import call, is_object

@@ -1,6 +1,6 @@
 """Chooses the next token of each reply from its logits.
 
-The changes that a request asks for come first (`adjusting.py`). The limits are those of transformers, in its order:
+The changes that a request asks for come first (`logits_processors.py`). The limits are those of transformers, in its order:
 temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the same text alone and in a
 batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole
 (`nucleus.py`, on a CPU `cpu_draw.py`), which measured faster than trying their likeliest tokens first.

@@ -56,14 +56,13 @@ from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
 from sessions.turn.turn import Subscriber, ToolRound, Turn
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
+_REFUSED = "This message was refused because the store did not answer; send it again in a moment."
+
 ATTEMPTS = 3
 MAX_CONCURRENT = 8
 """Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
 MAX_CONCURRENT_HEAVY = 3
 """How many of them may be of a crowd. More would not be accepted sooner: each step of each would wait for the steps of all."""
-
-
-_REFUSED = "This message was refused because the store did not answer; send it again in a moment."
 
 
 class MessageAcceptor:
@@ -288,7 +287,7 @@ class MessageAcceptor:
         await live.engine.in_time(check)
 
     async def _begin(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
-        """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and Moved if the store changed meanwhile."""
+        """Return what is to run. Raises Refused, Duplicate, RunsElsewhere, and StaleFacts if the store changed meanwhile."""
         async with self._at_once.slot(live.send.group or live.send.client_id):
             meta, placement = await self._look(conversation, live)
         if placement.continued is not None:

@@ -274,9 +274,8 @@ class TurnManager:
                 await self._all_ended()
         except TimeoutError:
             _log.warning("turns without an end", turns=len(self._directory.unfinished()))
-        for task in list(
-            self._waits.values()
-        ):  # another replica continues them, or this one after its restart
+        # another replica continues them, or this one after its restart
+        for task in list(self._waits.values()):
             task.cancel()
 
     async def _all_ended(self) -> None:

@@ -122,7 +122,7 @@ class PeerState:
 
 
 class PendingResumes:
-    """Those of one conversation."""
+    """Connections being resumed in a conversation; their other requests wait."""
 
     __slots__ = ("_resumed",)
 

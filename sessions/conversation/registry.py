@@ -1,4 +1,4 @@
-"""The live conversations of this replica, and those that each connection is attached to."""
+"""The live conversations of this replica, those that each connection is attached to, and the replica's tasks."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: boo
 
     `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
     How they end the sentence is nothing to agree on: more comes.
+
+    LocalAgreement-n (Liu et al., Interspeech 2020; Polák et al., IWSLT 2022).
     """
     if len(before) < AGREEING - 1:
         return committed
@@ -38,7 +40,10 @@ def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: boo
 
 
 def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
-    """Return the end of the words that may be told, `wait` words behind the `read` words of the source."""
+    """Return the end of the words that may be told, `wait` words behind the `read` words of the source.
+
+    Wait-k (Ma et al., STACL, ACL 2019).
+    """
     allowed = read - wait - len(units(now[:committed]))
     newer = _without_end(whole_units(now[committed:], finished=finished))
     return committed + sum(map(len, newer[: max(0, allowed)]))

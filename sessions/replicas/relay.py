@@ -1,6 +1,7 @@
-"""Receives messages of other replicas: events of conversations with connections here, and changes of who watches.
+"""Subscribes to conversations, and receives messages of other replicas.
 
-Messages can be lost while the channel reconnects. A gap shows by its seq, and is filled from the journal.
+These are events of conversations with connections here, and changes of who watches. Messages can be lost while the channel
+reconnects. A gap shows by its seq, and is filled from the journal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sessions.store.redis.client import LEAVE, WATCH, run_script, store_errors
 
 
 class Subscriptions:
-    """Enters and removes this replica."""
+    """Enters this replica in the store's lists of watchers, and removes it."""
 
     def __init__(
         self,

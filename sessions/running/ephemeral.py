@@ -44,11 +44,11 @@ from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
-from sessions.turn.generator import Generator
+from sessions.turn.generator import Generator, TokenLatency
 from sessions.turn.policy import Policy, SystemPrompt
 from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
 from sessions.turn.turn import CONFIRM_S, EngineWait
-from sessions.turn.turn_state import TokenLatency, TurnIds, TurnMessageIds, TurnState
+from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
 MAX_WAITING_BYTES = 1024 * 1024
 """The same bound as on a socket."""
@@ -68,7 +68,12 @@ class EphemeralReply:
     """
 
     def __init__(
-        self, turn: TurnState, pace: TokenLatency, news: asyncio.Event | None = None, *, streams: bool = False
+        self,
+        turn: TurnState,
+        latency: TokenLatency,
+        news: asyncio.Event | None = None,
+        *,
+        streams: bool = False,
     ) -> None:
         self.turn = turn
         self.engine = EngineWait()
@@ -78,7 +83,7 @@ class EphemeralReply:
         self.ignored: tuple[str, ...] = ()
         self.stop: str | None = None
         self.cut_off: Callable[[], None] = _never_late
-        self._pace = pace
+        self._latency = latency
         self._waiting = ReplyBuffer()
         self._news = news or asyncio.Event()
         self._seq = 0
@@ -174,7 +179,7 @@ class EphemeralReply:
         now = monotonic()
         self._seq += 1
         self._news.set()
-        self._pace.delta(now)
+        self._latency.delta(now)
         return self._seq, now
 
     def _give_up(self) -> None:

@@ -30,14 +30,21 @@ from sessions.store.history.journal import PATIENCE_S, TurnJournal
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
 from sessions.translation.translator import Translator
-from sessions.turn.generator import Generator, Outcome
+from sessions.turn.generator import Generator, Outcome, TokenLatency
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import MAX_CALLS, cancelled, is_object
 from sessions.turn.turn import EngineWait, Turn, WaitingTurn
-from sessions.turn.turn_state import TokenLatency, TurnMessageIds, TurnState
+from sessions.turn.turn_state import TurnMessageIds, TurnState
 
 PROGRESS_DIGITS = 3
+SAVE_AGAIN_S = 1.0
+SAVED_WITHIN_S = 3.0
+JOURNAL_RESTARTS = 2
+"""Attempts to write an end with a new journal, if a working store refuses it."""
+
+_GONE = Failure(code="internal", message="The store no longer has this reply.")
+_log = structlog.get_logger("midstream.turn")
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -232,9 +239,6 @@ class Generation(msgspec.Struct, frozen=True):
         self.conversation.publish_status(self.live, status)
 
 
-_log = structlog.get_logger("midstream.turn")
-
-
 def publish_end(observer: Observer, conversation: Conversation, live: Turn, done: Done) -> None:
     """Report a turn's end to attached connections, the observer and the log. Call it once for each turn."""
     conversation.publish_done(done)
@@ -291,8 +295,8 @@ def with_precision(live: Turn, end: Done) -> Done:
     """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
     if live.playback is None or end.cancel is None:
         return end
-    cancel = msgspec.structs.replace(end.cancel, precision=live.playback.precision)
-    return msgspec.structs.replace(end, cancel=cancel)
+    facts = msgspec.structs.replace(end.cancel, precision=live.playback.precision)
+    return msgspec.structs.replace(end, cancel=facts)
 
 
 def following_of(live: Turn) -> WaitingTurn:
@@ -330,33 +334,6 @@ def _log_end(done: Done) -> None:
         open_calls=len(done.open),
         error=done.error.code if done.error else None,
     )
-
-
-_GONE = Failure(code="internal", message="The store no longer has this reply.")
-
-
-def _local_end(conversation: Conversation, live: Turn) -> Done:
-    """Return the end of a turn that the store does not know."""
-    done = live.end
-    if done is None:
-        seq = conversation.next_seq()
-        done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
-    text = live.published_text  # later text was neither published nor stored
-    return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
-
-
-def _store_is_behind(conversation: Conversation, live: Turn, record: TurnRecord) -> bool:
-    """Return whether published events are missing in the store, or withdrawn text is in it."""
-    done, cut = record.done, live.turn.cut
-    if done is None or done.seq <= conversation.published.seq:
-        return True
-    return cut is not None and cut.chars < min(done.chars, live.published_off)
-
-
-SAVE_AGAIN_S = 1.0
-SAVED_WITHIN_S = 3.0
-JOURNAL_RESTARTS = 2
-"""Attempts to write an end with a new journal, if a working store refuses it."""
 
 
 class TurnRunner:
@@ -621,6 +598,24 @@ class TurnRunner:
             return []
         events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)
         return [event for event in events if event.seq < done.seq]
+
+
+def _local_end(conversation: Conversation, live: Turn) -> Done:
+    """Return the end of a turn that the store does not know."""
+    done = live.end
+    if done is None:
+        seq = conversation.next_seq()
+        done = live.record.signed(live.turn.end(Reason.INTERRUPTED, seq=seq, now=monotonic(), error=_GONE))
+    text = live.published_text  # later text was neither published nor stored
+    return msgspec.structs.replace(done, chars=len(text), text_sha256=digest(text), saved=False)
+
+
+def _store_is_behind(conversation: Conversation, live: Turn, record: TurnRecord) -> bool:
+    """Return whether published events are missing in the store, or withdrawn text is in it."""
+    done, cut = record.done, live.turn.cut
+    if done is None or done.seq <= conversation.published.seq:
+        return True
+    return cut is not None and cut.chars < min(done.chars, live.published_off)
 
 
 def _given_up(done: Done, fault: StoreFault) -> Done:

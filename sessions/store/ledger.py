@@ -1,5 +1,7 @@
 """Counts the bytes that are stored for each owner, and for all owners of a key or an address, and refuses what is too much.
 
+Also measures the store's memory.
+
 Owners and groups may hold a part of what is free in the store, as `sessions.fair_share` has it: the fuller the store, the smaller is each
 share, so a few can't take all of it. Redis holds the counts, by the time at which the bytes expire (`ledger.lua`):
 
@@ -59,7 +61,10 @@ class ServerMemory(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    """The memory of the store's servers. `run` must be running for it to be up to date."""
+    """The memory of the store's servers. `run` must be running for it to be up to date.
+
+    Growth stops below the limit; the rest is a reserve for running replies, reading and deleting.
+    """
 
     def __init__(self, client: Redis, *, most_bytes: int | None = None) -> None:
         """`most_bytes`: the operator's limit for each server; None: the server's own."""

@@ -1,4 +1,4 @@
-"""Generates a reply with the engine, and passes it through the filters to a listener.
+"""Generates a reply with the engine, and passes it through the filters to a listener, at the reader's pace.
 
 Knows neither conversations nor the store: the listener handles the text.
 """
@@ -34,6 +34,7 @@ from engine.served_models import served_models
 from sessions.errors import Overloaded, OwnershipLost
 from sessions.events import Failure, Reason
 from sessions.filters.chain import NO_FILTERS, Filters, ReleasedText
+from sessions.observer import Observer
 from sessions.turn.prompt import ModelChoice, fallback_request, retry_after_ms
 from sessions.turn.turn import EngineWait
 from sessions.turn.turn_state import EngineCount, TurnState
@@ -47,7 +48,10 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 
 
 class OutputThrottle:
-    """Releases a reply in slices, each when it is due. `stopping`: ends all waits once it is set."""
+    """Releases a reply in slices, each when it is due. `stopping`: ends all waits once it is set.
+
+    The engine is not slowed down: its output waits here, and a cancel drops it.
+    """
 
     def __init__(
         self,
@@ -104,8 +108,25 @@ def _is_combining(char: str) -> bool:
     return unicodedata.category(char) in _COMBINING or ord(char) in _TONES or ord(char) in _FLAGS
 
 
+class TokenLatency:
+    """Reports the times of one turn's deltas to the observer."""
+
+    def __init__(self, observer: Observer, turn: TurnState) -> None:
+        self._observer = observer
+        self._turn = turn
+        self._last: float | None = None
+
+    def delta(self, now: float) -> None:
+        """Note a published delta."""
+        if self._last is None:
+            self._observer.first_token(now - (self._turn.accepted_at or now))
+        else:
+            self._observer.gap(now - self._last)
+        self._last = now
+
+
 OVERLOAD_RETRY_MS = 1000
-"""Seconds after which to retry an overloaded upstream that does not say when."""
+"""Milliseconds after which to retry an overloaded upstream that does not say when."""
 
 _REASONS = {
     FinishReason.STOP: Reason.STOP,

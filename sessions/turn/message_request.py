@@ -1,4 +1,4 @@
-"""A client's message with its parameters, and the interface of what speaks the reply."""
+"""A client's message: its place in the tree, its parameters, and what speaks the reply."""
 
 from __future__ import annotations
 
@@ -192,7 +192,6 @@ class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Choice = Literal["auto", "none", "required"]
 _CHOICES: tuple[Choice, ...] = ("auto", "none", "required")
-
 
 Precision = Literal["word", "chunk"]
 

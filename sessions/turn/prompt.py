@@ -1,4 +1,4 @@
-"""Makes the prompt of a turn: the messages of its branch that fit the model's window."""
+"""Chooses a turn's model, and makes its prompt: the messages of its branch that fit the model's window."""
 
 from __future__ import annotations
 

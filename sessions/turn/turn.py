@@ -1,4 +1,4 @@
-"""A turn as it runs on this replica, and the connections that follow it."""
+"""A turn as it runs here, its wait for the engine, its subscribers, and what cancels it."""
 
 from __future__ import annotations
 
@@ -304,9 +304,8 @@ class Turn:
         self.released = asyncio.Event()  # its end is saved, too
 
         self.followers: set[Subscriber] = set()  # connections that have all of it
-        self.sent_off = self.reasoning_off = (
-            0  # what was sent to connections that left, of text and reasoning
-        )
+        # what was sent to connections that left, of text and reasoning
+        self.sent_off = self.reasoning_off = 0
         self.published_off = self.published_reasoning_off = 0
         self.status: Status | None = None  # the last published one
         self.unsaved = False  # connections were told that its text is not journalled

@@ -20,7 +20,6 @@ import msgspec
 
 from engine.text.characters import floor_boundary
 from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Reasoning, Text, Timing, Usage
-from sessions.observer import Observer
 from sessions.truncation import KeptLength
 
 
@@ -479,20 +478,3 @@ class ReplyPieces:
             text=text,
             tokens=tokens,
         )
-
-
-class TokenLatency:
-    """Reports the times of one turn's deltas to the observer."""
-
-    def __init__(self, observer: Observer, turn: TurnState) -> None:
-        self._observer = observer
-        self._turn = turn
-        self._last: float | None = None
-
-    def delta(self, now: float) -> None:
-        """Note a published delta."""
-        if self._last is None:
-            self._observer.first_token(now - (self._turn.accepted_at or now))
-        else:
-            self._observer.gap(now - self._last)
-        self._last = now

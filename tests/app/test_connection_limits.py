@@ -17,10 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from app.server.http_protocol import MAX_AHEAD_BYTES, WRITE_BUFFER_BYTES, HttpProtocol
-from app.server.throttled_reader import (
-    PART_BYTES,
-    PauseReason,
-)
+from app.server.throttled_reader import PART_BYTES, PauseReason
 from app.server.websocket import (
     MAX_FRAGMENTS,
     MAX_HELLO_FRAMES,

@@ -13,10 +13,7 @@ import pytest
 
 from app.operations import memory
 from app.server.http_protocol import HttpProtocol
-from app.server.websocket import (
-    LimitedProtocol,
-    WebSocketProtocol,
-)
+from app.server.websocket import LimitedProtocol, WebSocketProtocol
 from connections.connection import Connection
 from connections.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving

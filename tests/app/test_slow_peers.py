@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.server import http_protocol
-from app.server.throttled_reader import (
-    PART_BYTES,
-)
+from app.server.throttled_reader import PART_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import answer, peer
 

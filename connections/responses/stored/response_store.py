@@ -231,9 +231,8 @@ class ResponseStore(StoredTurns):
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
         """Delete a response, with the last one a conversation that no client named. Raises Refused."""
         conversation_id = kept.ref.conversation_id
-        await self.sessions.take_back(
-            owner, conversation_id, kept.last.record.turn_id
-        )  # with the calls before it
+        # with the calls before it
+        await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
         await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
         is_first = kept.turns[0].record.parent_id is None
         if (

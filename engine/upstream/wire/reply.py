@@ -1,4 +1,4 @@
-"""Turns an upstream's chunks of one reply into what the engine's endpoint promises: pieces with tokens, and one end. Pure."""
+"""Turns an upstream's chunks of one reply into what `Engine` promises: pieces with tokens, and one end. Pure."""
 
 from __future__ import annotations
 

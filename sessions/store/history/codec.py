@@ -1,4 +1,4 @@
-"""The stored form of messages and turns: short arrays.
+"""The store's keys of a conversation, and the stored form of messages and turns: short arrays.
 
 What a field's name or another record says is not stored again. A turn's record may begin with the link to the previous end
 (`lua/ends.lua`). `lua/since.lua` relies on the positions of the ids, the seq and the end.

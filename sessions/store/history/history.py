@@ -109,7 +109,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class Siblings(msgspec.Struct, frozen=True):
     """A message and its siblings, oldest first.
 
-    `told`: the ids of the nearest, at most `MAX_SIBLINGS`; `count`: their number; `before`: the number of older ones.
+    `shown_ids`: the ids of the nearest, at most `MAX_SIBLINGS`; `count`: their number; `before`: the number of older ones.
     """
 
     shown_ids: list[str]
@@ -196,8 +196,8 @@ def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
     return decode_message(kept, message_id="", parent_id=None, calls=calls_from(calls)) if kept else None
 
 
-def is_removal(keys: Keys, row: Sequence[Any]) -> Removed:
-    """Return whether a turn was rolled back, from `since`."""
+def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
+    """Return the removal of a rolled-back turn, from `since`."""
     return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
@@ -380,7 +380,7 @@ class History:
     async def begin(self, keys: Keys, beginning: Beginning, *, attached: bool = False) -> bool:
         """Write the user's message, if it is new, and `accepted`; return whether other replicas watch the conversation.
 
-        `attached`: this one watches from now on. Raises Duplicate; Moved, also if a turn runs elsewhere.
+        `attached`: this one watches from now on. Raises Duplicate; StaleFacts, also if a turn runs elsewhere.
         """
         turn, event, titled_by = beginning.turn, beginning.event, beginning.titled_by
         header = {
@@ -543,7 +543,7 @@ class History:
                 whole_from=whole_from,
                 events=[decode_journalled(event) for event in events],
                 turns=[older_turn(keys, row) for row in older if row[1] != b"removed"],
-                removed=[is_removal(keys, row) for row in older if row[1] == b"removed"],
+                removed=[removal_from(keys, row) for row in older if row[1] == b"removed"],
             )
         )
         live = turn_from(keys, running.decode(), record) if record else None
@@ -581,7 +581,7 @@ class History:
     async def delete(self, keys: Keys, *, with_turns: bool = True) -> str | None:
         """Remove a whole conversation, and tell other replicas; return its epoch, None if there was none.
 
-        Without `with_turns` it raises Moved if a turn runs or waits.
+        Without `with_turns` it raises StaleFacts if a turn runs or waits.
         """
         answer = await run_script(
             self._client, DELETE, keys.pair(), [self._replica, "1" if with_turns else "0"]

@@ -1,4 +1,4 @@
-"""Writes the events of running turns to the journal: those of all turns go out in one pipeline.
+"""The journal: all turns' writes in one pipeline, one turn's events, and compaction.
 
 At most one pipeline is under way. Events that come meanwhile make the next one, so a slow store gets fewer, larger writes.
 """
@@ -157,7 +157,10 @@ FAULTS = 3
 
 
 class TurnJournal:
-    """The entries of one turn that are not known to be stored. At most one write is under way."""
+    """The entries of one turn that are not known to be stored. At most one write is under way.
+
+    Events that the store did not take in time stay here and are written with the next ones, or by `catch_up`.
+    """
 
     def __init__(
         self,
@@ -313,7 +316,10 @@ _log = structlog.get_logger("midstream.compaction")
 
 
 class Compaction:
-    """Lists conversations, and compacts those whose time has come, by the store's clock."""
+    """Lists conversations, and compacts those whose time has come, by the store's clock.
+
+    Empties journals of ended turns after the time in which readers may resume.
+    """
 
     def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The Redis client of the sessions floor: timeouts, retries, scripts, and one error for outages.
+"""The Redis client of the sessions layer: timeouts, retries, scripts, and one error for outages.
 
 A retry may repeat a write. That is safe: every write is a Lua script that recognises its own repetition.
 """

@@ -1,9 +1,12 @@
 """A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
 
-A group alone holds as much as is free at most, beside others half of that. So some places are free for who comes next, and the
-event loop and the store have little of its work before theirs. A group with no place and no waiter goes first, then the groups
+A group alone holds as much as is free at most, beside others half of that. So some slots are free for who comes next, and the
+event loop and the store have little of its work before theirs. A group with no slot and no waiter goes first, then the groups
 take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
-While others ask, all groups of a crowd together hold a few places (`CappedFairSlots`).
+While others ask, all groups of a crowd together hold a few slots (`CappedFairSlots`).
+
+Also the group that a task works for: set once when a request arrives, and inherited by its tasks; empty for the replica's own
+work.
 """
 
 from __future__ import annotations
@@ -70,11 +73,11 @@ Waiters = deque[asyncio.Future[None]]
 GROUPS_PART = 2
 """Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
 OWN = ""
-"""The group of the replica's own work, for everybody: it may hold all places."""
+"""The group of the replica's own work, for everybody: it may hold all slots."""
 
 
 class FairSlots:
-    """A number of places. Callers bound how many wait."""
+    """A number of slots. Callers bound how many wait."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -83,7 +86,7 @@ class FairSlots:
 
     @asynccontextmanager
     async def slot(self, group: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it within the block."""
+        """Wait for a slot, and hold it within the block."""
         await self.take(group)
         try:
             yield
@@ -91,12 +94,12 @@ class FairSlots:
             self.release_slot(group)
 
     async def take(self, group: str) -> None:
-        """Wait for a place, and hold it until it is given back."""
+        """Wait for a slot, and hold it until it is given back."""
         if not self.take_nowait(group):
             await self._wait(group)
 
     def take_nowait(self, group: str) -> bool:
-        """Hold a place, if nobody of the group has to wait for one; return whether there was one."""
+        """Hold a slot, if nobody of the group has to wait for one; return whether there was one."""
         if group in self._waiting or not self._may_take(group):
             return False
         self._take(group)
@@ -117,7 +120,7 @@ class FairSlots:
         return self._free > 0 and self._taken.get(group, 0) < most
 
     def _is_alone(self, group: str) -> bool:
-        """Return whether no other group holds a place or waits, apart from the replica's own work."""
+        """Return whether no other group holds a slot or waits, apart from the replica's own work."""
         return all(one in (group, OWN) for one in chain(self._taken, self._waiting))
 
     def _take(self, group: str) -> None:
@@ -151,7 +154,7 @@ class FairSlots:
 
 
 class CappedFairSlots:
-    """Fair places of which a crowd may hold a few, whatever is free: the others have less work to wait for."""
+    """Fair slots of which a crowd may hold a few, whatever is free: the others have less work to wait for."""
 
     def __init__(self, slots: int, *, heavy_slots: int) -> None:
         self._slots = FairSlots(slots)
@@ -159,7 +162,7 @@ class CappedFairSlots:
 
     @asynccontextmanager
     async def slot(self, group: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it within the block."""
+        """Wait for a slot, and hold it within the block."""
         release_slot = await self.take(group)
         try:
             yield
@@ -167,7 +170,7 @@ class CappedFairSlots:
             release_slot()
 
     async def take(self, group: str) -> Callable[[], None]:
-        """Wait for a place; return what gives it back."""
+        """Wait for a slot; return what gives it back."""
         if not is_heavy_caller():
             await self._slots.take(group)
             return partial(self._slots.release_slot, group)
@@ -180,7 +183,7 @@ class CappedFairSlots:
         return partial(self._give_back, group)
 
     def take_nowait(self, group: str) -> Callable[[], None] | None:
-        """Take a place, if nobody of the group has to wait for one, and the group is of no crowd; return what gives it back."""
+        """Take a slot, if nobody of the group has to wait for one, and the group is of no crowd; return what gives it back."""
         if is_heavy_caller() or not self._slots.take_nowait(group):
             return None
         return partial(self._slots.release_slot, group)

@@ -25,7 +25,10 @@ RATE = 512 * 1024
 
 
 class ReadRateLimiter:
-    """The rate of one server. `burst`: bytes that are read without a pause."""
+    """The rate of one server. A leaky bucket as a meter (ITU-T I.371, appendix I).
+
+    `burst`: bytes that are read without a pause.
+    """
 
     def __init__(self, *, burst: int, rate: int = RATE) -> None:
         self._burst = burst

@@ -17,10 +17,7 @@ from connections.authentication.key_policy import (
     parse_policy,
 )
 from connections.protocol.errors import InvalidList
-from connections.protocol.scopes import (
-    Grant,
-    KeyScope,
-)
+from connections.protocol.scopes import Grant, KeyScope
 
 NOW = datetime(2026, 11, 24, 12, 0, 0, 500, tzinfo=UTC)
 ALL = KeyPolicy(

@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.outbox import Outbox
-from connections.protocol.base import (
-    REASONING,
-    TOOLS,
-)
-from connections.protocol.codec import (
-    for_features,
-)
+from connections.protocol.base import REASONING, TOOLS
+from connections.protocol.codec import for_features
 from connections.protocol.frames import Frame
 from sessions.events import (
     CallState,

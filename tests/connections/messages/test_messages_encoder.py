@@ -15,7 +15,8 @@ from engine.messages import ToolCall
 from sessions.events import Done, Failure, Reason, Timing, Usage
 from sessions.observer import NullObserver
 from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
-from sessions.turn.turn_state import EngineCount, TokenLatency, TurnIds, TurnState
+from sessions.turn.generator import TokenLatency
+from sessions.turn.turn_state import EngineCount, TurnIds, TurnState
 
 PIECES = st.one_of(
     st.builds(TextPiece, st.text(max_size=3)),

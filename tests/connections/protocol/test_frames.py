@@ -9,11 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from connections.protocol import audio, frames
-from connections.protocol.codec import (
-    CLIENT_FRAMES,
-    SERVER_FRAMES,
-    FrameCost,
-)
+from connections.protocol.codec import CLIENT_FRAMES, SERVER_FRAMES, FrameCost
 from connections.protocol.frames import ClientFrame, ServerFrame
 from sessions.events import Event
 

@@ -14,9 +14,7 @@ import pytest_asyncio
 
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
-from connections.protocol.base import (
-    AUDIO,
-)
+from connections.protocol.base import AUDIO
 from connections.protocol.frames import Cancel, Error, Frame, Send
 from connections.realtime.audio import voice_connection
 from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
