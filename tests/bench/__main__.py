@@ -29,7 +29,7 @@ from tests.bench.servers import CONTENDERS, Contender
 from tests.bench.table import table
 from tests.bench.workload import FULL, QUICK
 
-ENDPOINTS = "doors"
+ENDPOINTS = "endpoints"
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "bench"
 SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
 
@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
     parser.add_argument(
-        "--only", nargs="+", choices=names, default=names, help="what to measure: servers, and our doors"
+        "--only", nargs="+", choices=names, default=names, help="what to measure: servers, and our endpoints"
     )
     parser.add_argument(
         "--model",
@@ -136,7 +136,7 @@ def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report
 def _write(report: Report, folder: Path) -> None:
     """Write a report; a report of endpoints alone keeps the servers' figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / ("bench.json" if report.titles else "doors.json")
+    file = folder / ("bench.json" if report.titles else "endpoints.json")
     file.write_bytes(encode(report))
     print(f"Written: {file}")
     if report.titles:

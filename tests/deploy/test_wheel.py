@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import midstream
 from engine.attention import cpu_kernels
+from tests.deploy.wheel_suite import copied_suite
 from tests.deploy.wheels import (
     CLIENT,
     PACKAGES,
@@ -257,3 +258,11 @@ def test_the_doctor_finds_all_that_the_wheel_needs(installation: Installation, t
     found = {one["subject"]: one["verdict"] for one in json.loads(reported)}
     assert (found["model"], found["store"]) == ("ok", "ok")
     assert "kernels" in found
+
+
+def test_the_tests_of_turns_pass_against_it(installation: Installation, tmp_path: Path) -> None:
+    """`make test-wheel` runs those of sessions and connections; what ships has imports that were rewritten."""
+    suite = copied_suite(tmp_path / "suite")
+    ended = installation.run("-m", "pytest", "-q", "tests/sessions/turn", folder=suite)
+    assert " passed" in ended
+    assert " failed" not in ended

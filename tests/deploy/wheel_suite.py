@@ -29,21 +29,25 @@ def main() -> int:
         tree = copied_tree(Path(folder, "tree"))
         wheels = [built(tree, Path(folder)), built(tree / "midstream", Path(folder))]
         installation = Installation(Path(folder, "venv"), wheels)
-        suite = Path(folder, "suite")
-        shutil.copytree(ROOT / "tests", suite / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "docs", suite / "docs")
-        for document in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-            shutil.copy(document, suite)
-        for module in (suite / "tests").rglob("*.py"):
-            try:
-                module.write_text(moved(module.read_text()))
-            except CannotBeMoved as error:
-                print(f"Left out: {module.relative_to(suite)}: {error}")  # noqa: T201 - a command
-                module.unlink()
+        suite = copied_suite(Path(folder, "suite"))
         command = [str(installation.python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"]
         chosen = sys.argv[1:] or PARTS
         environ = installation.environment()
         return subprocess.run([*command, *chosen], cwd=suite, env=environ, check=False).returncode
+
+
+def copied_suite(suite: Path) -> Path:
+    """Copy the tests, with what they read, into a new folder, as tests of the wheel; return the folder."""
+    shutil.copytree(ROOT / "tests", suite / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs", suite / "docs")
+    for document in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
+        shutil.copy(document, suite)
+    for module in (suite / "tests").rglob("*.py"):
+        try:
+            module.write_text(moved(module.read_text()))
+        except CannotBeMoved:  # `import engine`: a test of the checkout
+            module.unlink()
+    return suite
 
 
 def moved(source: str) -> str:

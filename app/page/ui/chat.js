@@ -4,7 +4,7 @@ import { ConnectionWatch } from "./connection-watch.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
 import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
-import { Authentication } from "./keys/door.js";
+import { Authentication } from "./keys/authentication.js";
 import { part } from "./elements/dom.js";
 import { Notices } from "./elements/notices.js";
 import { wordsForLimit } from "./elements/words.js";
