@@ -92,7 +92,7 @@ test-vllm: $(DEV) $(VLLM) ## the real vLLM behind a real gateway: chat, memory, 
 test-models: $(DEV) ## a real model (--model smollm2) beside transformers: a table; fetched once into .cache (93 MB)
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -o timeout=600 -m models tests/models $(ARGS)
 
-test-wheel: $(DEV) ## tests of sessions and connections against the installed wheel, whose imports are rewritten
+test-wheel: $(DEV) ## tests of turns and frames against the installed wheel, whose imports are rewritten
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.deploy.wheel_suite $(ARGS)
 
 test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that is there

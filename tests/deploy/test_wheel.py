@@ -261,7 +261,7 @@ def test_the_doctor_finds_all_that_the_wheel_needs(installation: Installation, t
 
 
 def test_the_tests_of_turns_pass_against_it(installation: Installation, tmp_path: Path) -> None:
-    """`make test-wheel` runs those of sessions and connections; what ships has imports that were rewritten."""
+    """`make test-wheel` runs more; what ships has imports that were rewritten."""
     suite = copied_suite(tmp_path / "suite")
     ended = installation.run("-m", "pytest", "-q", "tests/sessions/turn", folder=suite)
     assert " passed" in ended

@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.wheel_suite [PATH…]`: tests against the installed wheel; by default those of sessions and connections.
+"""`python -m tests.deploy.wheel_suite [PATH…]`: tests against the installed wheel; by default those of turns and frames.
 
 The imports in a wheel are written anew when it is built, so what ships is not what a checkout runs. The tests are
 copied, their imports are rewritten by the same function, and they run where no checkout is, in an environment that has
@@ -17,7 +17,12 @@ from tempfile import TemporaryDirectory
 from distributions.backend import HOME, CannotBeMoved, rewritten
 from tests.deploy.wheels import PACKAGES, ROOT, Installation, built, copied_tree
 
-PARTS = ("tests/sessions", "tests/connections")
+PARTS = (
+    "tests/sessions/commands",
+    "tests/sessions/conversation",
+    "tests/sessions/turn",
+    "tests/connections/protocol",
+)
 MOVED = tuple(name for name in PACKAGES if name != HOME)
 _DOTTED = re.compile(rf'(?<=["\'])((?:{"|".join(MOVED)})(?:\.\w+)+)')
 """Modules that are named in strings, to patch them."""

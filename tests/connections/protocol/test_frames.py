@@ -21,7 +21,7 @@ def leaves(root: type[msgspec.Struct]) -> Iterator[type[Any]]:
     for one in root.__subclasses__():
         if one.__subclasses__():
             yield from leaves(one)
-        elif one.__module__ in {frames.__name__, audio.__name__} or one.__module__.startswith("sessions."):
+        elif one.__module__ in {frames.__name__, audio.__name__} or "sessions" in one.__module__.split("."):
             yield one
 
 
