@@ -17,7 +17,6 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.registry import BackgroundTasks, ConversationRegistry, refusal_of
 from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
-from sessions.fair_share import Subject
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
@@ -85,7 +84,7 @@ class TurnManager:
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Continue))
         known = self._directory.get(owner, send.conversation_id)
         waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
-        subject = Subject(str(owner), send.group)
+        subject = send.subject(owner)
         admitted = self._admission.enter(
             subject,
             waits=waits,
@@ -163,7 +162,7 @@ class TurnManager:
 
     def continue_turn(self, conversation: Conversation, live: Turn) -> None:
         """Take over a turn that waited for calls on a dead replica."""
-        subject = Subject(str(conversation.owner), live.send.group)
+        subject = live.send.subject(conversation.owner)
         self._wait_for_calls(conversation, live, self._admission.take_over(subject))
 
     def _wait_for_calls(self, conversation: Conversation, live: Turn, admitted: Admitted) -> None:
