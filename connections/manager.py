@@ -167,7 +167,7 @@ class ConnectionLifecycle:
             await self._limiters.leases.acquire(client, number)
         try:
             with on_behalf_of(group):
-                with self._counting_refusals():  # last, so that a drain is told after `ready`
+                with self._counting_refusals():  # last, so that a drain is announced after `ready`
                     self._manager.add(connection)
                 yield
         finally:

@@ -173,7 +173,7 @@ HandshakeT = TypeVar("HandshakeT")
 
 
 class WebSocketEndpoint(ABC, Generic[HandshakeT]):
-    """Serves sockets, each from handshake to close. `HandshakeT`: what the handshake tells of the client."""
+    """Serves sockets, each from handshake to close. `HandshakeT`: what the handshake says about the client."""
 
     def __init__(
         self, endpoint: EndpointName, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
@@ -185,7 +185,7 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
 
     @abstractmethod
     async def receive(self, websocket: WebSocket) -> HandshakeT | Response:
-        """Return what the handshake tells of the client, or the answer to a refused one."""
+        """Return what the handshake says about the client, or the answer to a refused one."""
 
     @abstractmethod
     async def serve(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:

@@ -2,7 +2,7 @@
 
 In a checkout the layers are folders side by side: `app`, `connections`, `sessions`, `engine`. Nobody may install
 packages of such names: a project has an `app` of its own. So a wheel holds them inside of
-`midstream_server`, and the imports in it are written anew: `from engine.api import Engine` becomes
+`midstream_server`, and the imports in it are rewritten: `from engine.api import Engine` becomes
 `from midstream_server.engine.api import Engine`. Lines stay where they are, so tracebacks fit the sources.
 
 An editable installation and a source distribution have the checkout as it is.

@@ -112,7 +112,7 @@ def refuse_bad_format(spec: ReplySpec) -> None:
 class ScriptedReply:
     """One request of the scripted engine.
 
-    `computed`: how many tokens of the prompt are done. `position`: the place in the queue that was told last.
+    `computed`: how many tokens of the prompt are done. `position`: the last reported place in the queue.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class ScriptedReply:
         self.stream.put_nowait(Started(self.request.request_id, self.prompt_tokens, self.cached))
 
     def prefill(self, tokens: int | None) -> None:
-        """Compute `tokens` tokens of the prompt, or the rest if it is None. Before its end, tell how far it is."""
+        """Compute `tokens` tokens of the prompt, or the rest if it is None. Before its end, report progress."""
         left = self.prompt_tokens - self.computed
         self.computed += left if tokens is None else min(tokens, left)
         if not self.prefilled:

@@ -14,7 +14,7 @@ import msgspec
 WINDOW = 1024
 """Pieces of recent work that are remembered."""
 PART = 2
-"""Whoever had at most half of an even part works seldom."""
+"""A group that had at most half of an even part works seldom."""
 
 
 class RecentUsage:

@@ -85,7 +85,7 @@ _RESPONSE_TYPES = (
     sound.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
-"""What OpenAI's endpoints take beside the native one: none, by a number."""
+"""What OpenAI's endpoints take besides the native one's values: none, by a number."""
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
 

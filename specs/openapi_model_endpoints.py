@@ -126,7 +126,7 @@ def _openai() -> Part:
 
 
 def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
-    """An endpoint beside that of responses, which takes the same bodies."""
+    """An endpoint that takes the same bodies as that of responses."""
     answers = {
         "200": as_json("It.", of_type(reply)),
         **refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),

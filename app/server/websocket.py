@@ -101,7 +101,7 @@ class LimitedProtocol(ServerProtocol):
             yield
 
     def fail(self, code: CloseCode | int, reason: str = "") -> None:
-        """End the connection. Who sent too large a message is told how large ones come in: most are images."""
+        """End the connection. The reason for too large a message says how to send large ones: most are images."""
         if code == CloseCode.MESSAGE_TOO_BIG:
             reason = _TOO_LARGE.format(self.max_message_size)
         super().fail(code, reason)

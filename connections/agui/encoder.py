@@ -85,7 +85,7 @@ class AguiEncoder:
         return _encoded(*self._close(), finished)
 
     def _outcome(self, reason: Reason) -> events.Success | events.Interrupted | events.Cancelled | None:
-        """Return the outcome. A reply that was cut off is no success: nobody may take it for whole."""
+        """Return the outcome. A reply that was cut off is not a success: nobody may take it for whole."""
         if reason not in (Reason.STOP, Reason.TOOLS):
             return None if self._is_legacy else events.Cancelled()
         if self._interrupts:

@@ -89,7 +89,7 @@ class ChatHandler:
         """End what a request began or continued, and no other turn of its chat. Raises Refused."""
         encoder.is_stopped = True
         if encoder.client_msg_id is None and encoder.turn_id is None:
-            # Who is about to send it looks at `is_stopped`.
+            # The code that is about to send it checks `is_stopped`.
             return None
         frame = Cancel(turn_id=encoder.turn_id, client_msg_id=encoder.client_msg_id, conversation_id=chat_id)
         return self._inner.handle(connection, frame)

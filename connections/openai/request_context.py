@@ -201,7 +201,7 @@ class RequestContext:
 
 
 def ignored_fields(model: ServedModel, ask: EphemeralRequest, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what is ignored of an ask: beside what its endpoint ignores, an effort of reasoning that the model does not know."""
+    """Return the ignored fields of a request: those that its endpoint ignores, and a reasoning effort unknown to the model."""
     facts = model.engine.facts
     knows = facts is None or "effort" in facts.features or ask.spec.reasoning in ("auto", "off", "least")
     return ask.ignored if knows else (*ask.ignored, names.get("reasoning", "reasoning"))

@@ -151,7 +151,7 @@ encode = FrameEncoder().encode
 
 
 def _writes_nul(text: str) -> bool:
-    """Return whether a JSON text has a NUL: what looks like one behind an escaped backslash is none."""
+    """Return whether a JSON text has a NUL: what looks like one after an escaped backslash is not."""
     return "\\u0000" in text and "\\u0000" in text.replace("\\\\", "")
 
 

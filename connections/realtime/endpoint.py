@@ -31,7 +31,7 @@ from sessions.errors import NotFound, Refused
 
 PATH = "/v1/realtime"
 PAGE = 200
-"""Messages of the history for a client that comes back: as many as a page may have."""
+"""Messages of the history for a client that reconnects: as many as a page may have."""
 
 
 class RealtimeEndpoint(SessionEndpoint):

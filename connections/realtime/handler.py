@@ -65,7 +65,7 @@ _RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseC
 class RealtimeHandler:
     """Answers one session's events.
 
-    `inner`: what answers frames; `take_read`: counts what is asked of the store beside them, and may refuse it; `voice_connection`:
+    `inner`: what answers frames; `take_read`: counts other requests to the store, and may refuse them; `voice_connection`:
     None, this server takes no sound.
     """
 

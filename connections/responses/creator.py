@@ -159,7 +159,7 @@ class ResponseCreator:
     ) -> StartedResponse:
         """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused.
 
-        `exchange`: which brought the request; what a long one takes is done beside the event loop.
+        `exchange`: which brought the request; long requests are processed outside the event loop.
         """
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)

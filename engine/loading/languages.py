@@ -31,7 +31,7 @@ class TaskPrefixes:
         self.targets = tuple(dict.fromkeys(target for _, target in self._prefixes))
 
     def with_prefix(self, text: str, source: str, target: str) -> str:
-        """Return a text behind the words that tell the model to translate it. Raises PromptRejected."""
+        """Return a text after the prefix that tells the model to translate it. Raises PromptRejected."""
         if not target:
             if source:
                 raise PromptRejected("Say the target language, too, or leave both out.", field="target")

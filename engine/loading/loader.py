@@ -67,7 +67,7 @@ _WEIGHTS = "Loading weights"
 
 
 class _ReportingBar:
-    """A progress bar of transformers that also tells the share of its items that are done."""
+    """A progress bar of transformers that also reports the share of its items that are done."""
 
     def __init__(self, bar: Any, total: int, report: Callable[[float], None]) -> None:
         self._bar = bar

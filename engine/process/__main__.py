@@ -95,7 +95,7 @@ def _load(
     from engine.prompts.images import PromptImages  # noqa: PLC0415
     from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
     from engine.prompts.translation import FEATURES  # noqa: PLC0415
-    from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun only when the gateway can be told
+    from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun once the gateway can be notified
 
     process_log.remove_library_handlers()
     gc.freeze()  # with a little garbage of the imports

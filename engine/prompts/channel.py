@@ -26,7 +26,7 @@ _RINGS = 64
 
 
 class PromptChannel:
-    """A stream socket with words beside it: at most a `RaisePriority` and a `Stop` for each job."""
+    """A stream socket, and signals: at most a `RaisePriority` and a `Stop` for each job."""
 
     def __init__(self, end: socket.socket) -> None:
         """Take a connected stream socket."""

@@ -35,7 +35,7 @@ class ActiveRequest:
     """A request from its submission to its end.
 
     `room`: the most tokens of source, prompt and reply together. `unsent`: how many tokens no output has counted yet.
-    `position`: the place in the queue that was told last. `image_inputs`: its images; None if it has none.
+    `position`: the last reported place in the queue. `image_inputs`: its images; None if it has none.
     """
 
     prepared: PreparedRequest

@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """Why a request ends. `flush`: tell text that is held back. `keep`: its keys and values may serve a later turn."""
+    """Why a request ends. `flush`: emit text that is held back. `keep`: its keys and values may serve a later turn."""
 
     active: ActiveRequest
     reason: FinishReason
@@ -82,7 +82,7 @@ class RequestEnd:
 
 
 def last_outputs(end: RequestEnd) -> list[Output]:
-    """Return the last outputs of a request. If its text can't be made, its end is told all the same."""
+    """Return the last outputs of a request. If its text can't be made, its end is emitted all the same."""
     active = end.active
     try:
         if end.reason is FinishReason.CANCELLED:

@@ -13,7 +13,7 @@ from engine.scheduling.scheduler import Scheduler
 class Counters:
     """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
 
-    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last told their places.
+    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last sent their places.
     """
 
     steps: int = 0

@@ -19,7 +19,7 @@ class ScheduledRequest:
     of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
     may have, prompt and reply together; None: any number. `in_flight`: tokens
     behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole. `images_end`: the place behind its last image; `waits_for_images`: nothing of it is
+    it is computed in one piece, or known as a whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is
     computed until what it shows was looked at.
 
     `draft`: how the reply may begin, computed with the end of the prompt; then `accepted` of these tokens were right, and

@@ -102,7 +102,7 @@ class Scheduler:
     def complete(
         self, plan: StepPlan, accepted: Mapping[int, int] = NONE_ACCEPTED, *, in_flight: bool = False
     ) -> None:
-        """Note that a plan was run, whoever left meanwhile. `in_flight`: it was launched, and its tokens are not known yet.
+        """Note that a plan ran, even if requests left. `in_flight`: it was launched, and its tokens are not known yet.
 
         `accepted`: how many tokens of its drafts were right, by their slots.
         """

@@ -92,7 +92,7 @@ class Bot:
 
 
 def lines_of(text: str, sent: int) -> tuple[list[str], int]:
-    """Return the sentences of a reply that are whole behind its first `sent` characters, and how many are sent then.
+    """Return the sentences of a reply that are whole after its first `sent` characters, and how many are sent then.
 
     A long one comes in parts. Pure.
     """

@@ -157,7 +157,7 @@ class DeletionNotice:
 
     @contextmanager
     def requested_by(self, subscriber: Subscriber, ref: str | None) -> Iterator[None]:
-        """Note a requester, which is told with its ref, even if another one was faster."""
+        """Note a requester, which is notified with its ref, even if another one was faster."""
         self._requesters.append(requester := (subscriber, ref))
         try:
             yield

@@ -1,4 +1,4 @@
-"""Stored turns, for endpoints whose clients come back for one: what was asked, the outcome, and what was said before."""
+"""Stored turns, for endpoints whose clients fetch one later: what was asked, the outcome, and what was said before."""
 
 from __future__ import annotations
 

@@ -75,6 +75,6 @@ class Interpretation:
         return self.translation.extend(text, self.source)
 
     def end(self, *, finished: bool, enough: bool = False) -> str:
-        """Nothing is being decoded any more; gives what is told behind it. See `Target.end`."""
+        """End the current decode; return what is published after it. See `Target.end`."""
         self._decode = None
         return self.translation.end(self.source, finished=finished, enough=enough)

@@ -1,6 +1,6 @@
-"""Decides what is told of a translation, and what is decoded next, while its source grows. Pure.
+"""Decides what is published of a translation, and what is decoded next, while its source grows. Pure.
 
-The target of each segment is decoded from what was told of it, so a word that was told is never revised.
+Each segment's target is decoded from its published part, so a published word is never revised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGREEING = 3
 
 
 def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: bool) -> int:
-    """Return up to where hypotheses say the same, word by word. All begin with the `committed` characters that were told.
+    """Return up to where hypotheses agree, word by word. All begin with the `committed` published characters.
 
     `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
     How they end the sentence is nothing to agree on: more comes.
@@ -40,7 +40,7 @@ def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: boo
 
 
 def wait_k_end(now: str, committed: int, *, read: int, wait: int, finished: bool) -> int:
-    """Return the end of the words that may be told, `wait` words behind the `read` words of the source.
+    """Return the end of the words that may be published, `wait` words behind the `read` words of the source.
 
     Wait-k (Ma et al., STACL, ACL 2019).
     """
@@ -54,10 +54,10 @@ def _without_end(found: list[str]) -> list[str]:
 
 
 class SegmentDecode(msgspec.Struct, frozen=True):
-    """A segment to decode. `prefix`: the part of its target that was told; `src_end`: how much of the source it covers.
+    """A segment to decode. `prefix`: the published part of its target; `src_end`: how much of the source it covers.
 
-    `is_closed`: the segment grows no more, so whatever is decoded is told. `draft`: how the hypothesis before goes on
-    behind the prefix, as far as is known. `ahead`: how many tokens are made behind what is right of that, at most.
+    `is_closed`: the segment no longer grows, so all that is decoded is published. `draft`: how the last hypothesis
+    continues after the prefix, as far as is known. `ahead`: the most tokens to make after the correct part of that.
     """
 
     text: str
@@ -77,13 +77,13 @@ class Alignment(msgspec.Struct, frozen=True, array_like=True):
 
 _START = Alignment()
 AHEAD = 4
-"""Words of a hypothesis, or characters, behind those that were told: more would be made again before they are agreed on."""
+"""Words of a hypothesis, or characters, after the published ones: more would be made again before they are agreed on."""
 AHEAD_TOKENS = 1
-"""So many tokens more than words of the source came, behind what was right of the draft."""
+"""So many more tokens than new words of the source, after the correct part of the draft."""
 
 
 class Target:
-    """The target so far. `src_off`: how much of the source had been read for the words told last."""
+    """The target so far. `src_off`: how much of the source had been read for the last published words."""
 
     __slots__ = (
         "_before",
@@ -115,17 +115,17 @@ class Target:
 
     @property
     def text(self) -> str:
-        """All text that was told."""
+        """All published text."""
         return self._text
 
     @property
     def hypothesis_chars(self) -> int:
-        """The length of the current hypothesis, with the told part of its segment."""
+        """The length of the current hypothesis, with the published part of its segment."""
         return len(self._hypothesis)
 
     @property
     def committed_in_segment(self) -> int:
-        """The length of that told part."""
+        """The length of that published part."""
         return len(self._segment)
 
     def alignment_at(self, chars: int) -> Alignment:
@@ -150,7 +150,7 @@ class Target:
 
     @property
     def _draft(self) -> str:
-        """How the last hypothesis goes on behind what was told."""
+        """How the last hypothesis continues after the published text."""
         return (
             self._longest_hypothesis[len(self._segment) :]
             if self._longest_hypothesis.startswith(self._segment)
@@ -162,7 +162,7 @@ class Target:
         return len(units(text)) - len(units(self._read)) + AHEAD_TOKENS
 
     def _may_commit(self, text: str) -> bool:
-        """Return whether any more words may be told for a sentence that is incomplete."""
+        """Return whether any more words of an incomplete sentence may be published."""
         if self._policy == "wait":
             return len(units(text)) - self._k > len(units(self._segment))
         return self._policy == "agreement"
@@ -195,7 +195,7 @@ class Target:
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
     def extend(self, text: str, source: Source) -> str:
-        """Take more of a hypothesis; return what is told of it."""
+        """Take more of a hypothesis; return what is published of it."""
         segment_decode = self._current_decode()
         self._hypothesis = self._hypothesis + text if self._hypothesis else text.lstrip()
         end = (
@@ -206,7 +206,7 @@ class Target:
         return self._commit(segment_decode, end, source)
 
     def end(self, source: Source, *, finished: bool, enough: bool = False) -> str:
-        """The hypothesis has its end, its own where it is `finished`; gives what is told behind it.
+        """End the hypothesis, at its own end if `finished`; return what is published after it.
 
         `enough`: it was cut off where as much was made as is worth its making.
         """
@@ -263,7 +263,7 @@ def _blank_at(source: str, start: int) -> str:
 
 
 def _longer(before: str, now: str, *, finished: bool) -> str:
-    """How a sentence may go on: a hypothesis that was cut off says nothing against words that it did not come to."""
+    """How a sentence may continue: a hypothesis that was cut off says nothing against words that it did not reach."""
     return before if not finished and before.startswith(now) else now
 
 

@@ -59,7 +59,7 @@ class EphemeralReply:
 
     `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
     one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
-    engine tells which; set with `done`.
+    engine reports it; set with `done`.
 
     `streams`: its reader gets the text as it is written, and not at the end.
 
@@ -210,11 +210,11 @@ MAX_PIECE_LOGPROBS = 64
 """Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
 _LIKELY_BYTES = 192
 _CALL_BYTES = 256
-"""Memory of a piece beside its texts."""
+"""Memory of a piece besides its texts."""
 
 
 class TextPiece(msgspec.Struct, frozen=True):
-    """Text, none perhaps, and what is told of tokens whose text has been told by now."""
+    """Text, maybe empty, and log-probabilities of tokens whose text has been sent by now."""
 
     text: str
     logprobs: tuple[ChosenToken, ...] = ()

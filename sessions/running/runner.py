@@ -194,7 +194,7 @@ class Generation(msgspec.Struct, frozen=True):
         self._publish(piece)
 
     def _record_patch(self) -> bytes:
-        """Return what the store needs beside the text in case this replica dies: the model, and the matching source."""
+        """Return what the store needs besides the text in case this replica dies: the model, and the matching source."""
         record, live = self.live.record, self.live
         settled = 0 if record.interprets is None else record.interprets.off
         if (record.fallback, settled) == (live.fallback, live.settled):

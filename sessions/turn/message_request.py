@@ -30,7 +30,7 @@ class Edit(msgspec.Struct, frozen=True, tag="beside"):
 
 
 class Regenerate(msgspec.Struct, frozen=True, tag="again"):
-    """Another reply beside an existing one, to the same user's message. `is_last`: only if nothing follows that reply."""
+    """An alternative to an existing reply, to the same user's message. `is_last`: only if nothing follows that reply."""
 
     reply_id: str
     is_last: bool = False
@@ -46,7 +46,7 @@ Placement = Append | Edit | Regenerate | Continue
 
 
 def digest_of(content: str, placement: Placement, images: Sequence[str] = ()) -> str:
-    """Return a digest that tells apart requests with one `client_msg_id`. No content has a NUL."""
+    """Return a digest that distinguishes requests with one `client_msg_id`. No content has a NUL."""
     content = "\0".join((content, *images))
     match placement:
         case Append():

@@ -28,7 +28,7 @@ from sessions.turn.tool_calls import as_written, result_text
 
 T = TypeVar("T")
 TranslationTask = Interpreting | Translation
-"""What is translated while it grows, by any model that goes on with a reply; or at once, by models that do nothing else."""
+"""A translation of a growing source, by any model that can continue a reply; or at once, by models that do nothing else."""
 
 
 class ModelRoute(msgspec.Struct, frozen=True):

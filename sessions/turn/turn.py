@@ -290,7 +290,7 @@ class Turn:
         self.engine = EngineWait()
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None  # why it can't run
-        self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody comes back
+        self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody reconnects
         self.playback = playback  # who speaks it, if anybody does
 
         self.was_attached = False  # its sender was attached before it arrived
@@ -308,7 +308,7 @@ class Turn:
         self.sent_off = self.reasoning_off = 0
         self.published_off = self.published_reasoning_off = 0
         self.status: Status | None = None  # the last published one
-        self.unsaved = False  # connections were told that its text is not journalled
+        self.unsaved = False  # connections were notified that its text is not journalled
         self.fallback = ""  # the answering model that the store knows of
         self.settled = 0  # up to where the store has matching source and target of an interpretation
         self.end: Done | None = None  # how it ends, before that is published

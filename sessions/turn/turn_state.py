@@ -236,7 +236,7 @@ class TurnState:
         return self.cut
 
     def shorten(self, seen: int) -> None:
-        """Less of the text was seen than the cut says, which is decided and not told so far."""
+        """Note that less text was seen than the cut says, which is decided but not yet published."""
         if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
             kept = self.pieces.kept(seen=seen, reasoning_off=self.cut.kept.reasoning)
             self.cut = msgspec.structs.replace(self.cut, kept=kept)

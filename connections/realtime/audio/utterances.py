@@ -47,7 +47,7 @@ class UtteranceTracker:
         self._buffer.ended_ms, self._buffer.ms = self._buffer.ms, 0.0
 
     def forget(self) -> None:
-        """Forget the sound so far: it is no part of the next utterance."""
+        """Forget the sound so far: it is not part of the next utterance."""
         self._buffer = _Buffer()
 
     def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
@@ -145,7 +145,7 @@ class UtteranceTracker:
 
     def _commit(self, text: str, state: ItemState) -> list[Frame]:
         utterance = self._utterance
-        if utterance.is_committed:  # a second message of one utterance, as behind a forgotten one
+        if utterance.is_committed:  # a second message of one utterance, as after a forgotten one
             self._utterance = utterance = _Utterance()
         utterance.is_committed = True
         is_kept = state is ItemState.WAITING and not self._session.settings.transcribes

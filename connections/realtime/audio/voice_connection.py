@@ -123,7 +123,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.listen()
 
     def listen(self) -> None:
-        """Begin to listen with the settings; if it listens with others, begin anew once no reply is played."""
+        """Start listening with the settings; if it listens with others, restart once no reply is played."""
         start, listens = self._settings.start(self._session.conversation_id), self._active
         if listens is None:
             if asyncio.get_running_loop().time() >= self._retry_at:
@@ -338,7 +338,7 @@ class RealtimeVoiceConnection(VoiceConnection):
 
 
 class _ListeningSession:
-    """A listening with its settings. `is_over`: it was told to stop.
+    """A listening session with its settings. `is_over`: a stop was requested.
 
     `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
     """

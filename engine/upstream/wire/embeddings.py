@@ -68,7 +68,7 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
 
 
 def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
-    """Return a vector in the wanted form. Raises InvalidVectors, and the errors of decoders if it is no vector."""
+    """Return a vector in the wanted form. Raises InvalidVectors, and the errors of decoders if it is not one."""
     made: object
     match bytes(vector)[:1]:
         case b"[":

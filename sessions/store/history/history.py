@@ -47,7 +47,7 @@ from sessions.store.redis.client import (
 from sessions.store.redis.servers import Durability, WriteConfirmer
 
 MAX_SIBLINGS = 200
-"""Siblings of a message that a reader is told, so that a page stays small."""
+"""Siblings of a message that a reader gets, so that a page stays small."""
 
 
 class StaleFacts(SessionError):
@@ -431,7 +431,7 @@ class History:
     async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
-        `repairs`: the journal was unusable, and begins anew with this end. `group`: the sender's key or address, if it is known.
+        `repairs`: the journal was unusable, and restarts with this end. `group`: the sender's key or address, if it is known.
         """
         turn, done, follow = ending.turn, ending.done, ending.follow
         header = {

@@ -271,7 +271,7 @@ class TurnJournal:
                 self._waiters.discard(waiter)
 
     def _wake(self) -> None:
-        """Wake all who wait: tools of the turn write beside its text."""
+        """Wake all waiters: tools of the turn write while its text grows."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -353,7 +353,7 @@ class Compaction:
         for number in range(LISTS):
             try:
                 done += await self._compact_all(_list(number))
-            except StoreFault:  # told there; the other lists are well
+            except StoreFault:  # reported there; the other lists are well
                 continue
         return done
 
@@ -372,7 +372,7 @@ class Compaction:
     async def _compact(self, listed: str, name: str, lease: bytes) -> None:
         try:
             again_ms = await run_script(self._client, COMPACT, Keys.named(name).pair(), [self._window_ms])
-        except StoreFault:  # told there; its next turn lists it again
+        except StoreFault:  # reported there; its next turn lists it again
             again_ms = 0
         await run_script(self._client, SETTLE_DUE, [listed], [name, lease, int(again_ms)])
 

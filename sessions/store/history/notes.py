@@ -1,4 +1,4 @@
-"""Notes that endpoints keep beside turns: how each was asked for. A note is deleted with its conversation, or when its owner has too many bytes of them.
+"""Notes that endpoints keep with turns: how each was asked for. A note is deleted with its conversation, or when its owner has too many bytes of them.
 
 A conversation has a description, too, if its client began it without a message.
 """

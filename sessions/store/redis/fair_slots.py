@@ -1,6 +1,6 @@
 """A concurrency limit that is fair between groups: a group that asks seldom does not wait behind one that asks often.
 
-A group alone holds as much as is free at most, beside others half of that. So some slots are free for who comes next, and the
+A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, and the
 event loop and the store have little of its work before theirs. A group with no slot and no waiter goes first, then the groups
 take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
 While others ask, all groups of a crowd together hold a few slots (`CappedFairSlots`).
@@ -49,7 +49,7 @@ def on_behalf_of(group: str) -> AbstractContextManager[None]:
 
 
 def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
-    """Within the block, this tells of calls and new tasks whether they are of a crowd."""
+    """Within the block, this decides whether calls and new tasks are of a crowd."""
     return _within(_is_heavy, is_heavy)
 
 

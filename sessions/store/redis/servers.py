@@ -151,7 +151,7 @@ class StoreStats:
     """Counts of one client: `calls`, from call to answer, retries included; `waits` for a connection; errors by type.
 
     `running`: calls without an answer so far. A pipeline is one call. Only errors that reach a caller count: neither those that
-    a retry mended, nor a script that has to be loaded first.
+    a retry fixed, nor a script that has to be loaded first.
     """
 
     def __init__(self) -> None:
