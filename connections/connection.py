@@ -33,6 +33,7 @@ from connections.protocol.frames import AuthRefresh, Cancel, Error, Frame, Hello
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Event, Gap, Text
 from sessions.records import Client, Owner
+from sessions.turn.turn import SentOffsets
 
 
 class ErrorBudget:
@@ -246,29 +247,33 @@ class Connection:
         """The subject of its limits."""
         return self.caller.client
 
-    def push(self, frame: Frame, made_at: float | None = None) -> None:
+    def push(self, frame: Frame) -> None:
         """Deliver a frame: send it at once, or let it wait for the reader. Events that the reader does not understand are left out.
 
-        A reader that is too far behind is disconnected, and can resume. `made_at`: see `publish`.
+        A reader that is too far behind is disconnected, and can resume.
         """
+        self.publish(frame)
+
+    def publish(self, frame: Frame, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
+        """Deliver a frame. `made_at`: for text, when the engine made it, by `time.monotonic`; `sent`: where to report what was sent."""
         if self.closed:
             return
-        if (sent := for_features(frame, self.features)) is None:
+        if (understood := for_features(frame, self.features)) is None:
             if isinstance(frame, Text | ControlEvent):
                 self._outbox.leave_out(frame)
             return
-        self._put(sent, made_at)
-
-    def _put(self, frame: Frame, made_at: float | None) -> None:
-        if self._outbox.waits:  # the writer sends what waits once the peer reads again
-            self._outbox.put_nowait(frame, made_at)
-        elif self._transport.is_writable and (passed := self._outbox.pass_nowait(frame)) is not None:
+        if self._transport.is_writable and (passed := self._outbox.pass_nowait(understood, sent)) is not None:
             self._transport.write(self._encode(passed))
             if made_at is not None:
                 self._tally.delayed(monotonic() - made_at)
             return
-        else:
-            self._outbox.put_nowait(frame, made_at)
+        self._put(understood, made_at, sent)
+
+    def _put(self, frame: Frame, made_at: float | None, sent: SentOffsets | None) -> None:
+        """Let a frame wait; if nothing waited before it, as much as the peer takes is sent at once."""
+        waited = self._outbox.waits
+        self._outbox.put_nowait(frame, made_at, sent)
+        if not waited:  # otherwise the writer sends what waits once the peer reads again
             self._flush()
         if isinstance(frame, Error):
             self._tally.sent(frame.code)
@@ -277,10 +282,6 @@ class Connection:
         if self._outbox.is_over_limit:
             self._tally.met(Bound.OUTBOX)
             self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
-
-    def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Deliver an event. `made_at`: for text, when the engine made it, by `time.monotonic`."""
-        self.push(event, made_at)
 
     @property
     def endpoint(self) -> str:
@@ -300,14 +301,6 @@ class Connection:
     def understands(self, event: Event) -> bool:
         """Return whether its client understands such events."""
         return for_features(event, self.features) is not None
-
-    def sent_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the turn's text that was handed to the transport."""
-        return self._outbox.sent_off(turn_id)
-
-    def reasoning_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
-        return self._outbox.reasoning_off(turn_id)
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Withdraw what waits of the turn beyond `chars` of its text and `reasoning_off` of its reasoning."""

@@ -20,7 +20,6 @@ from sessions.events import (
     Accepted,
     ControlEvent,
     Delta,
-    Done,
     Status,
     Text,
     ToolCall,
@@ -28,6 +27,7 @@ from sessions.events import (
     first_seq_of,
 )
 from sessions.truncation import merge_text
+from sessions.turn.turn import SentOffsets
 
 MERGED_CHARS = 16 * 1024
 """A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
@@ -54,10 +54,11 @@ class OutboxStatistics(msgspec.Struct, frozen=True):
 class _MergedDelta:
     """A waiting delta, or reasoning, that may be extended."""
 
-    __slots__ = ("bytes", "chars", "first", "last", "made_at", "parts", "tokens")
+    __slots__ = ("bytes", "chars", "first", "last", "made_at", "parts", "sent", "tokens")
 
-    def __init__(self, delta: Text, made_at: float | None = None) -> None:
+    def __init__(self, delta: Text, made_at: float | None, sent: SentOffsets | None) -> None:
         self.made_at = made_at
+        self.sent = sent
         self.first: Text = delta
         self.last: Text = delta
         self.parts = [delta.text]
@@ -123,9 +124,7 @@ class Outbox:
         "_growing",
         "_max_bytes",
         "_merged",
-        "_sent_offsets",
         "_statuses",
-        "_thought",
         "_waiting",
         "_withdrawn",
         "made_at",
@@ -134,11 +133,9 @@ class Outbox:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_MergedDelta | _SingleFrame] = deque()
-        self._fresh: list[tuple[Text, float | None]] = []  # the last ones, not merged yet
+        self._fresh: list[tuple[Text, float | None, SentOffsets | None]] = []  # the last ones, not merged yet
         self._growing: dict[str, _MergedDelta] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _SingleFrame] = {}  # by turn: the status that waits
-        self._sent_offsets: dict[str, int] = {}
-        self._thought: dict[str, int] = {}
         self._withdrawn: dict[
             str, int
         ] = {}  # by conversation: the first seq that its next event has to cover
@@ -162,10 +159,13 @@ class Outbox:
         """Whether the bound is exceeded. One frame always fits; the few short unmerged deltas don't count."""
         return self._bytes > self._max_bytes and len(self._waiting) > 1
 
-    def put_nowait(self, frame: Frame, made_at: float | None = None) -> None:
-        """Add a frame; text comes with the time when it was made. The connection enforces the bound: nothing is dropped here."""
+    def put_nowait(self, frame: Frame, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
+        """Add a frame; text comes with the time when it was made, and with where to report once it is handed to the transport.
+
+        The connection enforces the bound: nothing is dropped here.
+        """
         if isinstance(frame, Text):
-            self._fresh.append((self._following(frame), made_at))
+            self._fresh.append((self._following(frame), made_at, sent))
             if len(self._fresh) >= _MOST_FRESH or len(frame.text) > _SHORT_CHARS:
                 self._merge()
             return
@@ -182,12 +182,12 @@ class Outbox:
                 self._close(getattr(frame, "conversation_id", ""))
                 self._put(_SingleFrame(frame))
 
-    def pass_nowait(self, frame: Frame) -> Text | None:
+    def pass_nowait(self, frame: Frame, sent: SentOffsets | None = None) -> Text | None:
         """Pass text through if nothing waits before it, as if added and taken; None if it has to be added."""
-        if self.waits or not isinstance(frame, Text):
+        if self._fresh or self._waiting or not isinstance(frame, Text):
             return None
         text = self._following(frame)
-        self._note_sent(text)
+        _report(text, sent)
         return text
 
     def leave_out(self, event: Text | ControlEvent) -> None:
@@ -209,16 +209,8 @@ class Outbox:
             del self._growing[slot.first.conversation_id]
         self.made_at = slot.made_at
         text = slot.delta()
-        self._note_sent(text)
+        _report(text, slot.sent)
         return text
-
-    def sent_off(self, turn_id: str) -> int:
-        """Return the furthest offset of a running turn's text that was taken."""
-        return self._sent_offsets.get(turn_id, 0)
-
-    def reasoning_off(self, turn_id: str) -> int:
-        """Return the furthest offset of a running turn's reasoning that was taken."""
-        return self._thought.get(turn_id, 0)
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Withdraw what waits of a turn's text beyond `chars`, its calls there, and its reasoning beyond `reasoning_off`.
@@ -241,21 +233,17 @@ class Outbox:
         return OutboxStatistics(len(self._waiting), self._bytes, self._merged)
 
     def _merge(self) -> None:
-        for delta, made_at in self._fresh:
-            self._put_delta(delta, made_at)
+        for delta, made_at, sent in self._fresh:
+            self._put_delta(delta, made_at, sent)
         self._fresh.clear()
 
-    def _note_sent(self, text: Text) -> None:
-        sent_off = self._sent_offsets if type(text) is Delta else self._thought
-        sent_off[text.turn_id] = text.off + len(text.text)
-
-    def _put_delta(self, delta: Text, made_at: float | None) -> None:
+    def _put_delta(self, delta: Text, made_at: float | None, sent: SentOffsets | None) -> None:
         growing = self._growing.get(delta.conversation_id)
         if growing is not None and growing.takes(delta):
             self._bytes += growing.grow(delta)
             self._merged += 1
         else:
-            self._growing[delta.conversation_id] = text = _MergedDelta(delta, made_at)
+            self._growing[delta.conversation_id] = text = _MergedDelta(delta, made_at, sent)
             self._put(text)
 
     def _put_status(self, status: Status) -> None:
@@ -268,12 +256,8 @@ class Outbox:
         self._put(newest)
 
     def _forget(self, taken: Frame) -> None:
-        match taken:
-            case Done():
-                self._sent_offsets.pop(taken.turn_id, None)
-                self._thought.pop(taken.turn_id, None)
-            case Status():
-                del self._statuses[taken.turn_id]
+        if isinstance(taken, Status):
+            del self._statuses[taken.turn_id]
 
     def _put(self, slot: _MergedDelta | _SingleFrame) -> None:
         self._waiting.append(slot)
@@ -329,6 +313,17 @@ class Outbox:
         return event if first is None else covering(event, first)
 
 
+def _report(text: Text, sent: SentOffsets | None) -> None:
+    """Report that text was handed to the transport."""
+    if sent is None:
+        return
+    end = text.off + len(text.text)
+    if type(text) is Delta:
+        sent.text = max(sent.text, end)
+    else:
+        sent.reasoning = max(sent.reasoning, end)
+
+
 def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
     """Return whether a frame belongs to the part of a turn that is cut. Sound after a cut is always withdrawn."""
     if isinstance(frame, ToolCall):
@@ -357,4 +352,6 @@ def _truncated(slot: _MergedDelta, chars: int) -> _MergedDelta | None:
     delta = slot.delta()
     if delta.off >= chars:
         return None
-    return _MergedDelta(msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]), slot.made_at)
+    return _MergedDelta(
+        msgspec.structs.replace(delta, text=delta.text[: chars - delta.off]), slot.made_at, slot.sent
+    )

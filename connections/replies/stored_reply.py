@@ -25,8 +25,10 @@ from sessions.events import (
     Usage,
 )
 from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
+from sessions.turn.turn import SentOffsets
 
 _CONVERSATION_DELETED = "The conversation was deleted while the response was written."
+
 _EVENTS_LOST = "Some events of this reply were lost; read it again."
 
 
@@ -45,7 +47,7 @@ class _TurnProgress:
         self.done: Done | None = None
         self.calls: dict[str, ServerToolCall | None] = {}
         self.received = [0, 0]  # of its text and of its reasoning
-        self.delivered = [0, 0]
+        self.sent: SentOffsets | None = None
         self._before = before
 
     def end(self, done: Done) -> None:
@@ -109,7 +111,12 @@ class StoredReply:
             raise RuntimeError("The reply goes on.")
         return self._end
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - nobody measures it here
+    def publish(
+        self,
+        event: Event,
+        made_at: float | None = None,  # noqa: ARG002 - nobody measures it here
+        sent: SentOffsets | None = None,
+    ) -> None:
         """Take an event of the conversation."""
         match event:
             case Accepted() if event.turn_id == self.turn_id or (
@@ -117,6 +124,7 @@ class StoredReply:
             ):
                 self._on_accepted(event)
             case Delta() | Reasoning() if event.turn_id == self.turn_id:
+                self._progress.sent = sent
                 self._receive_text(event.text, event.off, is_reasoning=isinstance(event, Reasoning))
             case events.ToolCall() if event.turn_id == self.turn_id:
                 self._add_call(event)
@@ -137,14 +145,6 @@ class StoredReply:
         """Take all events of a conversation."""
         return True
 
-    def sent_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the text that its reader took."""
-        return self._progress.delivered[0] if turn_id == self.turn_id else 0
-
-    def reasoning_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the reasoning that its reader took."""
-        return self._progress.delivered[1] if turn_id == self.turn_id else 0
-
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Drop what waits beyond the cut."""
         left = [
@@ -156,12 +156,14 @@ class StoredReply:
     def get_nowait(self) -> Piece | ServerToolCall | None:
         """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end, Refused if it was lost."""
         if self._pending:
-            delivered = self._pending.popleft()
-            if isinstance(delivered.piece, TextPiece | ReasoningPiece) and delivered.turn_id == self.turn_id:
-                self._progress.delivered[isinstance(delivered.piece, ReasoningPiece)] = delivered.off + len(
-                    delivered.piece.text
-                )
-            return delivered.piece
+            taken = self._pending.popleft()
+            if (sent := self._progress.sent) is not None and taken.turn_id == self.turn_id:
+                match taken.piece:
+                    case TextPiece(text):
+                        sent.text = max(sent.text, taken.off + len(text))
+                    case ReasoningPiece(text):
+                        sent.reasoning = max(sent.reasoning, taken.off + len(text))
+            return taken.piece
         self.check()
         if self._end is not None:
             raise StopAsyncIteration

@@ -53,7 +53,7 @@ from sessions.turn.message_request import (
 )
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
-from sessions.turn.turn import Subscriber, ToolRound, Turn
+from sessions.turn.turn import SentOffsets, Subscriber, ToolRound, Turn
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
 _REFUSED = "This message was refused because the store did not answer; send it again in a moment."
@@ -389,7 +389,7 @@ class MessageAcceptor:
         """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes it."""
         try:
             others = conversation.others
-            async with conversation.write_lock, others.entering:
+            async with conversation.write_lock:
                 _refuse_revoked(live)
                 attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
@@ -490,7 +490,13 @@ def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None
         *live.turn.pieces.merged_after(after, until=until),
         *live.call_events(after, until=until),
     ]
-    _replay(reader, sorted(published_events, key=lambda event: event.seq), after=after, until=until)
+    _replay(
+        reader,
+        sorted(published_events, key=lambda event: event.seq),
+        after=after,
+        until=until,
+        sent=live.sent,
+    )
 
 
 def _replay_remote(conversation: Conversation, record: TurnRecord, since: Since, arrival: Turn) -> None:
@@ -503,13 +509,20 @@ def _replay_remote(conversation: Conversation, record: TurnRecord, since: Since,
         _replay(reader, merged(published_events), after=record.accepted_seq, until=since.seq)
 
 
-def _replay(reader: Subscriber, published_events: Sequence[Journalled], *, after: int, until: int) -> None:
-    """Replay a running turn; its later events, after `until`, follow."""
+def _replay(
+    reader: Subscriber,
+    published_events: Sequence[Journalled],
+    *,
+    after: int,
+    until: int,
+    sent: SentOffsets | None = None,
+) -> None:
+    """Replay a running turn; its later events, after `until`, follow. `sent`: of a turn that runs here."""
     events = covered(published_events, after)
     if events and isinstance(events[-1], Text):
         events[-1] = msgspec.structs.replace(events[-1], seq=until)
     for event in events:
-        reader.publish(event)
+        reader.publish(event, sent=sent)
 
 
 def _replay_ended(reader: Subscriber, record: TurnRecord, reply: MessageRecord | None) -> None:

@@ -29,7 +29,7 @@ from sessions.replicas.rpc import (
 from sessions.store.redis.fair_slots import on_behalf_of, with_heaviness
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.turn.tool_calls import CallAnswer
-from sessions.turn.turn import Cancel, Cancelled, NullSubscriber
+from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets
 
 Delete = Callable[[Owner, str], Awaitable[None]]
 OnEvent = Callable[[str], str]
@@ -168,6 +168,11 @@ class _RemoteSubscriber(NullSubscriber):
     def __init__(self) -> None:
         self.saw_a_duplicate = False
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:  # noqa: ARG002 - no text is delivered
+    def publish(
+        self,
+        event: Event,
+        made_at: float | None = None,  # noqa: ARG002 - no text is delivered
+        sent: SentOffsets | None = None,  # noqa: ARG002 - as above
+    ) -> None:
         """Note that the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)

@@ -48,7 +48,7 @@ async def resume(
     for turn in conversation.turns:
         turn.followers.add(reader)
     for event in published_events:
-        reader.publish(event)
+        reader.publish(event, sent=None if live is None else live.sent_of(event))
     if live is not None and live.wait is not None:
         reader.publish(live.wait)
 

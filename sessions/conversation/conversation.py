@@ -31,7 +31,7 @@ from sessions.events import (
 )
 from sessions.records import Meta, Owner
 from sessions.store.history.codec import Keys
-from sessions.turn.turn import NullSubscriber, Subscriber, Turn
+from sessions.turn.turn import NullSubscriber, SentOffsets, Subscriber, Turn
 
 
 class StoredState:
@@ -71,16 +71,13 @@ class PublishedState:
 class PeerState:
     """The other replicas of one conversation. What is known of them may be outdated; the store knows better."""
 
-    __slots__ = ("_cancels", "announced_seq", "entering", "news", "sent", "watched", "watching")
+    __slots__ = ("_cancels", "announced_seq", "news", "sent", "watched", "watching")
 
     def __init__(self) -> None:
         self.announced_seq = 0  # the newest event that one of them announced
         self.watching = False  # the store sends this replica their events: connections are attached here
         self.watched = False  # they have connections attached
         self.news = 0  # how often the store reported that without being asked
-        self.entering = (
-            asyncio.Lock()
-        )  # held while this replica enters or leaves the store's list of watchers
         self.sent: dict[str, Turn] = {}  # messages that one of them is accepting, by client_msg_id
         self._cancels: list[Callable[[Done], None]] = []
 
@@ -199,7 +196,9 @@ class Conversation:
         self.published = PublishedState()
         self.claim_lock = asyncio.Lock()  # arrivals that take their places
         self.order_lock = asyncio.Lock()  # a seq from memory, from its reservation until it is published
-        self.write_lock = asyncio.Lock()  # all that takes a seq, except for the running turn's own events
+        self.write_lock = (
+            asyncio.Lock()
+        )  # what takes a seq, but for the running turn's events; the list of watchers
         self.others = PeerState()
         self.deletion = DeletionNotice()
         self.resumes = PendingResumes()
@@ -312,8 +311,7 @@ class Conversation:
     def cancel(self, live: Turn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
         """Decide the cut and withdraw what waits beyond it; False if the end was decided before."""
         turn_id = live.turn.ids.turn_id
-        sent_off = max([live.sent_off, *(one.sent_off(turn_id) for one in self.subscribers)])
-        reasoning_off = max([live.reasoning_off, *(one.reasoning_off(turn_id) for one in self.subscribers)])
+        sent_off, reasoning_off = live.sent.text, live.sent.reasoning
         if self.others.watched:  # published text has reached other replicas and their connections
             sent_off, reasoning_off = live.published_off, live.published_reasoning_off
         seen_off = live.seen(seen_off)
@@ -362,25 +360,22 @@ class Conversation:
     def leave(self, subscriber: Subscriber) -> None:
         """Detach a connection; what it was handed still counts."""
         for live in self.turns:
-            turn_id = live.turn.ids.turn_id
-            live.sent_off = max(live.sent_off, subscriber.sent_off(turn_id))
-            live.reasoning_off = max(live.reasoning_off, subscriber.reasoning_off(turn_id))
             live.followers.discard(subscriber)
             if live.sender is subscriber and subscriber.closed:
                 live.sender = NullSubscriber()  # a running reply keeps no reference to a closed connection
         self.subscribers.discard(subscriber)
         self.published.followed = self.published.followed and bool(self.subscribers or self.turns)
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:
-        """Send an event to every attached connection. `made_at`: see `Subscriber`."""
+    def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
+        """Send an event to every attached connection. `made_at`, `sent`: see `Subscriber`."""
         if isinstance(event, ToolCall):
             self.published.calls.append(event.call_id)
         for subscriber in self.subscribers:
-            subscriber.publish(event, made_at)
+            subscriber.publish(event, made_at, sent)
 
     def publish_text(self, live: Turn, text: Text) -> None:
         """Publish text or reasoning of a running turn."""
-        self.publish(text, live.made_at)
+        self.publish(text, live.made_at, live.sent)
         self.published.seq = text.seq
         if isinstance(text, Delta):
             live.published_off = text.off + len(text.text)

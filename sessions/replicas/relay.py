@@ -42,7 +42,7 @@ class Subscriptions:
 
     async def begin(self, conversation: Conversation) -> None:
         """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
-        async with conversation.others.entering:
+        async with conversation.write_lock:
             if conversation.others.watching:
                 return
             keys = [conversation.keys.conversation]
@@ -90,7 +90,7 @@ class Subscriptions:
         return True
 
     async def _end(self, conversation: Conversation) -> None:
-        async with conversation.others.entering:
+        async with conversation.write_lock:
             if conversation.others.watching and conversation.is_unused:
                 watchers = await self._leave(conversation, [self._ownership.replica])
                 conversation.others.watching = False

@@ -63,6 +63,16 @@ class EngineWait:
             self.stream.cancel()
 
 
+class SentOffsets:
+    """The furthest offsets of a turn's text and reasoning that any transport was handed. Connections report them."""
+
+    __slots__ = ("reasoning", "text")
+
+    def __init__(self) -> None:
+        self.text = 0
+        self.reasoning = 0
+
+
 class Subscriber(Protocol):
     """An attached connection, as conversations see it. No method waits."""
 
@@ -71,23 +81,16 @@ class Subscriber(Protocol):
         """Whether it has left for good."""
         ...
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:
+    def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
         """Deliver an event; one that it does not `understand` is left out, and the next one covers its seqs.
 
-        `made_at`: for text, when the engine made it, if that is known.
+        `made_at`: for text, when the engine made it, if that is known. `sent`: for text of a turn that runs here, where to
+        report what was handed to the transport.
         """
         ...
 
     def understands(self, event: Event) -> bool:
         """Return whether it understands such events."""
-        ...
-
-    def sent_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the turn's text that was handed to the transport."""
-        ...
-
-    def reasoning_off(self, turn_id: str) -> int:
-        """Return the furthest offset of the turn's reasoning that was handed to the transport."""
         ...
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
@@ -100,20 +103,12 @@ class NullSubscriber:
 
     closed = True
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:
+    def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
         """Drop it."""
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
         """Nothing."""
         return False
-
-    def sent_off(self, turn_id: str) -> int:  # noqa: ARG002 - nothing is handed to it
-        """Nothing."""
-        return 0
-
-    def reasoning_off(self, turn_id: str) -> int:  # noqa: ARG002 - as above
-        """Nothing."""
-        return 0
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Nothing waits here."""
@@ -257,13 +252,12 @@ class Turn:
         "published_off",
         "published_reasoning_off",
         "ready",
-        "reasoning_off",
         "record",
         "released",
         "revoked",
         "send",
         "sender",
-        "sent_off",
+        "sent",
         "settled",
         "status",
         "tool_round",
@@ -304,8 +298,7 @@ class Turn:
         self.released = asyncio.Event()  # its end is saved, too
 
         self.followers: set[Subscriber] = set()  # connections that have all of it
-        # what was sent to connections that left, of text and reasoning
-        self.sent_off = self.reasoning_off = 0
+        self.sent = SentOffsets()
         self.published_off = self.published_reasoning_off = 0
         self.status: Status | None = None  # the last published one
         self.unsaved = False  # connections were notified that its text is not journalled
@@ -364,6 +357,10 @@ class Turn:
     def is_in_history(self) -> bool:
         """Whether it is in the history: it was accepted, or follows one that was."""
         return self.tool_round.awaited is not None or self.turn.accepted_at is not None
+
+    def sent_of(self, event: Event) -> SentOffsets | None:
+        """Return where to report what was sent of an event, if it belongs to this turn."""
+        return self.sent if getattr(event, "turn_id", None) == self.record.turn_id else None
 
     def continue_from(self, reply: MessageRecord) -> None:
         """Continue a reply that was cut; attached connections have it."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from sessions.events import Accepted, Delta, Done, Event, Reasoning, Removed, SourceText, ToolCall, ToolState
+from sessions.turn.turn import SentOffsets
 
 E = TypeVar("E", bound=Event)
 WAIT_S = 60.0
@@ -21,22 +22,25 @@ class Recorder:
         self.events: list[Event] = []
         self.withdrawn: dict[str, int] = {}
         self._held: dict[str, int] = {}
+        self._sent: dict[str, SentOffsets] = {}
         self._news = asyncio.Event()
 
-    def publish(self, event: Event, made_at: float | None = None) -> None:
+    def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
         self.events.append(event)
+        if sent is not None and isinstance(event, Delta | Reasoning):
+            self._report(event, sent)
         self._news.set()
 
     def understands(self, event: Event) -> bool:
         return True
 
-    def sent_off(self, turn_id: str) -> int:
-        ends = [delta.off + len(delta.text) for delta in self.of(Delta) if delta.turn_id == turn_id]
-        return self._held.get(turn_id, max(ends, default=0))
-
-    def reasoning_off(self, turn_id: str) -> int:
-        ends = [part.off + len(part.text) for part in self.of(Reasoning) if part.turn_id == turn_id]
-        return max(ends, default=0)
+    def _report(self, text: Delta | Reasoning, sent: SentOffsets) -> None:
+        end = text.off + len(text.text)
+        if isinstance(text, Reasoning):
+            sent.reasoning = max(sent.reasoning, end)
+        else:
+            sent.text = max(sent.text, min(end, self._held.get(text.turn_id, end)))
+            self._sent[text.turn_id] = sent
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         self.withdrawn[turn_id] = chars
@@ -44,6 +48,8 @@ class Recorder:
     def set_sent(self, turn_id: str, chars: int) -> None:
         """From here on, that much of a turn counts as handed to the transport."""
         self._held[turn_id] = chars
+        if (sent := self._sent.get(turn_id)) is not None:
+            sent.text = chars
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]

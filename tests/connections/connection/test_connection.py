@@ -23,6 +23,7 @@ from connections.protocol.frames import Cancel, Cancelled, Delete, Hello, Histor
 from sessions.errors import NotFound
 from sessions.events import Deleted, Delta
 from sessions.records import Client, Owner
+from sessions.turn.turn import SentOffsets
 from tests.connections.connection.memory_transport import MemoryTransport
 
 SEND = {"type": "send", "client_msg_id": "m1", "content": "x"}
@@ -304,13 +305,15 @@ async def test_nothing_is_taken_for_a_connection_that_is_gone() -> None:
 async def test_a_connection_tells_what_it_handed_and_takes_back_what_waits() -> None:
     async with served() as peer:
         delta = Delta(conversation_id="c", turn_id="t", seq=2, first_seq=2, off=0, text="seen", tokens=1)
-        peer.connection.publish(delta)
+        sent = SentOffsets()
+        peer.connection.publish(delta, sent=sent)
         assert (await peer.wire.sent.get())["text"] == "seen"
         peer.wire.reads.clear()
         peer.connection.publish(
-            Delta(conversation_id="c", turn_id="t", seq=3, first_seq=3, off=4, text="unseen", tokens=1)
+            Delta(conversation_id="c", turn_id="t", seq=3, first_seq=3, off=4, text="unseen", tokens=1),
+            sent=sent,
         )
-        assert peer.connection.sent_off("t") == 4
+        assert sent.text == 4
         peer.connection.withdraw("t", 4, 0)
         peer.wire.reads.set()
         assert (await peer.ask({"type": "ping", "ref": "last"}))["ref"] == "last"

@@ -27,6 +27,7 @@ from sessions.events import (
     first_seq_of,
 )
 from sessions.records import digest
+from sessions.turn.turn import SentOffsets
 from tests.connections.connection.test_outbox import accepted, delta, done, status
 
 KINDS = st.lists(st.sampled_from(["delta", "reasoning", "call", "state"]), max_size=20)
@@ -86,15 +87,16 @@ class Reader:
         self.outbox = Outbox(max_bytes=10**9)
         self.features = features
         self.received: list[Frame] = []
+        self.sent = SentOffsets()
 
     def put(self, event: Journalled, *, is_late: bool) -> None:
         if (frame := for_features(event, self.features)) is None:
             self.outbox.leave_out(event)
             return
-        if not is_late and (passed := self.outbox.pass_nowait(frame)) is not None:
+        if not is_late and (passed := self.outbox.pass_nowait(frame, self.sent)) is not None:
             self.received.append(passed)
             return
-        self.outbox.put_nowait(frame)
+        self.outbox.put_nowait(frame, sent=self.sent)
         if not is_late:
             self.catch_up()
 
@@ -138,8 +140,8 @@ def test_what_is_withdrawn_of_text_reasoning_and_calls_is_covered(
     *pieces, end = events(kinds)
     for event in pieces:
         reader.put(event, is_late=data.draw(st.booleans()))
-    chars = max(chars, reader.outbox.sent_off("t"))
-    reasoning_off = max(reasoning_off, reader.outbox.reasoning_off("t"))
+    chars = max(chars, reader.sent.text)
+    reasoning_off = max(reasoning_off, reader.sent.reasoning)
     calls = [one for one in reader.received if isinstance(one, ToolCall)]
     chars = max([chars, *(one.off for one in calls)])
     reader.outbox.withdraw("t", chars, reasoning_off)

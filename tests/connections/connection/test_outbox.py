@@ -27,6 +27,7 @@ from sessions.events import (
     Usage,
 )
 from sessions.store.history.index import Listed
+from sessions.turn.turn import SentOffsets
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
 TIMING = Timing(queued_ms=None, first_token_ms=None, total_ms=1.0)
@@ -83,6 +84,7 @@ class Sent:
         self.turns = 0
         self.text: str | None = None
         self.kept: dict[str, str] = {}
+        self.handed = SentOffsets()
 
     @property
     def turn(self) -> str:
@@ -93,6 +95,7 @@ class Sent:
             self.turns += 1
             self.seq += 1
             self.text = ""
+            self.handed = SentOffsets()
             self.put(accepted(self.place, self.turn, self.seq))
         self.seq += 1
         self.put(delta(text, seq=self.seq, off=len(self.text), turn=self.turn, place=self.place))
@@ -108,7 +111,7 @@ class Sent:
     def cancel(self, seen: int) -> None:
         if self.text is None:
             return
-        cut = min(self.outbox.sent_off(self.turn), seen)
+        cut = min(self.handed.text, seen)
         self.outbox.withdraw(self.turn, cut, 0)
         self.put(Cancelled(turn_id=self.turn, already=False))
         self.finish(self.text[:cut], unpublished=1, cancel=CANCEL)
@@ -124,7 +127,7 @@ class Sent:
         self.text = None
 
     def put(self, frame: Frame) -> None:
-        self.outbox.put_nowait(frame)
+        self.outbox.put_nowait(frame, sent=self.handed)
         codec.encode(frame)  # as the journal, or another connection, does; a string's memory grows by it
 
 
@@ -264,15 +267,12 @@ def test_merging_stops_at_64_kib() -> None:
     assert sizes == [64 * 1024, 64 * 1024, 32 * 1024]
 
 
-def test_what_was_handed_is_forgotten_with_the_end() -> None:
-    outbox = Outbox(max_bytes=1024)
-    outbox.put_nowait(delta("four", seq=2, off=0))
-    assert outbox.sent_off("t") == 0
+def test_text_counts_as_sent_once_it_is_taken() -> None:
+    outbox, sent = Outbox(max_bytes=1024), SentOffsets()
+    outbox.put_nowait(delta("four", seq=2, off=0), sent=sent)
+    assert sent.text == 0
     outbox.take_nowait()
-    assert outbox.sent_off("t") == 4
-    outbox.put_nowait(done(seq=3, chars=4))
-    outbox.take_nowait()
-    assert outbox.sent_off("t") == 0
+    assert sent.text == 4
 
 
 def test_a_waiting_delta_is_cut_where_the_reply_is() -> None:

@@ -27,6 +27,7 @@ from sessions.events import (
     Usage,
 )
 from sessions.running.ephemeral import ReasoningPiece, TextPiece
+from sessions.turn.turn import SentOffsets
 
 PLACE = "c"
 
@@ -70,15 +71,15 @@ SHOWN = ShownCall(
 
 
 def test_neighbours_merge_and_other_turns_are_left_out() -> None:
-    reply = StoredReply(turn_id="turn_1")
-    reply.publish(delta("Hm.", 0, Reasoning))
-    reply.publish(delta("Not mine.", 0, turn_id="turn_2"))
+    reply, sent, not_mine = StoredReply(turn_id="turn_1"), SentOffsets(), SentOffsets()
+    reply.publish(delta("Hm.", 0, Reasoning), sent=sent)
+    reply.publish(delta("Not mine.", 0, turn_id="turn_2"), sent=not_mine)
     for text, off in (("One", 0), (" two", 3)):
-        reply.publish(delta(text, off))
+        reply.publish(delta(text, off), sent=sent)
     assert reply.get_nowait() == ReasoningPiece("Hm.")
     assert reply.get_nowait() == TextPiece("One two")
     assert reply.get_nowait() is None
-    assert (reply.sent_off("turn_1"), reply.reasoning_off("turn_1"), reply.sent_off("turn_2")) == (7, 3, 0)
+    assert (sent.text, sent.reasoning, not_mine.text) == (7, 3, 0)
 
 
 def test_what_waits_beyond_a_cut_is_withdrawn() -> None:
