@@ -26,7 +26,7 @@ from sessions.store.history.history import History
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, Memory, StoreFull
 from sessions.store.ownership import Ownership
-from sessions.store.redis.servers import InstrumentedPool, connect, replica_name
+from sessions.store.redis.servers import FairPool, connect, replica_name
 from sessions.store.restore import begin_epochs
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
@@ -476,7 +476,7 @@ async def test_every_part_of_a_url_counts(tls: str) -> None:
             == "p@ss"
         )
         assert pool.connection_kwargs["db"] == 2
-        assert isinstance(pool, InstrumentedPool)
+        assert isinstance(pool, FairPool)
         assert pool.sentinels is not None
         assert (pool.sentinels.name, pool.sentinels.addresses) == ("mine", (("one", 26379), ("two", 7)))
         requested = pool.sentinels.client_of(("one", 26379)).connection_pool

@@ -20,7 +20,7 @@ from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.redis.sentinels import Sentinels
-from sessions.store.redis.servers import Durability, InstrumentedPool, WriteConfirmer, connect
+from sessions.store.redis.servers import Durability, FairPool, WriteConfirmer, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
@@ -89,7 +89,7 @@ class Talking:
 
 def sentinels_of(store: Redis) -> Sentinels:
     pool = store.connection_pool
-    assert isinstance(pool, InstrumentedPool)
+    assert isinstance(pool, FairPool)
     assert pool.sentinels is not None
     return pool.sentinels
 

@@ -16,9 +16,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 IsHeavy = Callable[[], bool]
@@ -153,41 +152,52 @@ class FairSlots:
                 turn.set_result(None)
 
 
+class Slot(NamedTuple):
+    """A slot that a caller holds, until it is released."""
+
+    group: str
+    is_heavy: bool
+
+
 class CappedFairSlots:
-    """Fair slots of which a crowd may hold a few, whatever is free: the others have less work to wait for."""
+    """Fair slots of which heavy clients may hold a few, whatever is free: the others have less work to wait for.
+
+    The group is the caller's, unless it is named.
+    """
 
     def __init__(self, slots: int, *, heavy_slots: int) -> None:
         self._slots = FairSlots(slots)
         self._heavy = FairSlots(heavy_slots)
 
     @asynccontextmanager
-    async def slot(self, group: str) -> AsyncIterator[None]:
+    async def slot(self, group: str | None = None) -> AsyncIterator[None]:
         """Wait for a slot, and hold it within the block."""
-        release_slot = await self.take(group)
+        slot = await self.take(group)
         try:
             yield
         finally:
-            release_slot()
+            self.release(slot)
 
-    async def take(self, group: str) -> Callable[[], None]:
-        """Wait for a slot; return what gives it back."""
-        if not is_heavy_caller():
-            await self._slots.take(group)
-            return partial(self._slots.release_slot, group)
-        await self._heavy.take(group)
+    async def take(self, group: str | None = None) -> Slot:
+        """Wait for a slot, and hold it until it is released."""
+        slot = Slot(_group.get() if group is None else group, _is_heavy.get()())
+        if slot.is_heavy:
+            await self._heavy.take(slot.group)
         try:
-            await self._slots.take(group)
+            await self._slots.take(slot.group)
         except BaseException:
-            self._heavy.release_slot(group)
+            if slot.is_heavy:
+                self._heavy.release_slot(slot.group)
             raise
-        return partial(self._give_back, group)
+        return slot
 
-    def take_nowait(self, group: str) -> Callable[[], None] | None:
-        """Take a slot, if nobody of the group has to wait for one, and the group is of no crowd; return what gives it back."""
-        if is_heavy_caller() or not self._slots.take_nowait(group):
-            return None
-        return partial(self._slots.release_slot, group)
+    def take_nowait(self, group: str | None = None) -> Slot | None:
+        """Take a slot, if nobody of the group has to wait for one, and the caller is not heavy."""
+        group = _group.get() if group is None else group
+        return None if _is_heavy.get()() or not self._slots.take_nowait(group) else Slot(group, False)
 
-    def _give_back(self, group: str) -> None:
-        self._slots.release_slot(group)
-        self._heavy.release_slot(group)
+    def release(self, slot: Slot) -> None:
+        """Give a slot back."""
+        self._slots.release_slot(slot.group)
+        if slot.is_heavy:
+            self._heavy.release_slot(slot.group)

@@ -10,8 +10,8 @@ import asyncio
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import partial
 from math import inf
@@ -41,7 +41,7 @@ from redis.exceptions import TimeoutError as TimedOut
 from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots, caller_group
+from sessions.store.redis.fair_slots import CappedFairSlots, FairSlots, Slot, caller_group
 from sessions.store.redis.sentinels import Address, Sentinels
 
 
@@ -183,15 +183,6 @@ class StoreStats:
             self.running -= 1
             self.calls.observe(monotonic() - began)
 
-    @contextmanager
-    def wait(self) -> Iterator[None]:
-        """Time a wait for a connection."""
-        began = monotonic()
-        try:
-            yield
-        finally:
-            self.waits.observe(monotonic() - began)
-
     def failed(self, error: BaseException) -> None:
         """Count an error."""
         if not isinstance(error, NoScriptError):
@@ -202,18 +193,6 @@ class StoreStats:
         for answer in answers:
             if isinstance(answer, BaseException):
                 self.failed(answer)
-
-
-class InstrumentedPool(ConnectionPool):
-    """Connections whose waiting times are counted. `sentinels`: those that name the server, if any do."""
-
-    stats: StoreStats
-    sentinels: Sentinels | None = None
-
-    async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection that is ready."""
-        with self.stats.wait():
-            return await super().get_connection(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 class InstrumentedRedis(Redis):
@@ -345,48 +324,54 @@ async def replica_name(client: Redis) -> str:
     return f"{{{name}}}"
 
 
-class _FairPool(ConnectionPool):
+class FairPool(ConnectionPool):
     """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
 
-    A crowd has a few of them. `timeout`: seconds that a caller waits for one.
+    Heavy clients have a few of them. `timeout`: seconds that a caller waits for one; `sentinels`: those that name the server, if
+    any do.
     """
+
+    stats: StoreStats
+    sentinels: Sentinels | None = None
 
     def __init__(self, *, timeout: float, heavy_slots: int = HEAVY_SLOTS, **options: Any) -> None:
         super().__init__(**options)
         self.timeout = timeout
         self._slots = CappedFairSlots(self.max_connections, heavy_slots=heavy_slots)
-        self._in_use: dict[Any, Callable[[], None]] = {}
+        self._in_use: dict[Any, Slot] = {}
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        release_slot = self._slots.take_nowait(caller_group()) or await self._wait()
+        """Return a connection that is ready. Raises ConnectionError, of the library, if none is free in time."""
+        began = monotonic()
         try:
-            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        except BaseException:
-            release_slot()
-            raise
-        self._in_use[connection] = release_slot
+            slot = self._slots.take_nowait() or await self._wait()
+            try:
+                connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+            except BaseException:
+                self._slots.release(slot)
+                raise
+        finally:
+            self.stats.waits.observe(monotonic() - began)
+        self._in_use[connection] = slot
         return connection
 
-    async def _wait(self) -> Callable[[], None]:
+    async def _wait(self) -> Slot:
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._slots.take(caller_group())
+                return await self._slots.take()
         except TimeoutError as error:
             raise ConnectionLost("No connection available.") from error
 
     async def release(self, connection: Any) -> None:
+        """Take a connection back."""
         try:
             await super().release(connection)
         finally:
-            if (release_slot := self._in_use.pop(connection, None)) is not None:
-                release_slot()
+            if (slot := self._in_use.pop(connection, None)) is not None:
+                self._slots.release(slot)
 
 
-class _Pool(InstrumentedPool, _FairPool):
-    """The same, with the waiting time counted."""
-
-
-class _SentinelPool(_Pool):
+class _SentinelPool(FairPool):
     """Connections to the primary that Sentinels name. They end when a failover begins."""
 
     def __init__(
@@ -436,8 +421,9 @@ class _Cluster(RedisCluster):
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         async with self.stats.call():
-            with self.stats.wait():
-                await self._slots.take(group := caller_group())
+            began = monotonic()
+            await self._slots.take(group := caller_group())
+            self.stats.waits.observe(monotonic() - began)
             try:
                 return await super().execute_command(*args, **kwargs)
             finally:
@@ -469,10 +455,10 @@ def _server(url: str, stats: StoreStats, *, heavy_slots: int) -> Redis:
     else:
         tls = options.get("connection_class") is SSLConnection
         options["connection_class"] = ServerTlsConnection if tls else ServerConnection
-    return _watched(_Pool(heavy_slots=heavy_slots, **(_bounded() | _timing() | options)), stats)
+    return _watched(FairPool(heavy_slots=heavy_slots, **(_bounded() | _timing() | options)), stats)
 
 
-def _watched(pool: InstrumentedPool, stats: StoreStats) -> Redis:
+def _watched(pool: FairPool, stats: StoreStats) -> Redis:
     client = InstrumentedRedis.from_pool(pool)
     pool.stats = stats
     cast("InstrumentedRedis", client).stats = stats
@@ -584,7 +570,7 @@ class WriteConfirmer:
         self._client = client
         self._needs_replica = durability is Durability.REPLICATED
         pool = getattr(client, "connection_pool", None)  # a cluster has none
-        self._sentinels = pool.sentinels if isinstance(pool, InstrumentedPool) else None
+        self._sentinels = pool.sentinels if isinstance(pool, FairPool) else None
 
     @property
     def term(self) -> int:

@@ -142,7 +142,7 @@ async def test_who_fails_inside_gives_its_place_back() -> None:
 async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
     places = CappedFairSlots(4, heavy_slots=2)
     with with_heaviness(lambda: True):
-        release_slot = [await places.take("crowd-0"), await places.take("crowd-1")]
+        held = [await places.take("crowd-0"), await places.take("crowd-1")]
         waits = asyncio.create_task(places.take("crowd-2"))
     await asyncio.sleep(0)
     assert not waits.done()
@@ -150,10 +150,10 @@ async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() ->
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waits.done()  # bob's place is none of the crowd's
-    release_slot.pop()()
-    release_slot.append(await waits)
-    for give in release_slot:
-        give()
+    places.release(held.pop())
+    held.append(await waits)
+    for slot in held:
+        places.release(slot)
 
 
 async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
