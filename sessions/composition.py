@@ -17,6 +17,7 @@ from sessions.commands.source_updates import SourceUpdateHandler
 from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.registry import BackgroundTasks, ConversationRegistry, ShieldedChanges
+from sessions.generation import Generator
 from sessions.interpreting.source import Grown, Growth
 from sessions.observer import Observer
 from sessions.records import Owner
@@ -38,7 +39,6 @@ from sessions.tool_round.waiting_turns import WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.translation.source_growth import SourceGrowth
 from sessions.translation.translator import Translator
-from sessions.turn.generator import Generator
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.tool_calls import CallAnswer

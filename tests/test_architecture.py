@@ -90,6 +90,7 @@ ORDER = {
             "store",
             "turn",
             "conversation",
+            "generation",
             "titles",
             "translation",
             "running",

@@ -38,13 +38,13 @@ from sessions.errors import ContextOverflow
 from sessions.events import Cause, Done, Reason
 from sessions.fair_share import Subject
 from sessions.filters.chain import ReleasedText
+from sessions.generation import Generator, TokenLatency
 from sessions.observer import Observer
 from sessions.records import Client, Owner, with_model
 from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
-from sessions.turn.generator import Generator, TokenLatency
 from sessions.turn.policy import Policy, SystemPrompt
 from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
 from sessions.turn.turn import CONFIRM_S, EngineWait

@@ -25,10 +25,10 @@ from engine.messages import (
 from engine.served_models import served_models
 from sessions.events import Reason
 from sessions.filters.chain import NO_FILTERS, Filters
+from sessions.generation import FilteredReplyStream, Outcome, ReplyListener, guarded_outcome, outcome_of
 from sessions.interpreting.interpretation import Interpretation
 from sessions.interpreting.target import SegmentDecode
 from sessions.translation.segment_request import PROMPT, most_tokens, segment_request
-from sessions.turn.generator import FilteredReplyStream, Outcome, ReplyListener, guarded_outcome, outcome_of
 from sessions.turn.turn_state import EngineCount
 
 IDLE_S = 600.0

@@ -13,9 +13,9 @@ from connections.messages.encoder import MessagesEncoder, encode_message
 from connections.openai.problems import Problem
 from engine.messages import ToolCall
 from sessions.events import Done, Failure, Reason, Timing, Usage
+from sessions.generation import TokenLatency
 from sessions.observer import NullObserver
 from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
-from sessions.turn.generator import TokenLatency
 from sessions.turn.turn_state import EngineCount, TurnIds, TurnState
 
 PIECES = st.one_of(

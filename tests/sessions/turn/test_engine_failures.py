@@ -8,7 +8,7 @@ from engine.streamer import Streamer
 from sessions.events import Done, Reason, Status
 from sessions.filters.chain import Filters
 from sessions.filters.filter_file import ListFilter, MatchLists
-from sessions.turn.generator import Generator
+from sessions.generation import Generator
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.filters.chain import ReleasedText
-from sessions.turn.generator import OutputThrottle, parts_of
+from sessions.generation import OutputThrottle, parts_of
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 THUMB = "\U0001f44d\U0001f3fd"
