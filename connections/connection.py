@@ -31,7 +31,7 @@ from connections.protocol.codec import (
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
 from connections.protocol.frames import AuthRefresh, Cancel, Error, Frame, Hello, Ping
 from sessions.errors import Overloaded, Refused
-from sessions.events import ControlEvent, Event, Gap, Text
+from sessions.events import ControlEvent, Delta, Event, Gap, Text
 from sessions.records import Client, Owner
 from sessions.turn.turn import SentOffsets
 
@@ -135,7 +135,6 @@ class Transport(Protocol):
         """Return the next message. Raises Disconnected."""
         ...
 
-    @property
     def is_writable(self) -> bool:
         """Whether `write` may be called: the peer is connected, and keeps up with reading."""
         ...
@@ -258,11 +257,16 @@ class Connection:
         """Deliver a frame. `made_at`: for text, when the engine made it, by `time.monotonic`; `sent`: where to report what was sent."""
         if self.closed:
             return
-        if (understood := for_features(frame, self.features)) is None:
+        # text of a reply is the only frame that every client understands as it is, and by far the most frequent one
+        understood = frame if type(frame) is Delta else for_features(frame, self.features)
+        if understood is None:
             if isinstance(frame, Text | ControlEvent):
                 self._outbox.leave_out(frame)
             return
-        if self._transport.is_writable and (passed := self._outbox.pass_nowait(understood, sent)) is not None:
+        if (
+            self._transport.is_writable()
+            and (passed := self._outbox.pass_nowait(understood, sent)) is not None
+        ):
             self._transport.write(self._encode(passed))
             if made_at is not None:
                 self._tally.delayed(monotonic() - made_at)
@@ -412,7 +416,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Send what waits, as far as the reader takes it."""
-        while self._transport.is_writable:
+        while self._transport.is_writable():
             if (frame := self._outbox.take_nowait()) is None:
                 self._backlog.clear()
                 return

@@ -35,7 +35,6 @@ CLOSE_S = 2.0
 class ServerSocket(Protocol):
     """The socket below ASGI."""
 
-    @property
     def is_writable(self) -> bool:
         """Whether text may be written: the connection is open and the peer reads."""
         ...
@@ -78,7 +77,8 @@ class WebSocketTransport:
         self._group = address_group(websocket.scope) or str(id(self))
         self._is_light = False
         self._peer: ServerSocket = websocket.scope["extensions"][PEER]["peer"]
-        self.write = self._peer.write  # looked up once: it is called for every delta
+        self.is_writable = self._peer.is_writable  # looked up once: they are called for every delta
+        self.write = self._peer.write
         self.write_all = self._peer.write_all
         self.write_binary = self._peer.write_binary
 
@@ -92,11 +92,6 @@ class WebSocketTransport:
             await self._turns.take(self._group)
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether `write` may be called."""
-        return self._peer.is_writable
 
     async def writable(self) -> None:
         """Wait until `write` may be called. Raises Disconnected."""
@@ -118,7 +113,7 @@ class WebSocketTransport:
 
     def send_frame(self, frame: Frame) -> None:
         """Send a frame before there is a connection, if the peer is still there."""
-        if self.is_writable:
+        if self.is_writable():
             self.write(codec.encode(frame))
 
     async def close(self, code: int, reason: str) -> None:
@@ -139,6 +134,7 @@ class MultilineTransport:
 
     def __init__(self, socket: WebSocketTransport) -> None:
         self._socket = socket
+        self.is_writable = socket.is_writable
         self.writable = socket.writable
         self.charge = socket.charge
         self.request = socket.request
@@ -147,11 +143,6 @@ class MultilineTransport:
     async def receive(self) -> str | bytes:
         """Return the next message. Raises Disconnected."""
         return await self._socket.receive()
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether `write` may be called."""
-        return self._socket.is_writable
 
     def write_binary(self, message: bytes) -> None:
         """Do nothing: binary messages of other endpoints are lines here."""

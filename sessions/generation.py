@@ -222,18 +222,29 @@ class FilteredReplyStream:
 
     async def begin(self) -> None:
         """Begin after the text of a reply that is continued. Raises FilterContractError."""
-        await self._text.begin(self._listener.turn.text)
-        await self._thoughts.begin(self._listener.turn.reasoning)
+        if self._text is not None and self._thoughts is not None:
+            await self._text.begin(self._listener.turn.text)
+            await self._thoughts.begin(self._listener.turn.reasoning)
 
     async def take(self, piece: Chunk | Reasoning | ToolCallOutput) -> None:
         """Pass on what the filters let through. Raises FilterContractError."""
         if self.filtered:
             return
         match piece:
-            case Chunk():
-                await self._release(self._add_text, self._text.feed(piece.text, piece.tokens, piece.logprobs))
-            case Reasoning():
-                await self._release(self._add_reasoning, self._thoughts.feed(piece.text, piece.tokens))
+            case Chunk(_, text, tokens):
+                released = (
+                    ReleasedText(text, tokens, logprobs=piece.logprobs)
+                    if self._text is None
+                    else self._text.feed(text, tokens, piece.logprobs)
+                )
+                await self._release(self._add_text, released)
+            case Reasoning(_, text, tokens):
+                released = (
+                    ReleasedText(text, tokens)
+                    if self._thoughts is None
+                    else self._thoughts.feed(text, tokens)
+                )
+                await self._release(self._add_reasoning, released)
             case ToolCallOutput():
                 await self._call(piece)
             case _:
@@ -242,18 +253,19 @@ class FilteredReplyStream:
     async def finish(self) -> None:
         """Pass on what the filters held, at the reply's end. Raises FilterContractError."""
         await self._finish_thoughts()
-        if not self.filtered:
+        if self._text is not None and not self.filtered:
             await self._release(self._add_text, self._text.finish())
 
     async def _finish_thoughts(self) -> None:
-        if not self.filtered:
+        if self._thoughts is not None and not self.filtered:
             await self._release(self._add_reasoning, self._thoughts.finish())
 
     async def _call(self, called: ToolCallOutput) -> None:
         await self._finish_thoughts()
         if self.filtered:
             return
-        if await self._filters.reply().forbids(called.arguments):
+        arguments = self._filters.reply()
+        if arguments is not None and await arguments.forbids(called.arguments):
             self._end()
         else:
             await self._listener.call(called)

@@ -30,7 +30,7 @@ from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.history.index import Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.redis.fair_slots import FairSlots
+from sessions.store.redis.pool import FairSlots
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tool_round.call_states import AnswerOutcome

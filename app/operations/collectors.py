@@ -27,7 +27,7 @@ from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
 from sessions.store.ledger import ServerMemory
-from sessions.store.redis.servers import StoreStats
+from sessions.store.redis.pool import StoreStats
 from sessions.tools.statistics import ToolStatistics
 
 _FROM_THE_START = {

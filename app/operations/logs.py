@@ -80,6 +80,8 @@ def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
 def _escaped(value: object, *, lines: bool = False) -> object:
     match value:
         case str():
+            if value.isprintable():
+                return value
             return printable_lines(value) if lines else printable(value)
         case dict():
             return {_escaped(name): _escaped(item) for name, item in value.items()}

@@ -12,7 +12,7 @@ from engine.api import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.store.ledger import Memory
-from sessions.store.redis.fair_slots import as_service
+from sessions.store.redis.pool import as_service
 from sessions.store.redis.write_probe import OutOfMemory, WriteProbe, WritesRefused
 
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]

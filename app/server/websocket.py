@@ -297,7 +297,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.loop.call_soon(self._answer_late)  # not between the pieces of a message
 
     def _answer_late(self) -> None:
-        if self.is_writable and self.conn.pending_pong:
+        if self.is_writable() and self.conn.pending_pong:
             self.transport.write(self.conn.pending_pong)
             self.conn.pending_pong = b""
 
@@ -359,7 +359,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if not takes_all:
             self.abort()
 
-    @property
     def is_writable(self) -> bool:
         """Whether text may be written: the connection is open and the peer reads."""
         return self.writable.is_set() and self._is_open

@@ -28,7 +28,7 @@ from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.registry import refusal_of
 from sessions.errors import Refused
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 WEIGHT = 10
 """Reads that such a request counts as."""

@@ -27,7 +27,7 @@ from sessions.conversation.registry import incident
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 PATH = "/v1/admin"
 

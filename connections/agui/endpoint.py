@@ -28,7 +28,7 @@ from connections.replies.streaming import stream_reply
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 
 class AguiEndpoint(SingleReplyEndpoint[RunInput]):

@@ -39,7 +39,7 @@ from engine.images.image import Image
 from sessions.conversation.history_page import ShownMessage
 from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
 
 

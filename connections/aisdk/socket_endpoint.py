@@ -95,7 +95,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
 
     def _send_error(self, socket: WebSocketTransport, request_id: str, why: Problem) -> None:
         self.tally.sent(code_of(why))
-        if socket.is_writable:
+        if socket.is_writable():
             socket.write(_encode(Refused(request_id=request_id, error_text=str(why))))
 
     async def _serve(

@@ -35,7 +35,7 @@ from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.prompt import NO_IMAGES
 
 AttachmentAction = Callable[[Exchange, Caller], Awaitable[Response]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from sessions.store.redis.client import PUT, run_script, store_errors
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 GROUP = "/tickets"
 """Whose calls of the store these are: who shows a ticket is not known before."""

@@ -40,14 +40,13 @@ class EventTransport:
         await self._exchange.left()
         raise Disconnected
 
-    @property
     def is_writable(self) -> bool:
         """Whether more may be written."""
         return len(self._buffer) < WAITING_BYTES
 
     async def writable(self) -> None:
         """Wait until the server has taken what waits."""
-        while not self.is_writable:
+        while not self.is_writable():
             self._drained.clear()
             await self._drained.wait()
 

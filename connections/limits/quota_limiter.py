@@ -27,7 +27,7 @@ from connections.protocol.frames import LimitNear
 from sessions.errors import StoreDown, StoreFault
 from sessions.events import Done
 from sessions.records import Client
-from sessions.store.redis.fair_slots import never_heavy, with_heaviness
+from sessions.store.redis.pool import never_heavy, with_heaviness
 
 TIMEOUT_S = 0.25
 BACKOFF_S = 1.0

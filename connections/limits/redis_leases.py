@@ -21,7 +21,7 @@ from connections.limits.redis_counters import LUA
 from sessions.errors import StoreDown
 from sessions.records import Client
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_slots import never_heavy, with_heaviness
+from sessions.store.redis.pool import never_heavy, with_heaviness
 
 TIMEOUT_S = 0.25
 RENEW_S = 3.0

@@ -32,7 +32,7 @@ from engine.served_models import ServedModel
 from sessions.errors import EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from connections.responses.stored.response_store import ResponseStore
 from connections.responses.stored_response_endpoint import SCOPES, Items, item_page, load_images
 from engine.messages import Message
 from sessions.records import MessageRecord
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.tool_calls import as_written
 
 MAX_ADDED_ITEMS = 20

@@ -55,7 +55,7 @@ from sessions.events import CallState, Cause, Done
 from sessions.records import CallRecord
 from sessions.running.ephemeral import EphemeralRequest, Piece
 from sessions.service import Sessions
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 T = TypeVar("T")
 

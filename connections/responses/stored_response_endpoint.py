@@ -28,7 +28,7 @@ from connections.responses.stored.notes import ItemWithImages, input_items, reso
 from connections.responses.stored.response_store import ResponseStore, StoredResponse
 from engine.images.image import Image
 from sessions.errors import Conflict
-from sessions.store.redis.fair_slots import on_behalf_of
+from sessions.store.redis.pool import on_behalf_of
 
 SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 DEFAULT_ITEMS = 20

@@ -26,7 +26,7 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.store.redis.fair_slots import on_behalf_of, with_heaviness
+from sessions.store.redis.pool import on_behalf_of, with_heaviness
 from sessions.tool_round.call_states import AnswerOutcome
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets

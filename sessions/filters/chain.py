@@ -61,23 +61,19 @@ class FilteredReply:
 
     async def begin(self, text: str) -> None:
         """Read the published text of a continued reply, since matches may begin in it. Raises FilterContractError."""
-        if self._stages:
-            self._published = len(text)
-            async for part in slices(text):
-                self.feed(part, 0)
+        self._published = len(text)
+        async for part in slices(text):
+            self.feed(part, 0)
 
     async def forbids(self, text: str) -> bool:
         """Return whether a filter ends this text, which is checked before any of it leaves. Raises FilterContractError."""
-        if self._stages:
-            async for part in slices(text):
-                if self.feed(part, 0).filtered:
-                    return True
+        async for part in slices(text):
+            if self.feed(part, 0).filtered:
+                return True
         return self.finish().filtered
 
     def feed(self, text: str, tokens: int, logprobs: Sequence[ChosenToken] = ()) -> ReleasedText:
         """Take the reply's next whole characters. Raises FilterContractError."""
-        if not self._stages:
-            return ReleasedText(text, tokens, logprobs=tuple(logprobs))
         self._logprobs.put(logprobs)
         self._marks.append((len(self._waiting), tokens))
         self._waiting += text
@@ -129,10 +125,13 @@ class Filters:
                 if await one.refuses(text):
                     raise Filtered("A filter of this server refuses the message.")
 
-    def reply(self) -> FilteredReply:
-        """Return a reader of one reply from its first character on; a restarted reply takes a new one."""
-        stages = (one.reply() for one in self._filters)
-        return FilteredReply([stage for stage in stages if stage is not None])
+    def reply(self) -> FilteredReply | None:
+        """Return a reader of one reply from its first character on; None: no filter reads replies.
+
+        A restarted reply takes a new one.
+        """
+        stages = [stage for one in self._filters if (stage := one.reply()) is not None]
+        return FilteredReply(stages) if stages else None
 
 
 NO_FILTERS = Filters()

@@ -26,7 +26,7 @@ from sessions.replicas.rpc import (
 )
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.redis.fair_slots import is_heavy_caller
+from sessions.store.redis.pool import is_heavy_caller
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn

@@ -17,7 +17,7 @@ from sessions.records import Meta, TurnRecord
 from sessions.running.orphaned_turn import close_orphaned
 from sessions.store.history.codec import Keys
 from sessions.store.ownership import RunningTurn
-from sessions.store.redis.fair_slots import as_service
+from sessions.store.redis.pool import as_service
 from sessions.store.storage import Storage
 
 REAP_S = 1.0

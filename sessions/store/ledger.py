@@ -31,7 +31,7 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.fair_share import Subject, group_limit, owner_limit
 from sessions.store.redis.client import ADMIT, CHARGE, CLIENT_ERRORS, pipelined, queue_script, store_errors
-from sessions.store.redis.fair_slots import as_service
+from sessions.store.redis.pool import as_service
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""

@@ -21,7 +21,7 @@ from sessions.store.history.history import History, message_at
 from sessions.store.history.index import list_name
 from sessions.store.images import Images
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.fair_slots import as_service
+from sessions.store.redis.pool import as_service
 from sessions.store.redis.scan import scan_keys
 
 AT_ONCE = 16

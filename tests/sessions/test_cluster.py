@@ -26,7 +26,8 @@ from sessions.store.history.history import History
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, Memory, StoreFull
 from sessions.store.ownership import Ownership
-from sessions.store.redis.servers import FairPool, connect, replica_name
+from sessions.store.redis.pool import FairPool
+from sessions.store.redis.servers import connect, replica_name
 from sessions.store.restore import begin_epochs
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy

@@ -19,8 +19,9 @@ from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
+from sessions.store.redis.pool import FairPool
 from sessions.store.redis.sentinels import Sentinels
-from sessions.store.redis.servers import Durability, FairPool, WriteConfirmer, connect
+from sessions.store.redis.servers import Durability, WriteConfirmer, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder

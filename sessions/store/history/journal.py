@@ -103,22 +103,30 @@ class Journal:
 
     async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
         self.pipelines += 1
+        calls = [writes[start : start + self._at_once] for start in range(0, len(writes), self._at_once)]
+        if len(calls) == 1:
+            return self._answers(calls, [await run_script(self._client, APPEND, *self._command(writes))])
         with store_errors():
-            answers = await self._pipeline(writes)
+            answers = await self._pipeline(calls)
             if any(isinstance(answer, errors.NoScriptError) for answer in answers):
                 await load_scripts(self._client)
-                answers = await self._pipeline(writes)
-            return answers
+                answers = await self._pipeline(calls)
+        return self._answers(calls, answers)
 
-    async def _pipeline(self, writes: Sequence[_Write]) -> list[Any]:
+    async def _pipeline(self, calls: Sequence[Sequence[_Write]]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
-        calls = [writes[start : start + self._at_once] for start in range(0, len(writes), self._at_once)]
         for call in calls:
-            keys = [key for write in call for key in write.keys]
-            queue_script(
-                pipe, APPEND, keys, [self._replica, *(part for write in call for part in _parts(write))]
-            )
-        answers = await pipe.execute(raise_on_error=False)
+            queue_script(pipe, APPEND, *self._command(call))
+        return await pipe.execute(raise_on_error=False)
+
+    def _command(self, writes: Sequence[_Write]) -> tuple[list[str], list[str | bytes | int]]:
+        """Return the keys and the arguments of one call."""
+        keys = [key for write in writes for key in write.keys]
+        return keys, [self._replica, *(part for write in writes for part in _parts(write))]
+
+    @staticmethod
+    def _answers(calls: Sequence[Sequence[_Write]], answers: Sequence[Any]) -> list[Any]:
+        """Return the answer to each write."""
         return [
             one
             for call, answer in zip(calls, answers, strict=True)

@@ -7,7 +7,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 
 from connections.authentication.ticket_store import GROUP, RedisTickets
-from sessions.store.redis.fair_slots import OWN, caller_group
+from sessions.store.redis.pool import OWN, caller_group
 from tests.store_faults import without_memory
 
 

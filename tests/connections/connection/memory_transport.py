@@ -26,7 +26,6 @@ class MemoryTransport:
             raise Disconnected
         return message
 
-    @property
     def is_writable(self) -> bool:
         return self.reads.is_set()
 
@@ -34,7 +33,7 @@ class MemoryTransport:
         await self.reads.wait()
 
     def write(self, text: bytes) -> None:
-        assert self.is_writable
+        assert self.is_writable()
         for line in text.splitlines():
             self.sent.put_nowait(json.loads(line))
 

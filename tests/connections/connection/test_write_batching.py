@@ -13,7 +13,9 @@ class RecordingSocket:
 
     def __init__(self) -> None:
         self.writes: list[list[bytes]] = []
-        self.receive = self.writable = self.charge = self.request = self.close = self.write_binary = None
+        self.receive = self.is_writable = self.writable = self.charge = self.request = self.close = (
+            self.write_binary
+        ) = None
 
     def write_all(self, texts: Iterable[bytes]) -> None:
         self.writes.append(list(texts))

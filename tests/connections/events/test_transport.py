@@ -71,7 +71,7 @@ async def test_a_long_event_is_handed_on_in_pieces() -> None:
     server.transport.write(long)
     await server.has_some.wait()
     assert len(server.given[0]) <= PIECE_BYTES
-    assert not server.transport.is_writable
+    assert not server.transport.is_writable()
     server.goes_on.set()
     await server.transport.writable()
     sending.cancel()

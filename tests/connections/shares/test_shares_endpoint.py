@@ -14,7 +14,7 @@ from connections.middleware.client_address import set_client_address
 from connections.shares.endpoint import SharesEndpoint
 from sessions.errors import NotFound
 from sessions.service import Sessions
-from sessions.store.redis.fair_slots import OWN, caller_group
+from sessions.store.redis.pool import OWN, caller_group
 
 
 class NothingShared:

@@ -59,7 +59,7 @@ async def test_lists_and_hooks_of_a_file_are_used(tmp_path: Path) -> None:
 async def test_an_empty_file_lets_everything_pass(tmp_path: Path) -> None:
     filters = filters_from(written(tmp_path, ""))
     await filters.check("darn")
-    assert filters.reply().feed("darn", 1) == ReleasedText("darn", 1)
+    assert filters.reply() is None
 
 
 @pytest.mark.parametrize(

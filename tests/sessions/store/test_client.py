@@ -15,7 +15,7 @@ from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
 from sessions.store.redis.client import REMOVE, pipelined, run_script, store_errors
-from sessions.store.redis.fair_slots import on_behalf_of, with_heaviness
+from sessions.store.redis.pool import on_behalf_of, with_heaviness
 from sessions.store.redis.servers import connect
 from tests.store_faults import refusing_writes
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
-from sessions.store.history.journal import Entry, Journal, TurnJournal
+from sessions.store.history.journal import AT_ONCE, Entry, Journal, TurnJournal
 from sessions.store.redis.client import load_scripts
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import refusing_writes
@@ -76,7 +76,8 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
     store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that dies twice in a moment: that is an outage, and no fault of a turn's data."""
-    await open_turns(store, "a")
+    names = [f"turn-{number}" for number in range(AT_ONCE + 1)]  # more than one call writes
+    await open_turns(store, *names)
     await store.script_flush()
 
     async def load_and_forget(client: Redis) -> None:
@@ -84,8 +85,10 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
         await store.script_flush()
 
     monkeypatch.setattr("sessions.store.history.journal.load_scripts", load_and_forget)
+    writes = [journal.put_nowait(keys(name), name, [Entry(2, b"event")]) for name in names]
     with pytest.raises(StoreDown) as trouble:
-        await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+        await asyncio.gather(*writes)
+    await asyncio.gather(*writes, return_exceptions=True)
     assert not isinstance(trouble.value, StoreFault)
 
 
