@@ -12,7 +12,6 @@ from starlette.types import ASGIApp
 
 from app.api_routes import api_routes
 from app.operations.collectors import Sources
-from app.operations.config_reload import ConfigReload
 from app.operations.metrics import Metrics
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness, waiting_report
@@ -26,10 +25,10 @@ from app.service import Service, cancelled_by_signals
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.authentication import access_of
+from app.setup.config_reload import ConfigReload, LimitsFile, quotas_of
 from app.setup.embedders import embedders_of
 from app.setup.launched_vllm import launched_engine
 from app.setup.limits import TokenUsageObserver, limiters_of
-from app.setup.limits_file import LimitsFile, quotas_of
 from app.setup.local_engines import own_engines
 from app.setup.models import check_models, engine_of_file, with_names, with_translator
 from app.setup.speech import audio_of, spoken_of

@@ -13,11 +13,11 @@ from typing import Any, TextIO
 
 import structlog
 
-from app.operations.config_reload import ConfigReload
 from app.operations.memory import keep_giving_back
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.server.server import Server, address
+from app.setup.config_reload import ConfigReload
 from connections.manager import ConnectionLifecycle
 from engine.api import Engine, EngineState, EngineStatus
 from engine.durations import Durations

@@ -16,15 +16,14 @@ from sessions.commands.removal import ConversationDeleter, HistoryRemover, Owner
 from sessions.commands.source_updates import SourceUpdateHandler
 from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
-from sessions.conversation.registry import BackgroundTasks, ConversationRegistry, ShieldedChanges
+from sessions.conversation.conversation import BackgroundTasks, ConversationRegistry, ShieldedChanges
 from sessions.generation import Generator
 from sessions.interpreting.source import Grown, Growth
 from sessions.observer import Observer
 from sessions.records import Owner
-from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.reaper import Reaper
 from sessions.replicas.relay import Relay, Subscriptions
-from sessions.replicas.rpc import Rpc, inbox_key
+from sessions.replicas.rpc import Forwarder, Rpc, inbox_key
 from sessions.replicas.scatter_gather import ScatterGather
 from sessions.replicas.shard_channels import ShardChannels
 from sessions.running import runner

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.embedding import Embedder, Texts, Vectors
-from sessions.conversation.engine_requests import client_key
 from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.records import Owner
 from sessions.running.admission import Admission
-from sessions.turn.prompt import as_refusals
+from sessions.turn.prompt import as_refusals, client_key
 
 
 class Embedding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -325,10 +326,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
     @classmethod
-    def new(cls, epoch: str) -> Self:
-        """Return the facts of a conversation without messages."""
+    def new(cls, epoch: str | None = None) -> Self:
+        """Return the facts of a conversation without messages, by default those of a new one."""
         return cls(
-            epoch=epoch,
+            epoch=secrets.token_hex(8) if epoch is None else epoch,
             seq=0,
             title="",
             leaf=None,

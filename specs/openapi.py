@@ -29,7 +29,7 @@ from connections.responses.input_endpoints import Compaction, Counted
 from connections.responses.output.wire import Conversation, ConversationDeleted, Response
 from connections.responses.requests.models import ConversationFields, Creation
 from connections.responses.stored_response_endpoint import Deleted, Items
-from sessions.attachment import Attachment
+from sessions.events import Attachment
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
 from specs import openapi_model_endpoints

@@ -76,7 +76,6 @@ ORDER = {
     "sessions": (
         *(
             "errors",
-            "attachment",
             "events",
             "truncation",
             "records",

@@ -67,8 +67,9 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Add the request's id to a line, if its sender gave one."""
-    for name, value in trace.current.get().facts.items():
-        event.setdefault(name, value)
+    if (ids := trace.current.get()) is not trace.NOBODYS:
+        for name, value in ids.facts.items():
+            event.setdefault(name, value)
     return event
 
 

@@ -9,9 +9,8 @@ from redis.asyncio import Redis
 
 from app.setting_values import SettingsError
 from app.settings import Settings
-from connections.authentication.access import AccessControl
+from connections.authentication.access import AccessControl, Authenticator
 from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.authenticator import Authenticator
 from connections.authentication.discovery import fetch_jwk_set
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens
 from connections.authentication.jwk_sets import JwkSet

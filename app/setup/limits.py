@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from redis.asyncio import Redis
 
 from app.settings import Settings
-from app.setup.limits_file import quotas_of
+from app.setup.config_reload import quotas_of
 from connections.authentication.access import AccessControl
 from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters

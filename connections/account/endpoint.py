@@ -26,7 +26,7 @@ from connections.middleware.origins import AllowedOrigins
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import Refused
 from sessions.store.redis.pool import on_behalf_of
 

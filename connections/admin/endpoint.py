@@ -23,7 +23,7 @@ from connections.http.refusal_counters import EndpointName
 from connections.limits.limiters import Limiters
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
-from sessions.conversation.registry import incident
+from sessions.conversation.conversation import incident
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.records import Owner

@@ -36,8 +36,8 @@ from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, U
 from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.images.image import Image
+from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import ShownMessage
-from sessions.conversation.registry import refusal_of
 from sessions.errors import NotFound
 from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber

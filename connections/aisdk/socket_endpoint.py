@@ -12,7 +12,7 @@ from connections.aisdk.frames import AbortFrame, ClientFrame, Refused, ResumeFra
 from connections.aisdk.problems import Problem, code_of, error_response
 from connections.aisdk.service import FEATURES, ChatService, chat_caller, named_client
 from connections.aisdk.socket_streams import SocketStreams, decode
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, PendingWork

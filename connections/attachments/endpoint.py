@@ -30,9 +30,9 @@ from connections.middleware.origins import AllowedOrigins
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
-from sessions.attachment import Attachment
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused
+from sessions.events import Attachment
 from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
 from sessions.store.redis.pool import on_behalf_of

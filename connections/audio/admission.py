@@ -13,7 +13,7 @@ from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.openai.request_context import RequestContext
 from connections.protocol.scopes import KeyScope
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded
 from sessions.fair_share import FairShare
 from sessions.running.admission import AGAIN_MS

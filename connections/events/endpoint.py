@@ -32,7 +32,7 @@ from connections.protocol.base import common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import Refused
 from sessions.service import Sessions
 

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
 from connections.http.query_params import parse_client_id
 from connections.limits.owner_groups import group_of

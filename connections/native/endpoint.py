@@ -8,8 +8,7 @@ import msgspec
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
-from connections.authentication.access import AccessControl
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, RateLimiter, error_frame

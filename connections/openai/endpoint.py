@@ -17,7 +17,7 @@ from connections.openai.problems import problem_of
 from connections.openai.request_context import RequestContext
 from connections.protocol.codec import FrameCost
 from connections.protocol.scopes import KeyScope
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import Refused
 
 R = TypeVar("R")

@@ -12,8 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from connections.authentication.access import AccessControl
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.http.refusal_counters import EndpointName, Refusal

@@ -7,8 +7,7 @@ from typing import ClassVar
 import msgspec
 from starlette.websockets import WebSocket
 
-from connections.authentication.access import AccessControl
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.connection import Handler, RateLimiter
 from connections.http.refusal_counters import EndpointName

@@ -11,7 +11,7 @@ import structlog
 from connections.limits.caller import Caller
 from connections.openai.problems import Problem
 from connections.replies.stored_reply import StoredReply
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused
 from sessions.records import Owner
 from sessions.service import Sessions

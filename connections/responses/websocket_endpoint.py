@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.websockets import WebSocket
 
-from connections.authentication.access import AccessControl
-from connections.authentication.authenticator import bearer
+from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.connection import Connection

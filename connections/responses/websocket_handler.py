@@ -24,7 +24,7 @@ from connections.responses.creator import ResponseCreator, StartedResponse
 from connections.responses.output import wire
 from connections.responses.output.encoder import encode_lines
 from connections.responses.output.response_fields import output_messages
-from sessions.conversation.registry import refusal_of
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import Refused
 
 _SLOW_READER = Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect.")

@@ -14,25 +14,16 @@ from engine.messages import Request
 from engine.served_models import ServedModel
 from sessions.commands.branches import ResolvedPlacement, resolve_placement
 from sessions.commands.resumption import read_consistent
-from sessions.commands.turn_queue import TurnQueue, meta_or_new
+from sessions.commands.turn_queue import TurnQueue, message_of
 from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import (
-    accepted_event,
-    client_key,
-    message_of,
-    reserve_images,
-    turn_request,
-    with_content,
-)
+from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
 from sessions.events import Cause, Journalled, Languages, Text
 from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
 from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
-from sessions.replicas.forwarder import Forwarder, RunsElsewhere
 from sessions.replicas.relay import Subscriptions
-from sessions.replicas.rpc import RefusedElsewhere
+from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history.history import Beginning, Duplicate, Since, StaleFacts
@@ -52,7 +43,14 @@ from sessions.turn.message_request import (
     Regenerate,
 )
 from sessions.turn.policy import Policy
-from sessions.turn.prompt import HistoryPromptBuilder, Prompt, as_refusals
+from sessions.turn.prompt import (
+    HistoryPromptBuilder,
+    Prompt,
+    as_refusals,
+    client_key,
+    reserve_images,
+    turn_request,
+)
 from sessions.turn.turn import SentOffsets, Subscriber, ToolRound, Turn
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 
@@ -336,7 +334,7 @@ class MessageAcceptor:
             message=None if placement.answered else message,
             turn=record,
             event=event if message.role == "assistant" else with_content(event, message),
-            title=_title(message, titled_by),
+            title="" if meta.title else _title(message, titled_by),  # a title that there is stays
             titled_by=titled_by,
             system=system.named,
             context_from=prompt.context_from
@@ -355,12 +353,11 @@ class MessageAcceptor:
             )
             await self._write(conversation, live, beginning)
         return turn_request(
-            conversation,
-            record.turn_id,
+            conversation.owner,
+            live,
             prompt,
             generation,
             system,
-            group=live.send.group,
             answering=answering,
         )
 
@@ -382,7 +379,7 @@ class MessageAcceptor:
         if known is not None:
             raise Duplicate(known)
         if meta is None:
-            conversation.know(meta := meta_or_new(read))
+            conversation.know(meta := read or Meta.new())
         return meta
 
     async def _write(self, conversation: Conversation, live: Turn, beginning: Beginning) -> None:

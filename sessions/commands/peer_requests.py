@@ -10,7 +10,7 @@ import msgspec
 
 from engine import trace
 from sessions.commands.turn_manager import TurnManager
-from sessions.conversation.registry import BackgroundTasks, refusal_of
+from sessions.conversation.conversation import BackgroundTasks, refusal_of
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.interpreting.source import Grown, Growth

@@ -8,12 +8,11 @@ import msgspec
 
 from sessions.commands.branches import BranchSwitcher
 from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import ConversationRegistry, ShieldedChanges
+from sessions.conversation.conversation import Conversation, ConversationRegistry, ShieldedChanges
 from sessions.errors import Busy, Conflict, NotFound
 from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
-from sessions.replicas.forwarder import Forwarder
+from sessions.replicas.rpc import Forwarder
 from sessions.running import runner
 from sessions.store.history.history import History, StaleFacts
 from sessions.store.history.index import Index

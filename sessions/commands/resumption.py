@@ -8,8 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from sessions.conversation.catch_up import catch_up_to, gap
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import accepted_event
+from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import NotFound
 from sessions.events import Event, Journalled, Resumed
 from sessions.running import runner

@@ -7,7 +7,7 @@ import asyncio
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, NotFound, OwnershipLost, StoreDown
 from sessions.interpreting.source import Grown, Growth, Source
-from sessions.replicas.forwarder import Forwarder
+from sessions.replicas.rpc import Forwarder
 from sessions.store.history.history import History
 from sessions.translation.source_growth import SourceGrowth
 from sessions.turn.turn import Turn

@@ -16,7 +16,7 @@ from sessions.events import CallState
 from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.records import CallRecord
-from sessions.replicas.forwarder import Forwarder
+from sessions.replicas.rpc import Forwarder
 from sessions.store.history.history import History
 from sessions.store.ledger import COPIES, Ledger
 from sessions.tool_round.call_states import AnswerOutcome, CallStates

@@ -13,8 +13,7 @@ import structlog
 
 from engine.messages import Request
 from sessions.commands.acceptance import MessageAcceptor, register_turn
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import BackgroundTasks, ConversationRegistry, refusal_of
+from sessions.conversation.conversation import BackgroundTasks, Conversation, ConversationRegistry, refusal_of
 from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
 from sessions.records import Owner

@@ -8,7 +8,6 @@ enough. The running reply waits meanwhile, since its next seqs come after it.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import suppress
 from time import monotonic
 
@@ -16,28 +15,28 @@ import msgspec
 
 from engine.messages import Request
 from sessions.commands.branches import ResolvedPlacement, resolve_placement
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import (
-    accepted_event,
-    client_key,
-    message_of,
-    reserve_images,
-    turn_request,
-    with_content,
-)
+from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, Refused, StoreDown, StoreFault
 from sessions.events import Done, Failure, Journalled, Reason, Removed
 from sessions.observer import Observer
-from sessions.records import MessageRecord, Meta
+from sessions.records import MessageRecord, Meta, TurnRecord, user_message
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import Duplicate, History
 from sessions.store.history.journal import TurnJournal
+from sessions.store.images import Images
 from sessions.store.storage import Storage
-from sessions.turn.message_request import Append, Continue, GenerationConfig
+from sessions.turn.message_request import Append, Continue, GenerationConfig, MessageRequest
 from sessions.turn.policy import SystemPrompt
-from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt
+from sessions.turn.prompt import (
+    HistoryPromptBuilder,
+    ModelRoute,
+    Prompt,
+    client_key,
+    reserve_images,
+    turn_request,
+)
 from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount
 
@@ -218,12 +217,11 @@ class TurnQueue:
         except StoreFault as fault:  # its `done` says so
             live.failure = Failure(code=fault.code, message=str(fault))
         return turn_request(
-            conversation,
-            live.record.turn_id,
+            conversation.owner,
+            live,
             None,
             generation,
             SystemPrompt("", ""),
-            group=live.send.group,
             answering=ModelRoute(live.record.model),
         )
 
@@ -237,12 +235,11 @@ class TurnQueue:
         live.choose(answering.model)
         await self._start(conversation, live, named=system.named, context_from=context_from)
         return turn_request(
-            conversation,
-            live.record.turn_id,
+            conversation.owner,
+            live,
             prompt,
             generation,
             system,
-            group=live.send.group,
             answering=answering,
         )
 
@@ -440,11 +437,21 @@ def _flat(fields: dict[str, str]) -> list[str]:
 async def known_meta(history: History, conversation: Conversation) -> Meta:
     """Return the store's facts of a conversation, read unless they are known. Raises StoreDown."""
     if (meta := conversation.known.meta) is None:
-        meta = meta_or_new(await history.load(conversation.keys))
+        meta = await history.load(conversation.keys) or Meta.new()
         conversation.know(meta)
     return meta
 
 
-def meta_or_new(read: Meta | None) -> Meta:
-    """Return the facts that were read, or those of a new conversation."""
-    return read or Meta.new(epoch=secrets.token_hex(8))
+async def message_of(
+    images: Images, conversation: Conversation, record: TurnRecord, send: MessageRequest
+) -> MessageRecord:
+    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
+    shown = (
+        await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
+        if send.images
+        else ()
+    )
+    if send.shown:
+        positions = zip(shown, send.shown, strict=True)
+        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
+    return user_message(record, send.content, at_ms=now_ms(), images=shown)

@@ -6,11 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from sessions.attachment import Attachment, attachments_of
 from sessions.conversation.catch_up import PartialReply, catch_up_to, partial_reply
 from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound
-from sessions.events import Event, Languages, ShownCall, Status, Usage
+from sessions.events import Attachment, Event, Languages, ShownCall, Status, Usage, attachments_of
 from sessions.records import MessageRecord, TurnRecord, status_of
 from sessions.store.history.codec import now_ms
 from sessions.store.history.history import Branch, History, Siblings

@@ -14,8 +14,7 @@ import structlog
 from redis.asyncio import Redis
 
 from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import ConversationRegistry
+from sessions.conversation.conversation import Conversation, ConversationRegistry
 from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.replicas.shard_channels import ShardChannels

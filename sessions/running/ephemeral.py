@@ -32,8 +32,7 @@ from engine.messages import (
 )
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
-from sessions.conversation.engine_requests import client_key, engine_request
-from sessions.conversation.registry import BackgroundTasks
+from sessions.conversation.conversation import BackgroundTasks
 from sessions.errors import ContextOverflow
 from sessions.events import Cause, Done, Reason
 from sessions.fair_share import Subject
@@ -46,7 +45,14 @@ from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
 from sessions.turn.policy import Policy, SystemPrompt
-from sessions.turn.prompt import ModelChoice, as_refusals, refuse_oversized, refuse_unsupported
+from sessions.turn.prompt import (
+    ModelChoice,
+    as_refusals,
+    client_key,
+    engine_request,
+    refuse_oversized,
+    refuse_unsupported,
+)
 from sessions.turn.turn import CONFIRM_S, EngineWait
 from sessions.turn.turn_state import TurnIds, TurnMessageIds, TurnState
 

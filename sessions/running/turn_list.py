@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sessions.conversation.registry import ConversationRegistry
+from sessions.conversation.conversation import ConversationRegistry
 from sessions.records import Owner
 from sessions.turn.turn_state import TurnPhase
 

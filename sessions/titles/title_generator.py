@@ -15,8 +15,7 @@ from engine.errors import EngineError
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.reply_spec import ReplySpec
 from engine.served_models import served_models
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import BackgroundTasks
+from sessions.conversation.conversation import BackgroundTasks, Conversation
 from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters

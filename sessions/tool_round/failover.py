@@ -11,8 +11,7 @@ import msgspec
 import structlog
 
 from sessions.conversation.catch_up import catch_up_to
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.registry import ConversationRegistry
+from sessions.conversation.conversation import Conversation, ConversationRegistry
 from sessions.records import Meta
 from sessions.running.orphaned_turn import close_orphaned
 from sessions.store.history.codec import encode_message, encode_turn

@@ -15,8 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.messages import Request
-from sessions.conversation.conversation import Conversation
-from sessions.conversation.engine_requests import accepted_event, client_key, turn_request
+from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import Failure
 from sessions.filters.chain import Filters
@@ -29,7 +28,7 @@ from sessions.tool_round.tool_runner import ToolRunner
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.policy import SystemPrompt, ToolLimits
-from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt
+from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt, client_key, turn_request
 from sessions.turn.tool_calls import cancelled, expired, expires_at
 from sessions.turn.turn import Turn
 
@@ -202,12 +201,11 @@ class WaitingTurns:
         answering: ModelRoute,
     ) -> Request:
         return turn_request(
-            conversation,
-            live.record.turn_id,
+            conversation.owner,
+            live,
             prompt,
             self._generation(live),
             system,
-            group=live.send.group,
             answering=answering,
         )
 

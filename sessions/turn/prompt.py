@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from math import ceil
 from typing import TypeVar
 
@@ -13,18 +14,19 @@ import msgspec
 from engine.api import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
 from engine.images.image import NOT_SEEN, Seen, joined
-from engine.messages import REPLY_TOKENS, Message, ModelFacts, Params, Request
+from engine.messages import GROUP_SEPARATOR, REPLY_TOKENS, Message, ModelFacts, Params, Request
 from engine.reply_spec import PLAIN, ReplySpec, Translation
 from engine.served_models import ServedModel, served_models
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
 from sessions.interpreting.languages import has_languages
-from sessions.records import Interpreting, MessageRecord, Meta
+from sessions.records import Interpreting, MessageRecord, Meta, Owner
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.policy import SystemPrompt
 from sessions.turn.tool_calls import as_written, result_text
+from sessions.turn.turn import Turn
 
 T = TypeVar("T")
 TranslationTask = Interpreting | Translation
@@ -512,3 +514,81 @@ def retry_after_ms(error: EngineError) -> int | None:
     """Return when an engine may take requests again, if it said so."""
     after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else None
     return None if after_s is None else ceil(after_s * 1000)
+
+
+OPERATOR_SALT = "\x00operator"
+"""Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
+
+
+USER = "\x00user"
+"""Separates the owner and the digest of its user in the salt. A user's name may have any characters."""
+
+
+def turn_request(
+    owner: Owner,
+    live: Turn,
+    prompt: Prompt | None,
+    generation: GenerationConfig,
+    system: SystemPrompt,
+    *,
+    answering: ModelRoute,
+) -> Request:
+    """Return a turn's request; without messages if the turn was cancelled before it had a prompt."""
+    return engine_request(
+        live.record.turn_id,
+        prompt.messages if prompt else (),
+        generation.params,
+        owner=owner,
+        group=live.send.group,
+        conversation_id=live.turn.ids.conversation_id,
+        system=system,
+        answering=answering,
+        spec=generation.spec,
+        user=generation.user,
+    )
+
+
+def engine_request(
+    turn_id: str,
+    messages: tuple[Message, ...],
+    params: Params,
+    *,
+    owner: Owner,
+    group: str,
+    conversation_id: str,
+    system: SystemPrompt,
+    answering: ModelRoute,
+    spec: ReplySpec = PLAIN,
+    user: str = "",
+) -> Request:
+    """Return an owner's request, for any conversation.
+
+    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would tell how
+    much of another's secret instructions they have guessed. Prompts under the operator's have a salt of their own:
+    a client can't guess the operator's instructions with system prompts of its own. `user`: one of an application's many
+    users behind one key, none of whom may guess another's prompts.
+    """
+    salt = f"{owner}{USER}{sha256(user.encode()).hexdigest()}" if user else str(owner)
+    return Request(
+        turn_id,
+        messages,
+        params,
+        cache_salt=salt + OPERATOR_SALT if system.is_shared else salt,
+        shares_system=system.is_shared,
+        client=client_key(owner, group),
+        conversation=conversation_id,
+        model=answering.model,
+        fallbacks=answering.fallbacks,
+        spec=spec,
+    )
+
+
+def client_key(owner: Owner, group: str) -> str:
+    """Return the name by which the engine is fair to an owner, and to his group."""
+    return f"{group}{GROUP_SEPARATOR}{owner}" if group else str(owner)
+
+
+def reserve_images(live: Turn, prompt: Prompt) -> None:
+    """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
+    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
+        live.hold(size)

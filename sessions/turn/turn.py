@@ -398,12 +398,6 @@ class Turn:
         return self.unsaved or (self.ended.is_set() and not self.released.is_set())
 
     @property
-    def made_at(self) -> float | None:
-        """When the engine made the current text; None if unknown, or if it is delayed on purpose."""
-        stream = self.engine.stream
-        return None if stream is None or self.engine.paced else stream.made_at
-
-    @property
     def published_text(self) -> str:
         """The part of the reply that was published."""
         return self.turn.text[: self.published_off]

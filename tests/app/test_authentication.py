@@ -17,8 +17,9 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app.operations import config_reload, key_file
+from app.operations import key_file
 from app.setting_values import SettingsError
+from app.setup import config_reload
 from engine.scripted import ScriptedEngine
 from sessions.store.redis.embedded import embedded_store
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

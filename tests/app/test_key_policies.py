@@ -19,8 +19,9 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.operations import config_reload, key_file
+from app.operations import key_file
 from app.setting_values import SettingsError
+from app.setup import config_reload
 from connections.authentication.key_policy import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

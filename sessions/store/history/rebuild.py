@@ -11,8 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from sessions.attachment import attachments_of
-from sessions.events import Accepted, Delta, Done, Journalled, Reasoning, Removed, Text
+from sessions.events import Accepted, Delta, Done, Journalled, Reasoning, Removed, Text, attachments_of
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord, digest
 from sessions.store.history.replay import covered
 

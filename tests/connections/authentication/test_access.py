@@ -8,9 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.operations import key_file
-from connections.authentication.access import AccessControl
+from connections.authentication.access import AccessControl, Authenticator, bearer
 from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.authenticator import Authenticator, bearer
 from connections.authentication.ticket_store import RedisTickets
 from connections.authentication.tickets import Tickets
 from connections.middleware.origins import AllowedOrigins

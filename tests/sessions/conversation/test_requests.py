@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
-from sessions.conversation.engine_requests import OPERATOR_SALT
 from sessions.errors import ContextOverflow
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
+from sessions.turn.prompt import OPERATOR_SALT
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 

@@ -581,7 +581,7 @@ async def test_results_that_do_not_fit_the_window_end_the_turn_with_the_reason(c
 async def test_what_is_called_beyond_the_bound_is_left_out(
     chat: Chat, reader: Recorder, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.running.runner.MAX_CALLS", 2)
+    monkeypatch.setattr("sessions.generation.MAX_CALLS", 2)
     engine.script([BERN, ROME, BERN, "So."])
     await chat.send("Weather?", tools=TOOLS)
     await eventually(lambda: bool(engine.requests))

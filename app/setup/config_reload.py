@@ -1,7 +1,8 @@
-"""The file of limits, which operators may change while the service runs. The settings apply for missing limits."""
+"""Rereads what operators change while the service runs: keys, origins and limits."""
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from msgspec import Meta
 
 from app.setting_values import SettingsError, called
 from app.settings import Settings
+from connections.authentication.access import AccessControl
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import QuotaSettings
 from connections.limits.rates import Rate
@@ -20,7 +22,7 @@ _Count = Annotated[int, Meta(ge=1)]
 _Speed = Annotated[float, Meta(gt=0)]
 _State = tuple[int, int, int]
 
-_log = structlog.get_logger("midstream.limits")
+_limits_log = structlog.get_logger("midstream.limits")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,10 +64,10 @@ class LimitsFile:
         try:
             self._named = self._read(self._path)
         except SettingsError as error:
-            _log.error("limits not reloaded, previous limits kept", why=str(error))
+            _limits_log.error("limits not reloaded, previous limits kept", why=str(error))
         else:
             self._apply()
-            _log.info("limits reloaded")
+            _limits_log.info("limits reloaded")
 
     def _read(self, path: Path) -> Limits:
         self._state = _state(path)
@@ -106,3 +108,32 @@ def _state(path: Path) -> _State | None:
     except OSError:
         return None
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+
+_log = structlog.get_logger("midstream.rereading")
+
+CHECK_S = 2.0
+"""How often files are checked; the key file is also checked at each connection."""
+
+
+class ConfigReload:
+    """Checks the files from time to time, and at once on request."""
+
+    def __init__(self, access: AccessControl, limits: LimitsFile) -> None:
+        self.access = access
+        self._limits = limits
+
+    def reload(self) -> None:
+        """Reread everything, whether or not it changed."""
+        self.access.reload()
+        self._limits.reload()
+
+    async def watch(self) -> None:
+        """Check from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for reload_if_changed in (self.access.reload_if_changed, self._limits.reload_if_changed):
+                try:
+                    reload_if_changed()
+                except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
+                    _log.exception("config check failed, previous config kept")
