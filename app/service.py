@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import structlog
 
 from app.operations.memory import keep_giving_back
+from app.operations.metrics import keep_measuring
 from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.server.server import Server, address
@@ -25,18 +26,6 @@ from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.service import Sessions
-
-LAG_SAMPLE_S = 0.25
-
-
-async def keep_measuring(lag: Durations) -> None:
-    """Record how much longer sleeps took than asked for, until cancelled."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LAG_SAMPLE_S
-        await asyncio.sleep(LAG_SAMPLE_S)
-        lag.observe(max(0.0, loop.time() - due))
-
 
 _WIDTH = 24
 _DISPLAY_S = 0.1

@@ -267,25 +267,26 @@ class Connection:
             self._transport.is_writable()
             and (passed := self._outbox.pass_nowait(understood, sent)) is not None
         ):
-            self._transport.write(self._encode(passed))
-            if made_at is not None:
-                self._tally.delayed(monotonic() - made_at)
-            return
-        self._put(understood, made_at, sent)
-
-    def _put(self, frame: Frame, made_at: float | None, sent: SentOffsets | None) -> None:
-        """Let a frame wait; if nothing waited before it, as much as the peer takes is sent at once."""
-        waited = self._outbox.waits
-        self._outbox.put_nowait(frame, made_at, sent)
-        if not waited:  # otherwise the writer sends what waits once the peer reads again
-            self._flush()
+            self._send(passed, made_at)
+        else:
+            self._outbox.put_nowait(understood, made_at, sent)
+            self._backlog.set()  # the writer sends what waits once the peer reads again
+            if self._outbox.is_over_limit:
+                self._tally.met(Bound.OUTBOX)
+                self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
         if isinstance(frame, Error):
             self._tally.sent(frame.code)
         elif isinstance(frame, Gap):
             self._tally.gap()
-        if self._outbox.is_over_limit:
-            self._tally.met(Bound.OUTBOX)
-            self.shut(Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect."))
+
+    def _send(self, frame: Frame, made_at: float | None) -> None:
+        message = self._encode(frame)
+        if isinstance(frame, Sound):
+            self._transport.write_binary(message)
+        else:
+            self._transport.write(message)
+        if made_at is not None:
+            self._tally.delayed(monotonic() - made_at)
 
     @property
     def endpoint(self) -> str:
@@ -420,13 +421,7 @@ class Connection:
             if (frame := self._outbox.take_nowait()) is None:
                 self._backlog.clear()
                 return
-            message = self._encode(frame)
-            if isinstance(frame, Sound):
-                self._transport.write_binary(message)
-            else:
-                self._transport.write(message)
-            if (made_at := self._outbox.made_at) is not None:
-                self._tally.delayed(monotonic() - made_at)
+            self._send(frame, self._outbox.made_at)
         self._backlog.set()
 
 
@@ -462,7 +457,8 @@ class RateLimiter(Generic[FrameT]):
     def handle(self, connection: Connection, frame: FrameT) -> PendingWork | None:
         """Pass a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
         counts = cost_of(frame)
-        self._take(connection, counts)
+        if counts is not FrameCost.NOTHING:
+            self._take(connection, counts)
         quota_limiter = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
         is_limited = is_message and quota_limiter is not None and quota_limiter.limits(connection.client)

@@ -182,13 +182,15 @@ class Outbox:
                 self._close(getattr(frame, "conversation_id", ""))
                 self._put(_SingleFrame(frame))
 
-    def pass_nowait(self, frame: Frame, sent: SentOffsets | None = None) -> Text | None:
-        """Pass text through if nothing waits before it, as if added and taken; None if it has to be added."""
-        if self._fresh or self._waiting or not isinstance(frame, Text):
+    def pass_nowait(self, frame: Frame, sent: SentOffsets | None = None) -> Frame | None:
+        """Pass a frame through if nothing waits before it, as if added and taken; None if it has to be added."""
+        if self._fresh or self._waiting:
             return None
-        text = self._following(frame)
-        _report(text, sent)
-        return text
+        if isinstance(frame, Text):
+            text = self._following(frame)
+            _report(text, sent)
+            return text
+        return self._covering(frame) if isinstance(frame, ControlEvent) else frame
 
     def leave_out(self, event: Text | ControlEvent) -> None:
         """Leave out an event that the reader does not understand: the next one covers its seqs."""

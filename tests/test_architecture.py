@@ -114,7 +114,7 @@ ORDER = {
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("frame_budget", "outbox", "large_messages"),
+        *("outbox", "large_messages"),
         *(
             "connection",
             "manager",

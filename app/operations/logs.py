@@ -67,7 +67,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Add the request's id to a line, if its sender gave one."""
-    if (ids := trace.current.get()) is not trace.NOBODYS:
+    if (ids := trace.current.get()) != trace.NOBODYS:
         for name, value in ids.facts.items():
             event.setdefault(name, value)
     return event

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -19,6 +21,7 @@ from sessions.observer import NullObserver
 from sessions.records import Client
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LAG_SAMPLE_S = 0.25
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -87,3 +90,12 @@ class Metrics(NullObserver):
     def render(self) -> bytes:
         """Return the text exposition."""
         return generate_latest(self._registry)
+
+
+async def keep_measuring(lag: Durations) -> None:
+    """Record how much longer sleeps took than asked for, until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_SAMPLE_S
+        await asyncio.sleep(LAG_SAMPLE_S)
+        lag.observe(max(0.0, loop.time() - due))

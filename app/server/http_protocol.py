@@ -21,9 +21,9 @@ from uvicorn.server import ServerState
 
 from app.server.tcp_reset import reset
 from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
-from connections.frame_budget import PIPELINED, TokenBucket
 from connections.http.exchange import ABORT, WRITE
 from connections.limits.bound_counters import Bound, BoundCounters
+from connections.limits.rates import PIPELINED, TokenBucket
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128

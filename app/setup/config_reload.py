@@ -16,7 +16,6 @@ from app.settings import Settings
 from connections.authentication.access import AccessControl
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import QuotaSettings
-from connections.limits.rates import Rate
 
 _Count = Annotated[int, Meta(ge=1)]
 _Speed = Annotated[float, Meta(gt=0)]
@@ -46,6 +45,11 @@ class LimitsFile:
         self._limiters: Limiters | None = None
         self._state: _State | None = None
         self._named = Limits() if self._path is None else self._read(self._path)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a file that may change."""
+        return self._path is not None
 
     def govern(self, limiters: Limiters) -> None:
         """Apply the limits to these limiters from now on."""
@@ -89,7 +93,7 @@ class LimitsFile:
         settings = msgspec.structs.replace(self._settings, **given)
         if self._limiters.quota_limiter is not None:
             self._limiters.quota_limiter.quotas = quotas_of(settings)
-        self._limiters.rates.change(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate))
+        self._limiters.rates.change(messages=settings.message_rate, reads=settings.read_rate)
 
 
 def quotas_of(settings: Settings) -> QuotaSettings:
@@ -129,11 +133,12 @@ class ConfigReload:
         self._limits.reload()
 
     async def watch(self) -> None:
-        """Check from time to time, until cancelled."""
-        while True:
+        """Check from time to time, until cancelled; without files there is nothing to check."""
+        sources = [source for source in (self.access, self._limits) if source.has_file]
+        while sources:
             await asyncio.sleep(CHECK_S)
-            for reload_if_changed in (self.access.reload_if_changed, self._limits.reload_if_changed):
+            for source in sources:
                 try:
-                    reload_if_changed()
+                    source.reload_if_changed()
                 except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
                     _log.exception("config check failed, previous config kept")

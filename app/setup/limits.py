@@ -17,7 +17,7 @@ from connections.limits.connection_leases import HandshakeLimit, UnlimitedLeases
 from connections.limits.limiters import Limiters
 from connections.limits.quota_limiter import QuotaLimiter
 from connections.limits.quotas import QuotaSettings
-from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.rates import LocalRateLimits
 from connections.limits.redis_counters import RedisCounters
 from connections.limits.redis_leases import RedisConnectionLeases
 from sessions.errors import StoreDown
@@ -61,7 +61,7 @@ async def limiters_of(
             else None,
             counts=counts,
             handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
-            rates=LocalRateLimits(messages=Rate(settings.message_rate), reads=Rate(settings.read_rate)),
+            rates=LocalRateLimits(messages=settings.message_rate, reads=settings.read_rate),
             refusals=refusals,
             leases=leases if is_seated else UnlimitedLeases(),
             bounds=bounds,

@@ -100,6 +100,11 @@ class Authenticator:
             return None
         return "The key was revoked." if self._keys is None else self._keys.revocation_reason(identity)
 
+    @property
+    def has_file(self) -> bool:
+        """Whether keys are in a file, which may change."""
+        return self._keys is not None
+
     def reload_if_changed(self) -> bool:
         """Return whether keys changed or expired; costs a `stat`."""
         return self._keys is not None and self._keys.reload_if_changed()
@@ -185,6 +190,11 @@ class AccessControl:
         finally:
             self._watched.discard(validity)
             validity.end()
+
+    @property
+    def has_file(self) -> bool:
+        """Whether keys are in a file, which may change."""
+        return self._authenticator.has_file
 
     def reload_if_changed(self) -> None:
         """Notice keys that changed or expired, and end their connections."""

@@ -15,7 +15,7 @@ from connections.limits.loop_scheduler import FairLoopScheduler
 from connections.limits.owner_groups import group_of
 from connections.limits.quota_limiter import QuotaLimiter
 from connections.limits.quotas import RateLimited
-from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.rates import LocalRateLimits
 from connections.limits.redis_counters import RedisCounters
 from connections.middleware.client_address import Address
 from connections.protocol.codec import FrameCost
@@ -37,7 +37,7 @@ class Limiters:
     quota_limiter: QuotaLimiter | None = None
     counts: RedisCounters | None = None
     rates: LocalRateLimits = field(
-        default_factory=lambda: LocalRateLimits(messages=Rate(MESSAGES_PER_S), reads=Rate(READS_PER_S))
+        default_factory=lambda: LocalRateLimits(messages=MESSAGES_PER_S, reads=READS_PER_S)
     )
     leases: ConnectionLeases = field(default_factory=UnlimitedLeases)
     handshake_limit: HandshakeLimit = field(default_factory=lambda: HandshakeLimit(slots=PENDING))

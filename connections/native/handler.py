@@ -15,6 +15,7 @@ from connections.protocol import audio, frames, params
 from connections.protocol.base import INTERPRET, REASONING, TOOLS
 from connections.protocol.codec import scopes_of
 from connections.protocol.errors import BadFrame, BadParams
+from connections.protocol.scopes import EVERYTHING
 from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection
 from connections.voice.conversation import VoiceMessage
@@ -170,10 +171,11 @@ class FrameHandler:
         self._lists = ConversationListHandler(sessions)
         self._interpreting = LiveTranslationHandler(sessions)
 
-    def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911 - one for each kind
+    def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
-        for scope in scopes_of(frame):
-            connection.caller.grant.check(scope)
+        if (grant := connection.caller.grant) is not EVERYTHING:
+            for scope in scopes_of(frame):
+                grant.check(scope)
         if isinstance(frame, SpeechMessage):
             return self._handle_speech(connection, frame)
         match frame:

@@ -14,7 +14,7 @@ from engine.messages import Request
 from engine.served_models import ServedModel
 from sessions.commands.branches import ResolvedPlacement, resolve_placement
 from sessions.commands.resumption import read_consistent
-from sessions.commands.turn_queue import TurnQueue, message_of
+from sessions.commands.turn_queue import TurnQueue
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
@@ -41,6 +41,7 @@ from sessions.turn.message_request import (
     Placement,
     Playback,
     Regenerate,
+    stored_message,
 )
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import (
@@ -267,7 +268,9 @@ class MessageAcceptor:
         await self._ledger.admit(live.send.subject(conversation.owner), size, lifetime_s=0)
         meta = await self._history.load(conversation.keys) or Meta.new("")
         placement = await resolve_placement(self._history, conversation.keys, live.send.place, meta)
-        message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
+        message = placement.answered or await stored_message(
+            self._images, conversation.owner, conversation.keys, live.record, live.send
+        )
         requested = self._prompts.choice.requested(
             generation.model,
             placement.model,
@@ -306,7 +309,9 @@ class MessageAcceptor:
             accepted_seq=meta.seq + 1,
             interprets=interprets,
         )
-        message = placement.answered or await message_of(self._images, conversation, record, live.send)
+        message = placement.answered or await stored_message(
+            self._images, conversation.owner, conversation.keys, record, live.send
+        )
         system = self._prompts.system(meta, generation)
         # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
         client = client_key(conversation.owner, live.send.group)

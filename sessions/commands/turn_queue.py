@@ -19,20 +19,19 @@ from sessions.conversation.conversation import Conversation, accepted_event, wit
 from sessions.errors import BadParams, NotFound, OwnershipLost, QueueFull, Refused, StoreDown, StoreFault
 from sessions.events import Done, Failure, Journalled, Reason, Removed
 from sessions.observer import Observer
-from sessions.records import MessageRecord, Meta, TurnRecord, user_message
+from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.history.codec import encode_message, encode_turn, now_ms
 from sessions.store.history.history import Duplicate, History
 from sessions.store.history.journal import TurnJournal
-from sessions.store.images import Images
 from sessions.store.storage import Storage
-from sessions.turn.message_request import Append, Continue, GenerationConfig, MessageRequest
-from sessions.turn.policy import SystemPrompt
+from sessions.turn.message_request import Append, Continue, GenerationConfig, stored_message
 from sessions.turn.prompt import (
     HistoryPromptBuilder,
     ModelRoute,
     Prompt,
+    SystemPrompt,
     client_key,
     reserve_images,
     turn_request,
@@ -88,7 +87,9 @@ class TurnQueue:
         placement = await self._resolve_placement(conversation, live)
         if placement.interprets is not None:
             raise BadParams(_NO_QUEUE, field="on_busy")
-        message = placement.answered or await message_of(self._images, conversation, live.record, live.send)
+        message = placement.answered or await stored_message(
+            self._images, conversation.owner, conversation.keys, live.record, live.send
+        )
         choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
         requested = choice.requested(
@@ -440,18 +441,3 @@ async def known_meta(history: History, conversation: Conversation) -> Meta:
         meta = await history.load(conversation.keys) or Meta.new()
         conversation.know(meta)
     return meta
-
-
-async def message_of(
-    images: Images, conversation: Conversation, record: TurnRecord, send: MessageRequest
-) -> MessageRecord:
-    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
-    shown = (
-        await images.show(conversation.owner, conversation.keys, send.images, group=send.group)
-        if send.images
-        else ()
-    )
-    if send.shown:
-        positions = zip(shown, send.shown, strict=True)
-        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
-    return user_message(record, send.content, at_ms=now_ms(), images=shown)

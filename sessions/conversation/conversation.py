@@ -496,7 +496,9 @@ def accepted_event(
 
 def with_content(event: Accepted, message: MessageRecord) -> Accepted:
     """Return the event with the message's content and attachments, which are new to readers."""
-    return msgspec.structs.replace(event, content=message.content, attachments=attachments_of(message.images))
+    return msgspec.structs.replace(
+        event, content=message.content, attachments=attachments_of(message.images) if message.images else ()
+    )
 
 
 class ConversationRegistry:

@@ -12,15 +12,17 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from time import monotonic
 
 import msgspec
 import structlog
 
-from engine.api import Engine
+from engine.api import Engine, has_feature
 from engine.messages import (
     ChosenToken,
     Message,
+    ModelFacts,
     Params,
     Prefilling,
     Queued,
@@ -33,7 +35,7 @@ from engine.messages import (
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import BackgroundTasks
-from sessions.errors import ContextOverflow
+from sessions.errors import BadParams, ContextOverflow
 from sessions.events import Cause, Done, Reason
 from sessions.fair_share import Subject
 from sessions.filters.chain import ReleasedText
@@ -44,9 +46,10 @@ from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES
-from sessions.turn.policy import Policy, SystemPrompt
+from sessions.turn.policy import Policy
 from sessions.turn.prompt import (
     ModelChoice,
+    SystemPrompt,
     as_refusals,
     client_key,
     engine_request,
@@ -596,12 +599,12 @@ class EphemeralTurns:
 
         Raises ContextOverflow, BadParams, Overloaded, EngineDown.
         """
-        round_spec = self._policy.in_round(ask.spec, messages)
+        round_spec = spec_in_round(self._policy, ask.spec, messages)
 
         async def fits(model: ServedModel) -> tuple[str, ReplySpec, int]:
             with as_refusals():
                 facts = await model.engine.ready()
-                spec = self._policy.followed(round_spec, facts)
+                spec = spec_for_model(self._policy, round_spec, facts)
                 refuse_unsupported(ask.params, facts, spec, messages)
                 window = facts.context_tokens
                 refuse_oversized(messages, facts, spec)
@@ -646,3 +649,36 @@ def _affinity_key(affinity: str, messages: Sequence[Message]) -> str:
         ]
     )
     return f"\x00{hashlib.sha256(beginning).hexdigest()}"
+
+
+def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
+    """Return the spec for a model: without tools that it can't call, if the operator ignores those.
+
+    A spec that requires a call keeps them, and is refused by its check.
+    """
+    can_not = spec.tool_choice == "auto" and not has_feature(facts, "tools", "auto")
+    if spec.tools and can_not and policy.unsupported_tools == "ignore":
+        return msgspec.structs.replace(spec, tools=())
+    return spec
+
+
+def spec_in_round(policy: Policy, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
+    """Return the spec after a client's own messages: without tools if the limit of calling replies is reached.
+
+    Raises BadParams if the reply has to call, or the operator refuses unsupported tools.
+    """
+    if not spec.shown_tools or _rounds(messages) < policy.tools.max_rounds:
+        return spec
+    if spec.tool_choice != "auto" or policy.unsupported_tools == "refuse":
+        raise BadParams(
+            f"`tools` can't be called any more: {policy.tools.max_rounds} replies to the last message of the user "
+            "did, and this server allows no more (`max_tool_rounds`).",
+            field="tools",
+        )
+    return msgspec.structs.replace(spec, tool_choice="none")
+
+
+def _rounds(messages: Sequence[Message]) -> int:
+    """Return the number of replies to the user's last message that call tools."""
+    replies = takewhile(lambda message: message.role != "user", reversed(messages))
+    return sum(bool(message.calls) for message in replies)

@@ -27,8 +27,15 @@ from sessions.tool_round.call_states import CallStates
 from sessions.tool_round.tool_runner import ToolRunner
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.policy import SystemPrompt, ToolLimits
-from sessions.turn.prompt import HistoryPromptBuilder, ModelRoute, Prompt, client_key, turn_request
+from sessions.turn.policy import ToolLimits
+from sessions.turn.prompt import (
+    HistoryPromptBuilder,
+    ModelRoute,
+    Prompt,
+    SystemPrompt,
+    client_key,
+    turn_request,
+)
 from sessions.turn.tool_calls import cancelled, expired, expires_at
 from sessions.turn.turn import Turn
 

@@ -13,7 +13,9 @@ from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from sessions.events import Delta, Needs, Where
 from sessions.fair_share import Subject
-from sessions.records import Interpreting, Owner, digest
+from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message
+from sessions.store.history.codec import Keys, now_ms
+from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES
 
 
@@ -228,3 +230,14 @@ class Playback(Protocol):
     def stop(self) -> None:
         """Stop playing, since the turn's end is decided. May be called again."""
         ...
+
+
+async def stored_message(
+    images: Images, owner: Owner, keys: Keys, record: TurnRecord, send: MessageRequest
+) -> MessageRecord:
+    """Return a user's message as it will be stored, and put its images into the conversation. Raises Refused."""
+    shown = await images.show(owner, keys, send.images, group=send.group) if send.images else ()
+    if send.shown:
+        positions = zip(shown, send.shown, strict=True)
+        shown = tuple(msgspec.structs.replace(one, at=at, detail=detail) for one, (at, detail) in positions)
+    return user_message(record, send.content, at_ms=now_ms(), images=shown)

@@ -1,17 +1,11 @@
-"""The operator's policy for conversations, and the system prompt that results for a turn. Pure."""
+"""The operator's policy for conversations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import takewhile
 from typing import Literal
 
 import msgspec
 
-from engine.api import has_feature
-from engine.messages import Message, ModelFacts
-from engine.reply_spec import ReplySpec
-from sessions.errors import BadParams
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.store.redis.servers import Durability
 
@@ -51,51 +45,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     sharing: bool = False
     store_bytes: int | None = None
     interpret_prompt: str = "Translate into {target}: {text}"
-
-    def followed(self, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
-        """Return the spec for a model: without tools that it can't call, if the operator ignores those.
-
-        A spec that requires a call keeps them, and is refused by its check.
-        """
-        can_not = spec.tool_choice == "auto" and not has_feature(facts, "tools", "auto")
-        if spec.tools and can_not and self.unsupported_tools == "ignore":
-            return msgspec.structs.replace(spec, tools=())
-        return spec
-
-    def in_round(self, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
-        """Return the spec after a client's own messages: without tools if the limit of calling replies is reached.
-
-        Raises BadParams if the reply has to call, or the operator refuses unsupported tools.
-        """
-        if not spec.shown_tools or _rounds(messages) < self.tools.max_rounds:
-            return spec
-        if spec.tool_choice != "auto" or self.unsupported_tools == "refuse":
-            raise BadParams(
-                f"`tools` can't be called any more: {self.tools.max_rounds} replies to the last message of the user "
-                "did, and this server allows no more (`max_tool_rounds`).",
-                field="tools",
-            )
-        return msgspec.structs.replace(spec, tool_choice="none")
-
-
-class SystemPrompt(msgspec.Struct, frozen=True):
-    """The system prompt of a turn. `named`: the conversation's own; empty: none."""
-
-    named: str
-    operators: str
-
-    @property
-    def text(self) -> str:
-        """The text for the model; may be empty."""
-        return self.named or self.operators
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether it is the operator's, even if a client's text is the same."""
-        return bool(self.operators) and not self.named
-
-
-def _rounds(messages: Sequence[Message]) -> int:
-    """Return the number of replies to the user's last message that call tools."""
-    replies = takewhile(lambda message: message.role != "user", reversed(messages))
-    return sum(bool(message.calls) for message in replies)

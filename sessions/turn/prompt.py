@@ -24,7 +24,6 @@ from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.policy import SystemPrompt
 from sessions.turn.tool_calls import as_written, result_text
 from sessions.turn.turn import Turn
 
@@ -518,8 +517,6 @@ def retry_after_ms(error: EngineError) -> int | None:
 
 OPERATOR_SALT = "\x00operator"
 """Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
-
-
 USER = "\x00user"
 """Separates the owner and the digest of its user in the salt. A user's name may have any characters."""
 
@@ -592,3 +589,20 @@ def reserve_images(live: Turn, prompt: Prompt) -> None:
     """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
     if size := sum(len(image.data) for message in prompt.messages for image in message.images):
         live.hold(size)
+
+
+class SystemPrompt(msgspec.Struct, frozen=True):
+    """The system prompt of a turn. `named`: the conversation's own; empty: none."""
+
+    named: str
+    operators: str
+
+    @property
+    def text(self) -> str:
+        """The text for the model; may be empty."""
+        return self.named or self.operators
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is the operator's, even if a client's text is the same."""
+        return bool(self.operators) and not self.named

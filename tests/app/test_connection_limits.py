@@ -24,10 +24,10 @@ from app.server.websocket import (
     LimitedProtocol,
     WebSocketProtocol,
 )
-from connections import frame_budget
-from connections.frame_budget import Rate
+from connections.limits import rates as frame_budget
 from connections.limits.bound_counters import Bound
 from connections.limits.connection_leases import LEAST_SHARE
+from connections.limits.rates import Rate
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 from tests.chaos.minimal_websocket import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections import frame_budget
+from connections.limits import rates as frame_budget
 from connections.limits.bound_counters import Bound
 from connections.openai import parser
 from engine.messages import Message

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connections.frame_budget import RATES
 from connections.limits.bound_counters import Bound
+from connections.limits.rates import RATES
 from sessions.interpreting.segments import MAX_SEGMENT_CHARS
 from sessions.interpreting.source import MAX_SOURCE_CHARS
 from sessions.interpreting.target import AHEAD

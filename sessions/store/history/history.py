@@ -244,7 +244,8 @@ class History:
     ) -> None:
         self._client = client
         self._ledger = ledger or Ledger(client)
-        self._confirmer = WriteConfirmer(client, durability)
+        confirmer = WriteConfirmer(client, durability)
+        self._confirmer = confirmer if confirmer.is_needed else None
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -422,11 +423,12 @@ class History:
     @property
     def term(self) -> int:
         """What to confirm writes with that come after it."""
-        return self._confirmer.term
+        return 0 if self._confirmer is None else self._confirmer.term
 
     async def confirm(self, keys: Keys, *, term: int) -> None:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
-        await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
+        if self._confirmer is not None:
+            await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
     async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.frame_budget import RATES, REFUSED_REQUEST_FRAMES, FrameBudget, FrameKind, Rate, TokenBucket
 from connections.limits.bound_counters import Bound
+from connections.limits.rates import RATES, REFUSED_REQUEST_FRAMES, FrameBudget, FrameKind, Rate, TokenBucket
 
 RATE = Rate(per_s=10, burst=20)
 AMOUNTS = st.floats(0.1, 30)

@@ -13,7 +13,7 @@ from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.limits.quota_limiter import QuotaLimiter
 from connections.limits.quotas import Quota, QuotaSettings, QuotaUsage, RateLimited
-from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.rates import LocalRateLimits
 from connections.protocol.audio import AudioStop
 from connections.protocol.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
@@ -35,7 +35,7 @@ class Counts:
         raise AssertionError(f"{tokens} tokens are charged, and no turn has ended")
 
 
-GENEROUS = LocalRateLimits(messages=Rate(99), reads=Rate(99))
+GENEROUS = LocalRateLimits(messages=99, reads=99)
 
 
 class Harness:
@@ -115,7 +115,7 @@ async def test_too_many_that_wait_are_refused_and_a_cancel_is_not(room: Harness)
 
 async def test_a_client_that_asks_too_quickly_is_told_when_to_come_back(room: Harness) -> None:
     """Before anything is asked of the store; what must be heard in any case is heard."""
-    hasty = Harness(LocalRateLimits(messages=Rate(0.2), reads=Rate(0.2)))
+    hasty = Harness(LocalRateLimits(messages=0.2, reads=0.2))
     hasty.counts.open.set()
     for frame in (SEND, HISTORY):
         await hasty.reads(frame)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.limits.quotas import RateLimited
-from connections.limits.rates import BURST_S, GROUPS_TIMES, LocalRateLimits, Rate
+from connections.limits.rates import BURST_S, GROUPS_TIMES, LocalRateLimits
 from connections.protocol.codec import FrameCost
 from sessions.fair_share import Subject
 
@@ -36,7 +36,7 @@ def admitted(
 
 def test_a_burst_then_so_many_a_second() -> None:
     clock = Clock()
-    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=clock)
+    rates = LocalRateLimits(messages=10, reads=50, clock=clock)
     ann = Subject("ann")
     assert admitted(rates, ann, tries=500) == 10 * BURST_S
     assert admitted(rates, ann, tries=1000, counts=FrameCost.READ) == 50 * BURST_S
@@ -46,7 +46,7 @@ def test_a_burst_then_so_many_a_second() -> None:
 
 
 def test_many_names_of_one_address_share_what_that_may_send() -> None:
-    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=Clock())
+    rates = LocalRateLimits(messages=10, reads=50, clock=Clock())
     crowd = sum(admitted(rates, Subject(f"name{number}", "here"), tries=50) for number in range(100))
     assert crowd == 10 * BURST_S * GROUPS_TIMES
     assert admitted(rates, Subject("other", "there"), tries=50) == 50
@@ -54,7 +54,7 @@ def test_many_names_of_one_address_share_what_that_may_send() -> None:
 
 def test_a_crowd_that_has_left_is_forgotten_though_nobody_sends() -> None:
     clock = Clock()
-    rates = LocalRateLimits(messages=Rate(10), reads=Rate(50), clock=clock)
+    rates = LocalRateLimits(messages=10, reads=50, clock=clock)
     for number in range(1000):
         admitted(rates, Subject(f"name{number}", f"group{number % 3}"), tries=1)
     rates.forget()
@@ -66,7 +66,7 @@ def test_a_crowd_that_has_left_is_forgotten_though_nobody_sends() -> None:
 
 def test_who_is_refused_is_told_when_there_is_room_again() -> None:
     clock = Clock()
-    rates = LocalRateLimits(messages=Rate(0.5), reads=Rate(1), clock=clock)
+    rates = LocalRateLimits(messages=0.5, reads=1, clock=clock)
     admitted(rates, Subject("ann"), tries=9)
     with pytest.raises(RateLimited) as refused:
         rates.take(FrameCost.MESSAGE, Subject("ann"))
@@ -84,7 +84,7 @@ def test_in_any_time_no_more_than_the_burst_and_the_rate_and_no_name_is_kept_for
     sends: list[tuple[str, str, float]],
 ) -> None:
     clock = Clock()
-    rates = LocalRateLimits(messages=Rate(2), reads=Rate(2), clock=clock)
+    rates = LocalRateLimits(messages=2, reads=2, clock=clock)
     started, let_in = clock.now, 0
     for owner, group, pause in sends:
         clock.now += pause
@@ -99,7 +99,7 @@ def test_in_any_time_no_more_than_the_burst_and_the_rate_and_no_name_is_kept_for
 def test_what_weighs_more_than_a_burst_takes_all_of_it_and_comes_again() -> None:
     """A try that is refused costs nothing."""
     clock = Clock()
-    rates = LocalRateLimits(messages=Rate(1), reads=Rate(0.5), clock=clock)
+    rates = LocalRateLimits(messages=1, reads=0.5, clock=clock)
     ann = Subject("ann", "here")
     rates.take(FrameCost.READ, ann, 10)
     for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from connections.limits.limiters import Limiters
-from connections.limits.rates import LocalRateLimits, Rate
+from connections.limits.rates import LocalRateLimits
 from connections.middleware.client_address import set_client_address
 from connections.shares.endpoint import SharesEndpoint
 from sessions.errors import NotFound
@@ -57,7 +57,7 @@ def nothing() -> NothingShared:
 
 @pytest.fixture
 def endpoint(nothing: NothingShared) -> SharesEndpoint:
-    rates = LocalRateLimits(messages=Rate(1), reads=Rate(0.4), clock=lambda: 0.0)
+    rates = LocalRateLimits(messages=1, reads=0.4, clock=lambda: 0.0)
     return SharesEndpoint(cast("Sessions", cast("Any", nothing)), Limiters(rates=rates))
 
 
