@@ -53,8 +53,8 @@ from sessions.filters.filter_file import InvalidFilterFile, filters_from
 from sessions.observer import CompositeObserver, Observer
 from sessions.service import Sessions
 from sessions.store.redis.pool import AT_ONCE, StoreStats
+from sessions.store.redis.server_config import WriteProbe
 from sessions.store.redis.servers import replica_name
-from sessions.store.redis.write_probe import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 
 

@@ -25,8 +25,8 @@ from sessions.events import (
     ToolCall,
     covering,
     first_seq_of,
+    merge_text,
 )
-from sessions.truncation import merge_text
 from sessions.turn.turn import SentOffsets
 
 MERGED_CHARS = 16 * 1024

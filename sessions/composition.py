@@ -13,31 +13,26 @@ from sessions.commands.acceptance import MessageAcceptor
 from sessions.commands.branches import BranchSwitcher
 from sessions.commands.peer_requests import PeerRequestHandler
 from sessions.commands.removal import ConversationDeleter, HistoryRemover, OwnerDataEraser
-from sessions.commands.source_updates import SourceUpdateHandler
-from sessions.commands.tool_results import ToolResultHandler
+from sessions.commands.tool_results import SourceUpdateHandler, ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, ConversationRegistry, ShieldedChanges
 from sessions.generation import Generator
-from sessions.interpreting.source import Grown, Growth
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.replicas.reaper import Reaper
-from sessions.replicas.relay import Relay, Subscriptions
-from sessions.replicas.rpc import Forwarder, Rpc, inbox_key
-from sessions.replicas.scatter_gather import ScatterGather
-from sessions.replicas.shard_channels import ShardChannels
+from sessions.replicas.relay import Relay, ShardChannels, Subscriptions
+from sessions.replicas.rpc import Forwarder, Rpc, ScatterGather, inbox_key
 from sessions.running import runner
 from sessions.running.admission import Admission
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import TitleGenerator
-from sessions.tool_round.call_states import AnswerOutcome, CallStates
-from sessions.tool_round.failover import Failover
-from sessions.tool_round.waiting_turns import WaitingTurns
+from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
+from sessions.tool_round.waiting_turns import Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
-from sessions.translation.source_growth import SourceGrowth
-from sessions.translation.translator import Translator
+from sessions.translation.translator import SourceGrowth, Translator
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.tool_calls import CallAnswer

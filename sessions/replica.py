@@ -15,7 +15,7 @@ from sessions.errors import StoreDown
 from sessions.running import runner
 from sessions.store.ownership import RENEW_S
 from sessions.store.redis.client import load_scripts
-from sessions.store.redis.startup import retry_until_available
+from sessions.store.redis.server_config import retry_until_available
 
 SAVE_S = 5.0
 

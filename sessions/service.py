@@ -14,16 +14,15 @@ from engine.embedding import Embedder
 from sessions.commands.resumption import ReaderPosition, resume
 from sessions.commands.tool_results import CallOutcome
 from sessions.composition import compose
-from sessions.conversation.history_page import PageWithStatus, page_of, read_branch
-from sessions.conversation.stored_turns import TurnReader
+from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
 from sessions.fair_share import Subject
-from sessions.interpreting.source import Grown, Growth
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
-from sessions.replicas.scatter_gather import ScatterGather
+from sessions.replicas.rpc import ScatterGather
 from sessions.running import runner
 from sessions.running.admission import AGAIN_MS
 from sessions.running.turn_list import ListedTurn, listed
@@ -33,9 +32,8 @@ from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.redis.pool import FairSlots
 from sessions.store.search.search import Found
 from sessions.store.sharing import SharedPage
-from sessions.tool_round.call_states import AnswerOutcome
-from sessions.tools.statistics import ToolStatistics
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tool_round.tool_runner import AnswerOutcome
+from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer

@@ -23,7 +23,7 @@ from sessions.running import runner
 from sessions.store.history import journal
 from sessions.store.redis.embedded import embedded_store
 from sessions.store.redis.servers import connect
-from sessions.tools.functions import discovery
+from sessions.tools.functions import function_tools
 from tests.coverage_tracing import coverage_enabled, disable_coverage
 from tests.debian_packages import missing
 from tests.server_process import ServerProcess, serving
@@ -180,7 +180,7 @@ def installed_once() -> Iterator[None]:
     """What is installed is looked up once for each path: thousands of tests start a service, and a look takes 9 ms."""
     look_up = cache(lambda group, _: entry_points(group=group))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(discovery, "entry_points", lambda *, group: look_up(group, tuple(sys.path)))
+        patched.setattr(function_tools, "entry_points", lambda *, group: look_up(group, tuple(sys.path)))
         yield
 
 

@@ -77,7 +77,6 @@ ORDER = {
         *(
             "errors",
             "events",
-            "truncation",
             "records",
             "observer",
             "fair_share",
@@ -108,7 +107,6 @@ ORDER = {
         "search",
         "sharing",
         "owner_data",
-        "restore",
         "ownership",
         "storage",
     ),
@@ -319,13 +317,13 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.administration.client",
             },
         ),
-        ("httpx2", {"sessions.tools.mcp_servers.guarded_transport", "sessions.tools.mcp_servers.session"}),
+        ("httpx2", {"sessions.tools.mcp_servers.session"}),
         ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
         (
             "mcp",
             {
                 "sessions.tools.mcp_servers.session",
-                "sessions.tools.mcp_servers.remote_call",
+                "sessions.tools.mcp_servers.mcp_server",
             },
         ),
         (

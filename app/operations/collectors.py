@@ -28,7 +28,7 @@ from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
 from sessions.store.ledger import ServerMemory
 from sessions.store.redis.pool import StoreStats
-from sessions.tools.statistics import ToolStatistics
+from sessions.tools.tool_registry import ToolStatistics
 
 _FROM_THE_START = {
     "overloaded": 0,

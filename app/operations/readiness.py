@@ -13,7 +13,7 @@ from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.store.ledger import Memory
 from sessions.store.redis.pool import as_service
-from sessions.store.redis.write_probe import OutOfMemory, WriteProbe, WritesRefused
+from sessions.store.redis.server_config import OutOfMemory, WriteProbe, WritesRefused
 
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]
 """`full`: it has no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""

@@ -6,8 +6,8 @@ from functools import partial
 
 from app.settings import Settings
 from app.setup.store import store_client, store_url
-from sessions.store.redis.startup import retry_until_available
-from sessions.store.restore import begin_epochs
+from sessions.store.owner_data import begin_epochs
+from sessions.store.redis.server_config import retry_until_available
 
 
 async def restored(settings: Settings) -> int:

@@ -17,9 +17,8 @@ from sessions.errors import StoreDown
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.redis.pool import HEAVY_SLOTS, StoreStats
-from sessions.store.redis.server_config import checked_server_configs, config_warnings
+from sessions.store.redis.server_config import checked_server_configs, config_warnings, retry_until_available
 from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect, split
-from sessions.store.redis.startup import retry_until_available
 
 _log = structlog.get_logger("midstream.store")
 

@@ -11,9 +11,8 @@ import structlog
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.secrets import secret_of
-from sessions.tools.functions.discovery import InvalidToolFunction, discover_functions
-from sessions.tools.functions.function_tools import FunctionTools
-from sessions.tools.mcp_servers.server_file import InvalidServerFile, ServerOptions, servers_from
+from sessions.tools.functions.function_tools import FunctionTools, InvalidToolFunction, discover_functions
+from sessions.tools.mcp_servers.listing import InvalidServerFile, ServerOptions, servers_from
 from sessions.tools.server_tool import ToolSource
 from sessions.tools.tool_registry import ToolRegistry
 

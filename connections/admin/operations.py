@@ -30,7 +30,7 @@ from connections.limits.quotas import QuotaKind as Counted
 from connections.limits.redis_counters import RedisCounters
 from sessions.errors import NotFound
 from sessions.records import Client
-from sessions.replicas.scatter_gather import GatheredAnswers
+from sessions.replicas.rpc import GatheredAnswers
 from sessions.service import Sessions
 
 

@@ -22,7 +22,7 @@ from connections.voice.conversation import VoiceMessage
 from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, Refused, StoreDown
-from sessions.interpreting.source import Growth
+from sessions.interpreting.interpretation import Growth
 from sessions.records import Interpreting
 from sessions.service import Sessions
 from sessions.turn.message_request import (

@@ -16,7 +16,7 @@ from connections.realtime.problems import error_event
 from connections.realtime.server_events import ServerEvent
 from connections.translations.events import InputDelta, OutputDelta, SessionClosed
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
-from sessions.interpreting.scripts import joint
+from sessions.interpreting.languages import joint
 
 END_TIMEOUT_S = 5.0
 """How long to wait for the end of an interpretation, or its growth, that the store reported."""

@@ -36,8 +36,8 @@ from connections.translations.speech_input import SpeechInput
 from connections.translations.speech_output import SpeechOutput, voice_for, wait_for_reader
 from connections.voice.service import VoiceService
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.interpreting.languages import AUTO
-from sessions.interpreting.source import Grown, Growth
 from sessions.service import Sessions
 
 PendingWork = Coroutine[Any, Any, None]

@@ -8,8 +8,8 @@ import msgspec
 
 from connections.translations.options import TranslationOptions
 from sessions.errors import Overloaded
-from sessions.interpreting.scripts import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
-from sessions.interpreting.source import MAX_SOURCE_CHARS
+from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
+from sessions.interpreting.languages import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
 
 MAX_QUEUED_CHARS = 32_000
 """Characters that may wait; more are refused until some were taken."""

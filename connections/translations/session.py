@@ -11,7 +11,7 @@ from connections.translations.events import Session, SessionCreated, SessionUpda
 from connections.translations.input_queue import InputQueue
 from connections.translations.options import Settings
 from engine.messages import ModelFacts
-from sessions.translation.segment_request import refuse_unable
+from sessions.translation.translator import refuse_unable
 
 _LANGUAGE = "session.audio.output.language"
 _VOICE = "session.audio.output.voice"

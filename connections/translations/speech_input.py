@@ -12,7 +12,7 @@ from connections.connection import Connection
 from connections.protocol.frames import Error
 from connections.realtime.problems import InvalidEvent
 from connections.voice.service import VoiceService
-from sessions.interpreting.scripts import is_spaceless, units
+from sessions.interpreting.languages import is_spaceless, units
 from speech.errors import RecognitionOverload, RecognizerLost
 from speech.interfaces import Heard, Listening, Partial, Paused, RecognitionStream, Started, Stopped
 from speech.sound.wav import RAW_RATE, Coding

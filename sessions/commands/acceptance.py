@@ -27,12 +27,11 @@ from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history.history import Beginning, Duplicate, Since, StaleFacts
-from sessions.store.history.rebuild import rebuilt_turn
-from sessions.store.history.replay import covered, merged
+from sessions.store.history.replay import covered, merged, rebuilt_turn
 from sessions.store.redis.pool import CappedFairSlots
 from sessions.store.storage import Storage
 from sessions.titles.title_generator import first_title
-from sessions.translation.segment_request import refuse_unable, trial_request
+from sessions.translation.translator import refuse_unable, trial_request
 from sessions.turn.message_request import (
     Append,
     Continue,

@@ -1,7 +1,4 @@
-"""Closes orphaned turns, above all those of dead replicas, with the journalled text.
-
-A turn that waits for calls is not closed: it continues here.
-"""
+"""Closes turns whose replica is gone, or continues them here."""
 
 from __future__ import annotations
 
@@ -12,9 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import Journalled, Removed
+from sessions.events import (
+    Journalled,
+    Removed,
+)
 from sessions.records import Meta, TurnRecord
-from sessions.running.orphaned_turn import close_orphaned
+from sessions.running.runner import close_orphaned
 from sessions.store.history.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.store.redis.pool import as_service

@@ -1,7 +1,4 @@
-"""Requests between replicas. They are stored for their reader, and announced on its channel, which may lose messages.
-
-The replica that runs a conversation's turn decides all that happens in it.
-"""
+"""Requests to other replicas: to the one that runs a conversation's turn, which alone may carry them out, and to all."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Refused, SessionError, StoreDown
 from sessions.events import CallState, Done
-from sessions.interpreting.source import Grown, Growth
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.records import Meta, Owner
 from sessions.replicas.relay import Subscriptions
 from sessions.store.history.history import History
@@ -33,6 +30,55 @@ from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn
 from sessions.turn.turn_state import TurnMessageIds
+
+PATIENCE_S = 3.0
+"""How long to wait for another replica: one of an older version never answers."""
+_NOBODYS = Owner("", "")
+AnswerPeer = Callable[[str], str]
+
+
+class GatheredAnswers(msgspec.Struct, frozen=True):
+    """The replicas' answers by name, this one's first; and the names of living replicas that did not answer."""
+
+    answers: tuple[tuple[str, str], ...]
+    silent: tuple[str, ...] = ()
+
+
+class ScatterGather:
+    """Asks other replicas, and answers them."""
+
+    def __init__(self, rpc: Rpc, ownership: Ownership) -> None:
+        self._rpc = rpc
+        self._ownership = ownership
+        self._answer_peer: AnswerPeer | None = None
+
+    def answered_by(self, answer_peer: AnswerPeer) -> None:
+        """Set what answers questions. It is synchronous, and no question makes it raise."""
+        self._answer_peer = answer_peer
+
+    def respond(self, body: str) -> str:
+        """Return this replica's answer; empty if there is no layer above."""
+        return "" if self._answer_peer is None else self._answer_peer(body)
+
+    async def ask_all(self, body: str) -> GatheredAnswers:
+        """Return every replica's answer. Raises StoreDown if the replicas are not known."""
+        others = await self._ownership.others()
+        here = (self._ownership.replica, self.respond(body))
+        answers = await asyncio.gather(*(self._request(replica, body) for replica in others))
+        answered = [(name, answer) for name, answer in zip(others, answers, strict=True) if answer]
+        silent = [name for name, answer in zip(others, answers, strict=True) if answer is None]
+        return GatheredAnswers((here, *answered), tuple(silent))
+
+    async def _request(self, replica: str, body: str) -> str | None:
+        """Return the answer; empty if the replica is gone, None if it does not answer."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer: RpcResponse = await self._rpc.ask(replica, _NOBODYS, "", PeerRequest(body=body))
+        except ReplicaGone:
+            return ""
+        except (StoreDown, RefusedElsewhere, TimeoutError):
+            return None
+        return answer.body or None
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True, tag="send"):

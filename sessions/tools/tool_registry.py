@@ -1,16 +1,91 @@
-"""All server tools in one place: what is offered now, and how one of them is called."""
+"""The server tools of a service, their counts, and how results become text."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
 from typing import Any
 
+import msgspec
 import structlog
 
-from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolSource
-from sessions.tools.statistics import ToolCounters, ToolStatistics
+from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolLost, ToolSource
+
+RESULT_BYTES = 64 * 1024
+"""Bytes of a result in UTF-8, unless the operator sets another limit."""
+REASON_BYTES = 2048
+"""Bytes of a tool's message about its failure."""
+
+
+def cut_to(text: str, limit: int) -> str:
+    """Return the text, or its first `limit` bytes of UTF-8 in whole characters with a line that says so.
+
+    Lone surrogates become question marks.
+    """
+    written = text.encode("utf-8", "replace")
+    if len(written) <= limit:
+        return written.decode()
+    kept = written[:limit].decode("utf-8", "ignore")
+    return (
+        f"{kept}\n[The result was cut here. It has {len(text)} characters; these are the first {len(kept)}.]"
+    )
+
+
+class Outcome(StrEnum):
+    """How a call ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+class ToolStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls since the start of this process. `seconds`: of ended calls, with their waits for a place."""
+
+    started: int
+    running: int
+    ended: dict[Outcome, int]
+    seconds: dict[Outcome, float]
+
+
+class ToolCounters:
+    """Counts calls. `now`: a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._started = 0
+        self._ended = dict.fromkeys(Outcome, 0)
+        self._seconds = dict.fromkeys(Outcome, 0.0)
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count the block as one call."""
+        self._started += 1
+        begun, outcome = self._now(), Outcome.FAILED
+        try:
+            yield
+            outcome = Outcome.DONE
+        except ToolLost:
+            outcome = Outcome.LOST
+            raise
+        except asyncio.CancelledError:
+            outcome = Outcome.CANCELLED
+            raise
+        finally:
+            self._ended[outcome] += 1
+            self._seconds[outcome] += self._now() - begun
+
+    def statistics(self) -> ToolStatistics:
+        """Return the current counts."""
+        running = self._started - sum(self._ended.values())
+        return ToolStatistics(
+            started=self._started, running=running, ended={**self._ended}, seconds={**self._seconds}
+        )
+
 
 MOST_KNOWN = 4096
 """Names of earlier tools that are remembered: a source whose tools keep changing makes the box forget older ones."""

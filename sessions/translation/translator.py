@@ -1,12 +1,15 @@
-"""Has an engine translate a growing source segment by segment, continuing what was told of each."""
+"""Has an engine translate a growing source segment by segment, continuing what was published of each."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import ceil
 from time import monotonic
 from typing import Protocol, assert_never
+
+import msgspec
 
 from engine.api import Engine, OutputStream
 from engine.errors import EngineLost
@@ -14,6 +17,10 @@ from engine.messages import (
     Chunk,
     Finished,
     FinishReason,
+    Languages,
+    Message,
+    ModelFacts,
+    Params,
     Prefilling,
     Queued,
     Reasoning,
@@ -22,14 +29,213 @@ from engine.messages import (
     Started,
     ToolCallOutput,
 )
+from engine.reply_spec import ReplySpec, Translation
 from engine.served_models import served_models
-from sessions.events import Reason
+from sessions.conversation.conversation import Conversation
+from sessions.errors import BadParams, Conflict, StoreDown, StoreFault
+from sessions.events import Reason, SourceText
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.generation import FilteredReplyStream, Outcome, ReplyListener, guarded_outcome, outcome_of
-from sessions.interpreting.interpretation import Interpretation
-from sessions.interpreting.target import SegmentDecode
-from sessions.translation.segment_request import PROMPT, most_tokens, segment_request
+from sessions.interpreting.interpretation import Grown, Growth, Interpretation, SegmentDecode
+from sessions.interpreting.languages import AUTO, language_code, language_name
+from sessions.records import Interpreting, MessageRecord
+from sessions.store.history.codec import encode_message, encode_turn
+from sessions.turn.message_request import GenerationConfig
+from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount
+
+PROMPT = "Translate into {target}: {text}"
+"""`{target}` and `{source}` are names of languages."""
+TOKENS_A_CHAR = 3
+SPARE_TOKENS = 32
+"""Tokens that any target may have: a model that does not end is stopped."""
+THOUGHT_TOKENS = 1024
+"""Tokens for reasoning, or a quarter of the window if that is less; chat models are asked to reason least."""
+MOST_LISTED = 20
+"""Languages that an error lists."""
+_ANY = "any language"
+
+
+def segment_request(
+    base: Request,
+    interpreting: Interpreting,
+    ask: SegmentDecode,
+    *,
+    prompt: str,
+    number: int,
+    facts: ModelFacts | None,
+) -> Request:
+    """Return the request for one segment, the `number`th of its turn. `facts`: the model's."""
+    languages = None if facts is None else facts.languages
+    thinks = facts is not None and "reasoning" in facts.features
+    if languages is None:
+        messages = _messages(interpreting, ask.text, ask.prefix, prompt)
+        reasoning = "least" if thinks and base.spec.reasoning == "auto" else base.spec.reasoning
+        spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
+    else:
+        messages = (Message("user", ask.text),)
+        translation = msgspec.structs.replace(
+            _translation(interpreting, languages, ask.prefix),
+            unfinished=not ask.is_closed,
+            draft=ask.draft,
+            ahead=ask.ahead,
+        )
+        spec = ReplySpec(translation=translation)
+    spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
+    return msgspec.structs.replace(
+        base,
+        request_id=f"{base.request_id}.{number}",
+        messages=messages,
+        params=_params(base.params, ask.text, spare),
+        spec=spec,
+        shares_system=False,
+        fallbacks=(),
+    )
+
+
+def trial_request(
+    message: MessageRecord,
+    generation: GenerationConfig,
+    interpreting: Interpreting,
+    facts: ModelFacts | None,
+) -> tuple[MessageRecord, GenerationConfig]:
+    """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
+    known = None if facts is None else facts.languages
+    translation = None if known is None else _translation(interpreting, known)
+    return (
+        msgspec.structs.replace(message, content=PROMPT, parent_id=None),
+        msgspec.structs.replace(generation, continues=False, translation=translation),
+    )
+
+
+def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
+    """Raise BadParams if a model can't continue words that were told, or does not know the languages."""
+    if (known := facts.languages) is not None:
+        if not known.targets:
+            why = "This model does not say which languages it translates, so it can't interpret."
+            raise BadParams(why, field="model")
+        if interpreting.source != AUTO and not known.sources:
+            why = "Leave `source` out: this model does not say which languages it reads."
+            raise BadParams(why, field="source")
+        if interpreting.source != AUTO and language_code(interpreting.source, known.sources) is None:
+            raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
+        if language_code(interpreting.target, known.targets) is None:
+            raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
+    elif "continue" not in facts.features:
+        why = "This model can't interpret: the server behind it can't continue a reply."
+        raise BadParams(why, field="model")
+
+
+def _translation(interpreting: Interpreting, known: Languages, prefix: str = "") -> Translation:
+    """Return the request to a translation model, in its own codes."""
+    source = "" if interpreting.source == AUTO else language_code(interpreting.source, known.sources)
+    return Translation(language_code(interpreting.target, known.targets) or "", source or "", prefix)
+
+
+def _listed(known: Sequence[str]) -> str:
+    names = ", ".join(known[:MOST_LISTED])
+    return f"{names}, …" if len(known) > MOST_LISTED else names
+
+
+def _messages(interpreting: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
+    source = _ANY if interpreting.source == AUTO else language_name(interpreting.source)
+    filled = (
+        prompt.replace("{source}", source)
+        .replace("{target}", language_name(interpreting.target))
+        .replace("{text}", text)
+    )
+    messages = (Message("user", filled),)
+    return (*messages, Message("assistant", prefix)) if prefix else messages
+
+
+def _params(params: Params, text: str, spare: int) -> Params:
+    """Return the parameters: a segment is one line, and so is its translation. `spare`: tokens for reasoning."""
+    return msgspec.structs.replace(params, max_new_tokens=most_tokens(text) + spare, stop=("\n",))
+
+
+def most_tokens(text: str) -> int:
+    """Return the maximum number of tokens of a segment's target."""
+    return TOKENS_A_CHAR * len(text) + SPARE_TOKENS
+
+
+_LATE = "The store does not answer in time; send it again in a moment."
+_OVER = "The interpretation was ended; further text is not translated."
+FILTERED_CHARS = 1000
+"""Characters before a growth that filters read again: a match may begin there."""
+
+
+class SourceGrowth:
+    """Grows sources of turns that run here."""
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+
+    async def grow(
+        self, conversation: Conversation, live: Turn, interpretation: Interpretation, growth: Growth
+    ) -> Grown:
+        """Take more of a source; text that was known before counts once.
+
+        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown if it may or may not be stored: it
+        may be sent again.
+        """
+        source = interpretation.source
+        async with interpretation.growing:
+            if (new := source.news(growth)) is not None:
+                await self._filters.check(source.text[-FILTERED_CHARS:] + new)
+            async with conversation.order_lock:
+                await _write_rest(live)
+                if new is not None:
+                    await self._take(conversation, live, interpretation, new, final=growth.final)
+        return Grown(
+            turn_id=live.record.turn_id, chars=len(source.text), final=source.is_final, already=new is None
+        )
+
+    @staticmethod
+    async def _take(
+        conversation: Conversation,
+        live: Turn,
+        interpretation: Interpretation,
+        new: str,
+        *,
+        final: bool,
+    ) -> None:
+        if live.turn.is_over or live.journal is None:
+            raise Conflict(_OVER)
+        event = SourceText(
+            conversation_id=conversation.conversation_id,
+            turn_id=live.record.turn_id,
+            seq=conversation.next_seq(),
+            off=len(interpretation.source.text),
+            text=new,
+            final=final,
+        )
+        interpretation.grow(new, final=final)
+        live.record = msgspec.structs.replace(live.record, interprets=interpretation.state())
+        try:
+            saved = await live.journal.write(event, _patch(live, interpretation))
+        except StoreFault:
+            conversation.publish_control(event)  # the reader knows as much as this replica
+            raise
+        conversation.publish_control(event)
+        if not saved:
+            raise StoreDown(_LATE)
+
+
+async def _write_rest(live: Turn) -> None:
+    """Write earlier events, which may include this growth. Raises StoreDown if that is impossible now."""
+    if live.journal is not None and not live.turn.is_over and not await live.journal.catch_up():
+        raise StoreDown(_LATE)
+
+
+def _patch(live: Turn, interpretation: Interpretation) -> bytes:
+    """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
+    message = interpretation.message
+    kept = [f"message:{message.message_id}", encode_message(message).decode()]
+    live.settled = live.record.interprets.off if live.record.interprets is not None else 0
+    return msgspec.json.encode(
+        {"set": [*kept, f"turn:{live.record.turn_id}", encode_turn(live.record).decode()]}
+    )
+
 
 IDLE_S = 600.0
 """A source that does not grow for so long ends its turn by `timeout`, since it takes a place that others need."""

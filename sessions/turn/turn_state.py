@@ -19,8 +19,19 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 
 from engine.text.characters import floor_boundary
-from sessions.events import CancelFacts, Cause, Delta, Done, Failure, Reason, Reasoning, Text, Timing, Usage
-from sessions.truncation import KeptLength
+from sessions.events import (
+    CancelFacts,
+    Cause,
+    Delta,
+    Done,
+    Failure,
+    KeptLength,
+    Reason,
+    Reasoning,
+    Text,
+    Timing,
+    Usage,
+)
 
 
 class TurnPhase(StrEnum):

@@ -26,7 +26,7 @@ from connections.admin.operations import AdminOperations
 from connections.authentication.api_keys import Kind, digest_of
 from connections.authentication.key_policy import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
-from sessions.replicas import scatter_gather
+from sessions.replicas import rpc
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.test_account import create_user_data, names_in, reads_nothing
 from tests.app.test_frames import send_and_wait
@@ -258,7 +258,7 @@ async def test_a_replica_that_does_not_answer_is_named(
     first_replica: InProcessService, operator: str, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lives, and has a version without this request."""
-    monkeypatch.setattr(scatter_gather, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(rpc, "PATIENCE_S", 0.1)
     await store.sadd("ms:runners", "old", "dead")  # type: ignore[misc]
     await store.set("ms:replica:old", "3", px=8000)
     async with first_replica.socket(hello("ann")):

@@ -17,8 +17,8 @@ from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import served_models
 from sessions.store.ledger import Memory
+from sessions.store.redis.server_config import WriteProbe
 from sessions.store.redis.servers import Durability, connect
-from sessions.store.redis.write_probe import WriteProbe
 from tests.app.in_process_service import InProcessService, serving
 from tests.store_faults import refusing_writes, without_memory
 

@@ -21,8 +21,8 @@ from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory
+from sessions.store.redis.server_config import WriteProbe
 from sessions.store.redis.servers import Durability, connect
-from sessions.store.redis.write_probe import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)

@@ -18,7 +18,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
 from sessions.store.ownership import Ownership
-from sessions.store.redis import startup
+from sessions.store.redis import server_config
 from sessions.store.redis.servers import Durability, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import eventually
@@ -121,7 +121,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like a server that was just started and still loads its data."""
-    monkeypatch.setattr(startup, "PAUSE_S", 0.02)
+    monkeypatch.setattr(server_config, "PAUSE_S", 0.02)
     one, store = dead
     named = settings("memory", url="redis://ann:secret@somewhere/3?health_check_interval=1")
     logged = await waits_for(one, look_at_store(named, store))
@@ -132,7 +132,7 @@ async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was checked a moment ago."""
-    monkeypatch.setattr(startup, "PAUSE_S", 0.02)
+    monkeypatch.setattr(server_config, "PAUSE_S", 0.02)
     one, store = dead
     sessions = Sessions(client=store, engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
 
@@ -146,7 +146,7 @@ async def test_a_store_that_dies_while_a_replica_begins_is_waited_for(
 async def test_a_store_that_dies_while_a_replica_begins_and_stays_away_ends_the_start(
     dead: tuple[Node, Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(server_config, "PATIENCE_S", 0.0)
     sessions = Sessions(client=dead[1], engine=ScriptedEngine(), policy=Policy(ttl_s=60, max_turns=10))
     with pytest.raises(StoreDown):
         async with sessions.running(alone=True):

@@ -12,7 +12,7 @@ import pytest
 from connections.protocol.params import MAX_SCHEMA_BYTES
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.records import digest
-from sessions.tools.statistics import Outcome
+from sessions.tools.tool_registry import Outcome
 from tests.app.event_source import open_event_source
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.e2e.websocket_client import Frame, assert_no_hole, text_of

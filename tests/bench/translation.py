@@ -32,7 +32,7 @@ import midstream
 from app.setup.translator import NAME as MODEL
 from demo_model.holdout import Split
 from demo_translator.pairs import Pair, sentence
-from sessions.interpreting.segments import next_segment
+from sessions.interpreting.interpretation import next_segment
 from tests.bench import omnisteval
 from tests.bench.machine import this_machine
 from tests.bench.translation_lag import EmissionTimes, Screen, Work, flicker, laal

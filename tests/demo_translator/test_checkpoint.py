@@ -13,7 +13,7 @@ from demo_translator.prefixes import cuts, units
 from demo_translator.sentences import SKILLS
 from demo_translator.simultaneous import _hypothesis, follow
 from demo_translator.tokenizer import CHINESE, ENGLISH
-from sessions.interpreting.target import agreed_end
+from sessions.interpreting.interpretation import agreed_end
 
 LARGEST_BYTES = 8 * 1024 * 1024
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from connections.limits.bound_counters import Bound
 from connections.limits.rates import RATES
-from sessions.interpreting.segments import MAX_SEGMENT_CHARS
-from sessions.interpreting.source import MAX_SOURCE_CHARS
-from sessions.interpreting.target import AHEAD
+from sessions.interpreting.interpretation import AHEAD, MAX_SEGMENT_CHARS, MAX_SOURCE_CHARS
 from sessions.translation.translator import IDLE_S, PAUSE_S
 from tests.docs.documents import PROTOCOL, ROOT, snippets
 from tests.server_process import ServerProcess

@@ -21,7 +21,7 @@ from connections.responses.stored.ids import ResponseRef
 from engine.images.image import Image, in_order, together
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import ReplySpec
-from sessions.conversation.stored_turns import StoredTurn
+from sessions.conversation.history_page import StoredTurn
 from sessions.events import CallState, Reason, Usage
 from sessions.records import CallRecord, MessageRecord
 from sessions.turn.message_request import GenerationConfig, OfferedTool

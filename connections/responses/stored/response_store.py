@@ -28,7 +28,7 @@ from connections.responses.stored.notes import (
 from engine.images.image import Image
 from engine.messages import Message
 from sessions.commands.resumption import ReaderPosition
-from sessions.conversation.stored_turns import StoredTurn
+from sessions.conversation.history_page import StoredTurn
 from sessions.errors import NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.store.history.codec import Keys

@@ -26,8 +26,7 @@ from sessions.store.history.codec import (
     encode_turn,
     now_ms,
 )
-from sessions.store.history.rebuild import Journal, OlderTurn, rebuilt
-from sessions.store.history.replay import READ_BYTES
+from sessions.store.history.replay import READ_BYTES, Journal, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
 from sessions.store.redis.client import (
     ACCEPT,

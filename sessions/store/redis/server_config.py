@@ -1,17 +1,181 @@
-"""Reads how the store is set up, as far as it says, and what an operator should know of it."""
+"""What a service needs of its store at the start: permissions, settings, room to write, and patience while it loads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from time import monotonic
+from typing import Any, TypeVar, cast
 
 import msgspec
+import structlog
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ResponseError, SlotNotCoveredError
 
+from sessions.errors import StoreDown
 from sessions.store.redis.client import store_errors
-from sessions.store.redis.servers import Durability, DurabilityUnsupported, WriteConfirmer
+from sessions.store.redis.servers import WAIT_MS, Durability, DurabilityUnsupported, WriteConfirmer
+
+SCANNED = 500
+"""Keys that the store scans in one call."""
+
+
+async def scan_keys(client: Redis, pattern: str, *, kind: str | None = None) -> AsyncIterator[str]:
+    """Yield the keys that match a pattern of Redis, some more than once. `kind`: a type of Redis. Raises StoreDown."""
+    names = client.scan_iter(match=pattern, count=SCANNED, _type=kind)
+    while True:
+        with store_errors():
+            name = await anext(names, None)
+        if name is None:
+            return
+        yield name.decode()
+
+
+COMMANDS = (
+    *(
+        "ping",
+        "info",
+        "time",
+        "select",
+        "client|setinfo",
+        "memory|usage",
+        "scan",
+        "evalsha",
+        "eval",
+        "script|load",
+    ),
+    *("get", "set", "getdel", "getex", "del", "unlink", "exists", "type", "rename"),
+    *("expire", "expireat", "pexpire", "pttl", "incrby"),
+    *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),
+    *("hrandfield", "hscan"),
+    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "scard", "sismember", "smembers"),
+    *("xadd", "xrange", "xrevrange", "xtrim"),
+    *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore"),
+    *("zrevrange", "zrevrank", "zscore", "publish", "subscribe", "unsubscribe"),
+)
+"""Commands that every store is sent."""
+
+
+def rule(commands: Iterable[str]) -> str:
+    """Return an ACL that allows these commands on our keys and channels, and nothing else."""
+    return " ".join(["~ms:*", "&ms:*", "-@all", *(f"+{command}" for command in commands)])
+
+
+PROBE_MS = 10_000
+"""How long a probe's key lives."""
+READ_S = 1.0
+WRITE_S = 1.0 + WAIT_MS / 1000
+MOST_SERVERS = 64
+"""Masters of a cluster that are probed; further ones are not."""
+_NAMES = tuple(f"ms:probe:{number}" for number in range(16 * MOST_SERVERS))
+"""Keys across the slots, so that each master with its share of slots has one."""
+
+
+class WritesRefused(StoreDown):
+    """The store can be read, but a message could not be written."""
+
+
+class OutOfMemory(WritesRefused):
+    """The store can be read, and has no memory for a write."""
+
+
+class WriteProbe:
+    """Probe the store with a small write on each server, confirmed as an `accepted` is."""
+
+    def __init__(self, client: Redis, durability: Durability) -> None:
+        self._client = client
+        self._confirmer = WriteConfirmer(client, durability)
+
+    async def check(self) -> None:
+        """Raises WritesRefused if some messages would be refused, StoreDown if the store does not answer."""
+        try:
+            async with asyncio.timeout(READ_S):
+                keys = await self._keys()
+        except TimeoutError as late:
+            raise StoreDown(f"The store does not answer ({type(late).__name__}).") from late
+        if None in keys:
+            raise WritesRefused("The store has slots that no server serves.")
+        for key in keys.values():  # one by one: the client closes all connections of a cluster if one fails
+            try:
+                await self._write(key)
+            except (StoreDown, TimeoutError) as trouble:
+                whose = f" on one of its {len(keys)} masters" if len(keys) > 1 else ""
+                cause = trouble.__cause__ or trouble
+                refuses = OutOfMemory if isinstance(cause, OutOfMemoryError) else WritesRefused
+                raise refuses(
+                    f"The store can be read, but takes no writes{whose} ({type(cause).__name__})."
+                ) from trouble
+
+    async def _write(self, key: str) -> None:
+        term = self._confirmer.term
+        async with asyncio.timeout(WRITE_S):
+            with store_errors():
+                await self._client.set(key, b"1", px=PROBE_MS)
+            await self._confirmer.confirm(key, ttl_ms=PROBE_MS, term=term)
+
+    async def _keys(self) -> Mapping[str | None, str]:
+        """Return a key for each server; None stands for slots without a server."""
+        cluster = cast("object", self._client)
+        with store_errors():
+            if not isinstance(cluster, RedisCluster):
+                await self._client.ping()
+                return {"": _NAMES[0]}
+            await cluster.initialize()
+        masters = min(len(cluster.get_primaries()), MOST_SERVERS)
+        found: dict[str | None, str] = {}
+        for name in _NAMES:
+            found.setdefault(_server_of(cluster, name), name)
+            if len(found) - (None in found) >= masters:
+                break
+        return found
+
+
+def _server_of(cluster: RedisCluster, key: str) -> str | None:
+    try:
+        node = cluster.get_node_from_key(key)
+    except SlotNotCoveredError:
+        return None
+    return None if node is None else node.name
+
+
+PATIENCE_S = 60.0
+PAUSE_S = 1.0
+LOG_S = 10.0
+"""How often the same reason for waiting is logged."""
+
+_log = structlog.get_logger("midstream.store")
+_T = TypeVar("_T")
+
+
+async def retry_until_available(
+    attempt: Callable[[], Awaitable[_T]],
+    *,
+    at: str | None = None,
+    within_s: float | None = None,
+    failed: Callable[[StoreDown], None] | None = None,
+) -> _T:
+    """Try until the store answers. `at`: its address, for the log; `failed` is called with each failure of it.
+
+    Raises StoreDown after `within_s`, `PATIENCE_S` by default, and any other error of an attempt.
+    """
+    since = monotonic()
+    patience_s = PATIENCE_S if within_s is None else within_s
+    logged: tuple[str, float] | None = None
+    while True:
+        try:
+            return await attempt()
+        except StoreDown as trouble:
+            now, why = monotonic(), str(trouble)
+            if now - since > patience_s:
+                raise
+            if failed is not None:
+                failed(trouble)
+            if logged is None or logged[0] != why or now - logged[1] >= LOG_S:
+                logged = why, now
+                _log.warning("waiting for the store", at=at, why=why, waited_s=round(now - since))
+            await asyncio.sleep(PAUSE_S)
+
 
 _WITHOUT_FILE = {
     False: "The store writes nothing to disk (appendonly no, no save): a restart of it loses every conversation.",

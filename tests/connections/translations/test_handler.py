@@ -24,7 +24,7 @@ from connections.translations.handler import TranslationsHandler
 from connections.translations.session import TranslationSession
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
 from sessions.events import Accepted, Reason, SourceText
-from sessions.interpreting.source import Grown, Growth
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from speech.interfaces import Stopped

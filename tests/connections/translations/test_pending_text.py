@@ -15,7 +15,7 @@ from connections.translations.input_queue import (
 )
 from connections.translations.options import TranslationOptions
 from sessions.errors import Overloaded
-from sessions.interpreting.source import MAX_SOURCE_CHARS
+from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
 
 INTO_CHINESE, INTO_GERMAN = TranslationOptions(target="zh"), TranslationOptions(target="de")
 

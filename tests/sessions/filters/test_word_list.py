@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.filters.holdback import HoldbackFilter
+from sessions.filters.filter_file import WordList, WordScan
 from sessions.filters.interface import Passed
-from sessions.filters.word_list import WordList, WordScan
+from sessions.filters.patterns import HoldbackFilter
 
 
 def reader(*words: str) -> HoldbackFilter:

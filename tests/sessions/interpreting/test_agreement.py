@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sessions.interpreting.scripts import joint, whole_words
-from sessions.interpreting.target import agreed_end, wait_k_end
+from sessions.interpreting.interpretation import agreed_end, wait_k_end
+from sessions.interpreting.languages import joint, whole_words
 
 
 def agreed(*before: str, published: str = "", finished: bool = True) -> str:

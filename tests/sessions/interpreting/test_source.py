@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.errors import Conflict, ContentTooLong
-from sessions.interpreting.source import MAX_SOURCE_CHARS, Growth, Source
+from sessions.interpreting.interpretation import MAX_SOURCE_CHARS, Growth, Source
 
 
 def take(source: Source, off: int, text: str, *, final: bool = False) -> bool:

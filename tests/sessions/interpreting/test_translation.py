@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.interpreting.source import Growth, Source
-from sessions.interpreting.target import Target
+from sessions.interpreting.interpretation import Growth, Source, Target
 from sessions.records import PublishPolicy
 
 ALPHABET = "ab .?。你好\n"

@@ -15,7 +15,7 @@ from sessions.errors import StoreDown
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
 from sessions.store.redis.client import REMOVE, pipelined, run_script, store_errors
-from sessions.store.redis.pool import on_behalf_of, with_heaviness
+from sessions.store.redis.pool import AT_ONCE, HEAVY_SLOTS, on_behalf_of, with_heaviness
 from sessions.store.redis.servers import connect
 from tests.store_faults import refusing_writes
 
@@ -96,7 +96,7 @@ async def test_who_finds_all_connections_in_use_waits_so_long_and_no_longer(
     monkeypatch.setattr(servers, "SOCKET_TIMEOUT_S", 0.2)
     async with connect(store_url) as store:
         pool = store.connection_pool
-        held = [await pool.get_connection() for _ in range(servers.AT_ONCE)]
+        held = [await pool.get_connection() for _ in range(AT_ONCE)]
         async with asyncio.timeout(30):
             with pytest.raises(StoreDown, match="ConnectionError"), store_errors():
                 await store.ping()
@@ -138,7 +138,7 @@ async def test_a_crowds_commands_wait_for_each_other_and_nobody_waits_for_them(s
     async with connect(store_url) as store:
         pool, held = store.connection_pool, []
         with with_heaviness(lambda: True):
-            for number in range(servers.HEAVY_SLOTS):
+            for number in range(HEAVY_SLOTS):
                 with on_behalf_of(f"crowd-{number}"):
                     held.append(await pool.get_connection())
             with on_behalf_of("crowd"):
@@ -157,7 +157,7 @@ async def test_a_crowds_command_that_gets_no_connection_holds_nothing(store_url:
     """If places were kept, the last one would get none."""
     async with connect("unix:///nowhere.sock") as away:
         with with_heaviness(lambda: True), on_behalf_of("crowd"):
-            for _ in range(servers.HEAVY_SLOTS + 1):
+            for _ in range(HEAVY_SLOTS + 1):
                 async with asyncio.timeout(30):
                     with pytest.raises(StoreDown) as down, store_errors():
                         await away.ping()
@@ -191,7 +191,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_answer_for_the_next(
     store: Redis, *, is_piped: bool
 ) -> None:
     await store.set("mine", "mine")
-    for _ in range(2 * servers.AT_ONCE):
+    for _ in range(2 * AT_ONCE):
         work = pipelined(store, lambda pipe: pipe.get("mine")) if is_piped else store.get("mine")
         command = asyncio.ensure_future(work)
         await asyncio.sleep(0)

@@ -8,10 +8,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import Accepted, Delta, Done, Event, Journalled, Reason, Removed, Timing, Usage
+from sessions.events import (
+    Accepted,
+    Delta,
+    Done,
+    Event,
+    Journalled,
+    KeptLength,
+    Reason,
+    Removed,
+    Timing,
+    Usage,
+)
 from sessions.records import digest
 from sessions.store.history.replay import replayed
-from sessions.truncation import KeptLength
 from tests.sessions.recorder import continuous, seqs
 
 USAGE = Usage(prompt_tokens=0, cached_tokens=0, generated_tokens=0, sent_tokens=0, wasted_tokens=0)

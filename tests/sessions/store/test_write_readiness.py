@@ -11,8 +11,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
+from sessions.store.redis.server_config import WriteProbe, WritesRefused
 from sessions.store.redis.servers import Durability, connect
-from sessions.store.redis.write_probe import WriteProbe, WritesRefused
 from tests.sessions.server_group import Node, cluster, happened, node
 from tests.store_faults import stalled
 

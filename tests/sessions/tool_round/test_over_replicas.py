@@ -19,7 +19,7 @@ from sessions.replicas import reaper
 from sessions.replicas.rpc import RefusedElsewhere
 from sessions.service import Sessions
 from sessions.store.ownership import RunningTurn
-from sessions.tool_round import failover, waiting_turns
+from sessions.tool_round import waiting_turns
 from sessions.turn.message_request import Continue, GenerationConfig
 from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import Result
@@ -258,7 +258,7 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
 async def test_clients_have_time_to_come_back_where_the_replica_died(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failover, "COMEBACK_S", 0.5)
+    monkeypatch.setattr(waiting_turns, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     await other.sessions.parts.reaper.reap()

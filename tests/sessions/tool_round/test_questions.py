@@ -15,7 +15,7 @@ from sessions.events import CallState, Question, ShownCall, ToolState
 from sessions.filters.chain import Filters
 from sessions.filters.filter_file import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.tool_round.call_states import AnswerOutcome
+from sessions.tool_round.tool_runner import AnswerOutcome
 from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import Decision

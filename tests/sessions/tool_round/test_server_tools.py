@@ -18,7 +18,7 @@ from sessions.filters.interface import Filter
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.history.history import History
-from sessions.tool_round import call_states
+from sessions.tool_round import tool_runner
 from sessions.tools.server_tool import Approval, CallContext, Progress, ServerTool, ToolFailed, ToolLost
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.policy import Policy
@@ -353,11 +353,11 @@ async def test_a_tool_does_not_start_while_its_claim_is_not_in_the_store(
     confirmed = asyncio.Event()
     requested = asyncio.Event()
 
-    async def later(self: call_states.CallStates, *_: object) -> None:
+    async def later(self: tool_runner.CallStates, *_: object) -> None:
         requested.set()
         await confirmed.wait()
 
-    monkeypatch.setattr(call_states.CallStates, "until_certain", later)
+    monkeypatch.setattr(tool_runner.CallStates, "until_certain", later)
     done = await served.play("Time?", TICK, tools=[CLOCK])
     await requested.wait()
     assert bench.started == []

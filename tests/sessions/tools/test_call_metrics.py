@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sessions.tools.functions.declaration import ToolFailed, ToolLost
-from sessions.tools.statistics import Outcome, ToolCounters
+from sessions.tools.tool_registry import Outcome, ToolCounters
 from tests.sessions.tools.tool_calls import box_of, call_of
 
 

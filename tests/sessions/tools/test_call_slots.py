@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions.tools.calls import MOST_WAITING, Slot, Slots
 from sessions.tools.server_tool import ToolFailed
-from sessions.tools.slots import MOST_WAITING, Slot, Slots
 
 orders = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["come", "leave"])), max_size=40)
 

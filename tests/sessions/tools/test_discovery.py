@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.tools.functions.discovery import InvalidToolFunction, discover_functions
+from sessions.tools.functions.function_tools import InvalidToolFunction, discover_functions
 
 WEATHER = '''
 """Tools about the weather."""

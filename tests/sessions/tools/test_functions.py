@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
+from sessions.tools.calls import Slots
 from sessions.tools.functions.declaration import (
     Accepted,
     CallContext,
@@ -23,7 +24,6 @@ from sessions.tools.functions.declaration import (
     ToolLost,
     tool,
 )
-from sessions.tools.slots import Slots
 from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
 
 FORM = '{"type": "object", "properties": {"ok": {"type": "boolean"}}}'

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.upstream.wire.server_sent_events import EventReader
-from sessions.tools.mcp_servers.content_text import text_of
-from sessions.tools.mcp_servers.guarded_transport import EVENT_COSTS, ReadRateLimiter
 from sessions.tools.mcp_servers.listing import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
@@ -22,7 +20,14 @@ from sessions.tools.mcp_servers.listing import (
     RemoteTool,
     listing_of,
 )
-from sessions.tools.mcp_servers.sse_lines import LATEST_MS, SOONEST_MS, SseLineReader
+from sessions.tools.mcp_servers.mcp_server import text_of
+from sessions.tools.mcp_servers.session import (
+    EVENT_COSTS,
+    LATEST_MS,
+    SOONEST_MS,
+    ReadRateLimiter,
+    SseLineReader,
+)
 from sessions.tools.server_tool import NAME, Approval
 from tests.sessions.tools.mcp_servers import options_of
 

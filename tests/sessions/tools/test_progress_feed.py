@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from sessions.tools.progress_feed import ProgressFeed, plain
+from sessions.tools.calls import ProgressFeed, plain
 from sessions.tools.server_tool import Progress
 from tests.sessions.tools.tool_calls import Watcher
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.tools.result_text import cut_to
+from sessions.tools.tool_registry import cut_to
 
 texts = st.text(alphabet=st.characters(codec=None) | st.sampled_from("\ud800€𝄞é"), max_size=60)
 

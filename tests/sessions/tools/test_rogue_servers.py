@@ -14,8 +14,8 @@ import pytest
 import structlog
 from starlette.types import Send
 
-from sessions.tools.mcp_servers import call_traffic, guarded_transport
-from sessions.tools.mcp_servers.guarded_transport import EVENT_COSTS, GuardedBody, ReadRateLimiter
+from sessions.tools.mcp_servers import session
+from sessions.tools.mcp_servers.session import EVENT_COSTS, GuardedBody, ReadRateLimiter
 from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
 from sessions.tools.tool_registry import ToolRegistry
 from tests.sessions.chat_driver import eventually
@@ -43,8 +43,8 @@ LINES = list[Any]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server is granted after the end of a call is short here."""
-    monkeypatch.setattr(call_traffic, "GRACE_S", 0.1)
-    monkeypatch.setattr(guarded_transport, "ANSWER_S", 1.0)
+    monkeypatch.setattr(session, "GRACE_S", 0.1)
+    monkeypatch.setattr(session, "ANSWER_S", 1.0)
 
 
 @asynccontextmanager

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sessions.tools.functions.function_tool import FunctionTool
-from sessions.tools.functions.function_tools import FunctionTools
+from sessions.tools.functions.function_tools import FunctionTool, FunctionTools
 from sessions.tools.server_tool import Answer, CallContext, Elicitation, Progress
 from sessions.tools.tool_registry import ToolRegistry
 

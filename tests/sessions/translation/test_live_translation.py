@@ -13,7 +13,7 @@ from engine.reply_spec import Translation
 from engine.scripted import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
-from sessions.interpreting.source import Grown, Growth
+from sessions.interpreting.interpretation import Grown, Growth
 from sessions.records import Interpreting, PublishPolicy
 from sessions.translation.translator import Translator, _TurnUsage
 from sessions.turn.message_request import (

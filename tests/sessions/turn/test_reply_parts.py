@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import Delta, Reasoning
-from sessions.truncation import KeptLength
+from sessions.events import Delta, KeptLength, Reasoning
 from sessions.turn.turn_state import ReplyPieces
 
 PIECE = st.tuples(st.sampled_from(["text", "thought", "call"]), st.text("abc ", min_size=1, max_size=5))

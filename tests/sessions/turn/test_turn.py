@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.text.characters import floor_boundary
-from sessions.events import Cause, Failure, Reason
+from sessions.events import Cause, Failure, KeptLength, Reason
 from sessions.records import digest
-from sessions.truncation import KeptLength
 from sessions.turn.turn_state import EngineCount, IllegalTransition, TurnIds, TurnPhase, TurnState
 
 IDS = TurnIds(conversation_id="room", turn_id="turn", reply_id="reply")

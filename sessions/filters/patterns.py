@@ -1,20 +1,17 @@
-"""Turns patterns into automata that read one character at a time. Pure.
-
-`re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
-matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
-CACM 11 (6), 1968). The work for each character is bounded by the size of the patterns, and it is known at
-each character whether a match is still possible. Backtracking engines offer neither, RE2 not the latter.
-"""
+"""Operators' regular expressions, run over a reply piece by piece: what may still become a match is held back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+
+from engine.text.characters import floor_boundary
+from sessions.filters.interface import Passed
 
 MOST_EDGES = 20_000
 """Edges of one pattern's automaton; each copy of a repeated part has its own."""
@@ -213,3 +210,146 @@ def _guard(name: str, flags: int) -> Guard:
             return _at_end
         case _:
             raise UnsupportedPattern(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")
+
+
+MOST_KNOWN = 16_384
+
+
+class Transition(msgspec.Struct, frozen=True, gc=False):
+    """A character's effect in a state. `complete_before`: a match ended before it; `complete`: one ends with it."""
+
+    complete_before: bool
+    complete: bool
+    targets: tuple[int, ...]
+
+
+class PatternSet:
+    """Compiled patterns, with the transitions that scans have used so far. Raises UnsupportedPattern as Program does."""
+
+    def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
+        self._states = Program(patterns, max_chars=max_chars).states
+        self._has_guards = [any(edge.guards for edge in edges) for edges in self._states]
+        self._known: dict[tuple[int, Before, str], Transition] = {}
+
+    def move(self, state: int, before: Before, char: str) -> Transition:
+        """Return what the next character, after `before`, does in a state; an empty one is the end of the text."""
+        if not self._has_guards[state]:
+            before = Before.OTHER
+        return self._known.get((state, before, char)) or self._learn(state, before, char)
+
+    def _learn(self, state: int, before: Before, char: str) -> Transition:
+        ways = [edge for edge in self._states[state] if all(holds(before, char) for holds in edge.guards)]
+        targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
+        move = Transition(
+            complete_before=any(edge.test is None for edge in ways),
+            complete=any(_is_match(edge) for target in targets for edge in self._states[target]),
+            targets=targets,
+        )
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[state, before, char] = move
+        return move
+
+
+def _is_match(edge: Edge) -> bool:
+    return edge.test is None and not edge.guards
+
+
+class PatternScan:
+    """A `Scan` for patterns: the current states, each with the beginning of its match, the first match first."""
+
+    __slots__ = ("_before", "_live", "_patterns")
+
+    def __init__(self, patterns: PatternSet) -> None:
+        self._patterns = patterns
+        self._live: dict[int, int] = {}
+        self._before = Before.NOTHING
+
+    @property
+    def earliest(self) -> int | None:
+        """See `Scan`."""
+        return next(iter(self._live.values()), None)
+
+    def step(self, at: int, char: str) -> bool:
+        """See `Scan`."""
+        following: dict[int, int] = {}
+        complete = False
+        for state, start in (*self._live.items(), (ROOT, at)):
+            move = self._patterns.move(state, self._before, char)
+            if move.complete_before:
+                return True
+            complete = complete or move.complete
+            for target in move.targets:
+                following.setdefault(target, start)
+        self._live = following
+        self._before = before(char)
+        return complete
+
+    def end(self) -> bool:
+        """See `Scan`."""
+        return any(self._patterns.move(state, self._before, "").complete_before for state in self._live)
+
+
+class Scan(Protocol):
+    """Looks for matches in a text, character by character."""
+
+    @property
+    def earliest(self) -> int | None:
+        """The beginning of the first match that is complete or still possible; None if there is none."""
+        ...
+
+    def step(self, at: int, char: str) -> bool:
+        """Read the next character, at this offset; return whether it completes a match."""
+        ...
+
+    def end(self) -> bool:
+        """End the text; return whether that completes a match."""
+        ...
+
+
+class HoldbackFilter:
+    """A reply's filter over scans.
+
+    The held text begins with the first match that is still possible. When one is complete, all held text is dropped,
+    even the beginning of a longer match around it.
+    """
+
+    __slots__ = ("_filtered", "_offset", "_scans", "_waiting")
+
+    def __init__(self, scans: Sequence[Scan]) -> None:
+        self._scans = scans
+        self._waiting = ""
+        self._offset = 0  # of the held text
+        self._filtered = False
+
+    def feed(self, text: str) -> Passed:
+        """See `ReplyFilter`. How the text is divided makes no difference."""
+        if not self._filtered:
+            read = self._read(text, self._offset + len(self._waiting))
+            self._filtered = read is not None
+            self._waiting += text[:read]
+        return self._pass()
+
+    def finish(self) -> Passed:
+        """See `ReplyFilter`."""
+        self._filtered = self._filtered or any(scan.end() for scan in self._scans)
+        if self._filtered:
+            return self._pass()
+        text, self._waiting = self._waiting, ""
+        return Passed(text)
+
+    def _read(self, text: str, at: int) -> int | None:
+        """Read up to the end of the first match; return the number of characters read, None if there is no match."""
+        for number, char in enumerate(text):
+            for scan in self._scans:
+                if scan.step(at + number, char):
+                    return number + 1
+        return None
+
+    def _pass(self) -> Passed:
+        starts = [start for scan in self._scans if (start := scan.earliest) is not None]
+        free = min(starts) - self._offset if starts else len(self._waiting)
+        free = floor_boundary(self._waiting, free)
+        text, self._waiting = self._waiting[:free], self._waiting[free:]
+        self._offset += free
+        return Passed(text, self._filtered)
