@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.account.endpoint import AccountEndpoint, account_routes
-from connections.account.owner_data import OwnerDataService
 from connections.admin.endpoint import AdminEndpoint
 from connections.admin.operations import AdminOperations
 from connections.admin.replica_requests import ReplicaRequestHandler
@@ -14,6 +13,9 @@ from connections.aisdk.endpoint import ChatEndpoint
 from connections.aisdk.routes import aisdk_routes
 from connections.aisdk.service import ChatService, ClientAuthenticator
 from connections.aisdk.socket_endpoint import ChatSocketEndpoint
+from connections.api.openai_chat.endpoint import openai_routes
+from connections.api.owner_data import OwnerDataService
+from connections.api.request_context import RequestContext
 from connections.attachments.endpoint import AttachmentsEndpoint, attachments_routes
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
@@ -25,8 +27,6 @@ from connections.manager import ConnectionLifecycle
 from connections.messages.routes import messages_routes
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
-from connections.openai.request_context import RequestContext
-from connections.openai.routes import openai_routes
 from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.responses.creator import ResponseCreator
 from connections.responses.routes import responses_routes

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.account.owner_data import Erased, ExportEnd
 from connections.admin.query_params import MOST
 from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
 from connections.agui.events import RunError
 from connections.agui.request_models import RunInput
 from connections.aisdk.endpoint import ChatStopped
 from connections.aisdk.requests import UIChatRequest
+from connections.api.chat_parser import OFF
+from connections.api.chat_request import ChatRequest, CompletionRequest
+from connections.api.errors import ErrorBody
+from connections.api.openai_chat import schema as wire
+from connections.api.owner_data import Erased, ExportEnd
 from connections.audio import schemas as sound
 from connections.authentication.ticket_endpoint import TicketGiven
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
@@ -19,9 +23,6 @@ from connections.http.json_responses import RefusalBody
 from connections.images.validation import TYPES as IMAGE_TYPES
 from connections.messages.models import CountRequest, MessageRequest
 from connections.messages.wire import MessageError, ReplyMessage, TokensCount
-from connections.openai import wire
-from connections.openai.requests.models import ChatRequest, CompletionRequest
-from connections.openai.requests.sampling import OFF
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts
@@ -72,7 +73,7 @@ _RESPONSE_TYPES = (
     wire.TextCompletion,
     wire.Model,
     wire.Models,
-    wire.ErrorBody,
+    ErrorBody,
     ReplyMessage,
     TokensCount,
     MessageError,

@@ -33,6 +33,9 @@ EXCEPTIONS = {
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
+# The dialects of `connections/api`: each knows what they share, and none of the others.
+DIALECTS = ("openai_chat",)
+
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
 # imports itself and those before it.
 ORDER = {
@@ -123,22 +126,26 @@ ORDER = {
         *(
             "voice",
             "native",
+            "api",
             "events",
             "shares",
             "attachments",
             "account",
             "admin",
-            "openai",
             "embeddings",
             "audio",
             "realtime",
             "translations",
-            "replies",
             "messages",
             "agui",
             "responses",
             "aisdk",
         ),
+    ),
+    "connections.api": (
+        *("errors", "replies", "fields", "request_context", "endpoint", "stored_replies", "event_transport"),
+        *("chat_request", "chat_parser", "owner_data"),
+        *DIALECTS,
     ),
     "app": (
         *("setting_values", "speech_settings", "settings", "server", "setup", "operations", "delivery"),
@@ -254,6 +261,17 @@ def test_the_packages_of_a_layer_form_a_line(layer: str) -> None:
         ORDER[layer]
     )
     assert {module: behind for module in modules() if (behind := imports_from_above(layer, module))} == {}
+
+
+def test_no_dialect_imports_another() -> None:
+    crossing = {
+        (module, other)
+        for module in modules()
+        if (home := subpackage("connections.api", module)) in DIALECTS
+        for name in imports(module)
+        if (other := subpackage("connections.api", name)) in DIALECTS and other != home
+    }
+    assert not crossing
 
 
 def test_every_layer_has_its_packages_in_order() -> None:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.account.owner_data import AbortOnRevocation, Erased, OwnerDataService
+from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.http.exchange import Exchange

@@ -10,11 +10,11 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.account.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.admin import audit, query_params
 from connections.admin.operations import AdminOperations
 from connections.admin.replica_requests import SubjectFilter
 from connections.admin.unknown_paths import may_log
+from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
 from connections.http.exchange import Exchange
 from connections.http.json_responses import error_code_of, json_response, refusal_response

@@ -11,10 +11,9 @@ from connections.agui import events
 from connections.agui.events import RunEvent
 from connections.agui.request_models import RunInput
 from connections.agui.stored_threads import interrupt_id
-from connections.openai.chat_encoder import finish_reason, problem_at_end
-from connections.openai.problems import Problem, problem_of
-from connections.replies.server_tool_calls import ServerToolCall
-from connections.replies.streaming import ReplySource
+from connections.api.errors import Problem, problem_of
+from connections.api.replies import ReplySource, finish_reason, problem_at_end
+from connections.api.stored_replies import ServerToolCall
 from engine.messages import ToolCall
 from sessions.errors import Refused
 from sessions.events import Reason

@@ -14,17 +14,17 @@ from connections.agui.encoder import AguiEncoder, error_of
 from connections.agui.request_models import RunInput
 from connections.agui.request_parser import ask_of, names_of, run_input
 from connections.agui.stored_threads import StoredThreads
+from connections.api.endpoint import SingleReplyEndpoint, ignored_header
+from connections.api.errors import Problem, problem_of
+from connections.api.replies import stream_reply
+from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin_message
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.problems import Problem, problem_of
-from connections.openai.request_context import RequestContext
 from connections.protocol.server_info import Limits
-from connections.replies.endpoint import SingleReplyEndpoint, ignored_header
-from connections.replies.streaming import stream_reply
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.openai.requests.models import MessageCall, null
+from connections.api.chat_request import MessageCall, null
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel"):

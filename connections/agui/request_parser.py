@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from connections.agui.request_models import Content, RunContext, RunInput, RunMessage, RunPart
-from connections.http.json_limits import check_json_limits
-from connections.openai import parser
-from connections.openai.problems import Problem, invalid
-from connections.openai.requests.models import (
+from connections.api import chat_parser
+from connections.api.chat_request import (
     ChatMessage,
     ChatRequest,
     Function,
@@ -22,6 +20,8 @@ from connections.openai.requests.models import (
     MessageCall,
     Part,
 )
+from connections.api.errors import Problem, invalid
+from connections.http.json_limits import check_json_limits
 from connections.protocol.errors import field_message, validation_problem
 from connections.protocol.server_info import Limits
 from sessions.running.ephemeral import EphemeralRequest
@@ -63,7 +63,7 @@ def ask_of(request: RunInput, limits: Limits) -> EphemeralRequest:
     reader = _ContentReader(accepts_images=bool(limits.max_images))
     messages, starts = _messages(request.messages, places, reader)
     try:
-        ask = parser.chat_turn_request(_chat(request, messages), limits)
+        ask = chat_parser.chat_turn_request(_chat(request, messages), limits)
     except Problem as problem:
         raise _with_client_names(problem, starts) from None
     ignored = (*(("messages",) if reader.skipped else ()), *(("resume",) if request.resume else ()))
@@ -93,7 +93,7 @@ class _ContentReader:
 
 def names_of(request: RunInput) -> Mapping[str, str]:
     """Return this client's names of fields that the layers below name otherwise."""
-    return parser.field_names(_chat(request, [])) | {"tools": "tools"}
+    return chat_parser.field_names(_chat(request, [])) | {"tools": "tools"}
 
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:

@@ -16,15 +16,13 @@ import msgspec
 
 from connections.agui.request_models import Payload, ResumeEntry, RunInput, RunMessage, RunTool
 from connections.agui.request_parser import ask_of, names_of
+from connections.api.errors import Problem, invalid
+from connections.api.request_context import ignored_fields
+from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
-from connections.openai.problems import Problem, invalid
-from connections.openai.request_context import ignored_fields
 from connections.protocol.errors import field_message
 from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits
-from connections.replies.server_tool_calls import ServerToolCall
-from connections.replies.stored_reply import StoredReply
-from connections.replies.stored_turns import StoredTurns
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage

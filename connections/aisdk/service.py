@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from connections.aisdk.chat_handler import ChatHandler
+from connections.api.request_context import RequestContext
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
@@ -22,7 +23,6 @@ from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
-from connections.openai.request_context import RequestContext
 from connections.protocol.base import REASONING, TOOLS
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.scopes import EVERYTHING

@@ -6,7 +6,7 @@ import asyncio
 
 from connections.aisdk.chunk_encoder import ChunkEncoder
 from connections.aisdk.chunks import Chunk, encode
-from connections.events.transport import EventTransport
+from connections.api.event_transport import EventTransport
 from connections.http.exchange import Exchange
 from connections.protocol.frames import Frame
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from starlette.requests import ClientDisconnect
 
+from connections.api.errors import Problem
+from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
-from connections.openai.problems import Problem
-from connections.openai.request_context import RequestContext
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded

@@ -8,7 +8,7 @@ from email.message import Message
 
 import msgspec
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 
 MAX_FIELDS = 32
 _MAX_HEAD_BYTES = 4096

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from connections.api.request_context import RequestContext
 from connections.audio.admission import AudioAdmission
 from connections.audio.speech_endpoint import SpeechEndpoint
 from connections.audio.transcriptions_endpoint import TranscriptionsEndpoint
@@ -14,7 +15,6 @@ from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.request_context import RequestContext
 from speech.recognition.recognizer import Recognizer
 from speech.voice.synthesizer import Synthesizer
 

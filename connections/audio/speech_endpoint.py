@@ -16,11 +16,11 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from connections.api.endpoint import IGNORED_HEADER
 from connections.audio.admission import AudioAdmission, speech_unavailable
 from connections.audio.schemas import AudioDelta, AudioDone
 from connections.audio.speech_request import Format, SynthesisRequest, speech_request
 from connections.http.exchange import Exchange
-from connections.openai.generation_endpoint import IGNORED_HEADER
 from speech.errors import VoiceFailed
 from speech.sound.wav import RAW_RATE, header
 from speech.voice.synthesizer import AudioStream, Synthesizer

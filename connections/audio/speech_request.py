@@ -7,17 +7,18 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
+from connections.api.errors import invalid
+from connections.api.fields import VOICES
 from connections.audio.schemas import SpeechRequest
 from connections.audio.transcription_request import check_model
 from connections.http.json_limits import check_json_limits
-from connections.openai.audio_names import SPEECH_MODELS, VOICES
-from connections.openai.problems import invalid
 from connections.protocol.errors import validation_problem
 from speech.voice.synthesizer import Synthesizer
 
 Format = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
 UNCOMPRESSED = frozenset(("wav", "pcm"))
 _decode = msgspec.json.Decoder(SpeechRequest).decode
+SPEECH_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 
 
 class SynthesisRequest(msgspec.Struct, frozen=True):

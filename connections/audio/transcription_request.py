@@ -7,9 +7,8 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
+from connections.api.errors import Problem, invalid
 from connections.audio.multipart import File, Form
-from connections.openai.audio_names import TRANSCRIPTION_MODELS
-from connections.openai.problems import Problem, invalid
 from connections.protocol.errors import shorten
 from speech.recognition.messages import Ready
 
@@ -18,6 +17,12 @@ Granularity = Literal["word", "segment"]
 _RAW_TYPES = {"audio/pcm", "audio/l16"}
 _RAW_NAMES = (".pcm", ".raw")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
+TRANSCRIPTION_MODELS = frozenset(
+    (
+        *("whisper-1", "gpt-transcribe", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+        "gpt-4o-mini-transcribe-2025-12-15",
+    )
+)
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):

@@ -10,13 +10,13 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from connections.api.errors import invalid
 from connections.audio.admission import AudioAdmission, speech_unavailable
 from connections.audio.multipart import parse_form
 from connections.audio.schemas import Duration, TextDelta, TextDone
 from connections.audio.transcription_request import TranscriptionRequest, transcription_request
 from connections.audio.transcripts import media_type, text_of, transcript
 from connections.http.exchange import Exchange
-from connections.openai.problems import invalid
 from sessions.fair_share import Subject
 from speech.decoding.decoder import recording_in
 from speech.errors import BadSound, RecognizerLost, TooMuchSound

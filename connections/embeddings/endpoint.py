@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from starlette.routing import BaseRoute, Route
 
+from connections.api.endpoint import HttpEndpoint
+from connections.api.request_context import RequestContext
 from connections.embeddings.parser import embedder_for, parse_embedding_request, texts_of
 from connections.embeddings.wire import EmbeddedText, EmbeddingList, EmbeddingRequest, EmbeddingUsage
 from connections.http.exchange import Exchange
@@ -15,8 +17,6 @@ from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.endpoint import HttpEndpoint
-from connections.openai.request_context import RequestContext
 from engine.embedding import Vectors
 from sessions.embedding import Embedding
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from connections.api.errors import Problem, invalid
+from connections.api.fields import decode_request
 from connections.embeddings.wire import EmbeddingRequest
-from connections.openai.parser import decode_request
-from connections.openai.problems import Problem, invalid
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import Grant
 from engine.embedding import Embedder, Texts

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from connections.api.event_transport import EventTransport
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
@@ -18,7 +19,6 @@ from connections.connection import Connection
 from connections.events.reader import EventReader
 from connections.events.request import EventsRequest, parse_request
 from connections.events.sse_encoder import begin
-from connections.events.transport import EventTransport
 from connections.http.exchange import Exchange
 from connections.http.json_responses import error_code_of, forbidden_origin, refusal_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters

@@ -8,9 +8,6 @@ from connections.protocol.frames import Frame
 from sessions.conversation.history_page import HistoryPage
 from sessions.events import Accepted, Deleted, Gap, Journalled, Resumed, Snapshot
 
-HEARTBEAT = b":\n\n"
-"""A comment, which shows that the connection is alive."""
-
 
 def begin(*, retry_ms: int) -> bytes:
     """Return the first line: the reconnection time."""

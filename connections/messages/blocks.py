@@ -8,10 +8,10 @@ from typing import assert_never
 
 import msgspec
 
+from connections.api.chat_parser import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.api.errors import Problem, invalid
+from connections.api.fields import check_images, image_at, image_not_allowed, image_of
 from connections.messages.models import InputBlock, InputMessage, ResultBlock, Source
-from connections.openai.problems import Problem, invalid
-from connections.openai.requests.images import check_images, image_at, image_not_allowed, image_of
-from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from engine.images.image import Image, joined

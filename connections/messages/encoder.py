@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from connections.api.errors import problem_of
+from connections.api.replies import problem_at_end
 from connections.messages import wire
 from connections.messages.problems import error_of
 from connections.messages.wire import (
@@ -31,8 +33,6 @@ from connections.messages.wire import (
     ThinkingTokens,
     ToolUseBlock,
 )
-from connections.openai.chat_encoder import problem_at_end
-from connections.openai.problems import problem_of
 from engine.messages import ToolCall
 from sessions.errors import Refused
 from sessions.events import Done, Reason

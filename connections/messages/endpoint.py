@@ -11,6 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from connections.api.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
+from connections.api.replies import stream_reply
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
@@ -28,8 +30,6 @@ from connections.messages.problems import request_id
 from connections.messages.wire import TokensCount
 from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
-from connections.replies.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
-from connections.replies.streaming import stream_reply
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 

@@ -8,14 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
+from connections.api.errors import Problem, invalid
+from connections.api.fields import is_neutral, schema_text
 from connections.http.json_limits import check_json_limits
 from connections.messages.blocks import messages_of
 from connections.messages.models import CountRequest, MessageRequest, OutputConfig, ThinkingConfig
 from connections.messages.problems import THREADS
 from connections.messages.tools import ignored_tools, tools_spec
-from connections.openai.problems import Problem, invalid
-from connections.openai.requests.json_schemas import schema_text
-from connections.openai.unsupported import is_neutral
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams, field_message, validation_problem
 from connections.protocol.server_info import Limits

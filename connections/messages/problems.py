@@ -10,9 +10,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
+from connections.api.errors import Problem, problem_of
 from connections.http.json_responses import forbidden_origin_message, refusal
 from connections.messages.wire import MessageError, MessageProblem, ProblemDetails
-from connections.openai.problems import Problem, problem_of
 from sessions.errors import Overloaded, Refused
 
 PATH = "/v1/messages"

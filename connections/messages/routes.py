@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
+from connections.api.request_context import RequestContext
 from connections.http.refusal_counters import RefusalCounters
 from connections.messages.endpoint import CountTokensEndpoint, MessagesEndpoint
 from connections.messages.problems import foreign_page
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.request_context import RequestContext
 from sessions.service import Sessions
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from connections.api.chat_parser import MAX_TOOLS
+from connections.api.errors import invalid
+from connections.api.fields import schema_text
 from connections.messages.blocks import TOOL_CHANGES
 from connections.messages.models import ClientTool, InputMessage, ToolUseChoice
-from connections.openai.problems import invalid
-from connections.openai.requests.json_schemas import schema_text
-from connections.openai.requests.tools import MAX_TOOLS
 from connections.protocol.errors import field_message
 from engine import reply_spec
 from engine.reply_spec import ReplySpec

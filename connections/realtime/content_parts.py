@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from connections.api.fields import unsupported_part
 from connections.images.headers import InvalidImage
 from connections.images.validation import detail_of, image_from_url
-from connections.openai.unsupported import unsupported_part
 from connections.protocol.server_info import Limits
 from connections.realtime.client_events import NewItem, Part
 from connections.realtime.problems import InvalidEvent

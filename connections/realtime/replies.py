@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from connections.openai.chat_encoder import problem_at_end
+from connections.api.replies import problem_at_end
 from connections.realtime.audio.audio_events import (
     OutputAudioDone,
     OutputTranscriptDelta,

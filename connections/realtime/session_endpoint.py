@@ -7,6 +7,9 @@ from typing import ClassVar
 import msgspec
 from starlette.websockets import WebSocket
 
+from connections.api.endpoint import ApiWebSocketEndpoint
+from connections.api.errors import invalid
+from connections.api.request_context import RequestContext
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.connection import Handler, RateLimiter
@@ -15,9 +18,6 @@ from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
-from connections.openai.problems import invalid
-from connections.openai.request_context import RequestContext
-from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.protocol.errors import BadParams
 from connections.protocol.scopes import Grant, KeyScope
 from connections.protocol.server_info import Limits
@@ -40,7 +40,7 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     model: ServedModel
 
 
-class SessionEndpoint(OpenAiWebSocketEndpoint[SessionContext]):
+class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
     """Serves connections like native ones, with other frames."""
 
     KIND: ClassVar[EndpointName]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.openai.unsupported import is_neutral
+from connections.api.fields import is_neutral
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.server_info import Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 from connections.protocol.errors import shorten
 from connections.responses.requests.items import encode_messages
 from engine.messages import Message

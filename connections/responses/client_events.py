@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 from connections.protocol import codec
 from connections.protocol.errors import BadFrame
 from connections.responses.requests.models import Creation

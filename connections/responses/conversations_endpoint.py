@@ -10,14 +10,14 @@ from typing import ClassVar
 import msgspec
 from starlette.requests import Request
 
+from connections.api.endpoint import HttpEndpoint
+from connections.api.errors import invalid
+from connections.api.fields import decode_request
+from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import json_response
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
-from connections.openai.endpoint import HttpEndpoint
-from connections.openai.parser import decode_request
-from connections.openai.problems import invalid
-from connections.openai.request_context import RequestContext
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import KeyScope

@@ -9,13 +9,12 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from connections.api.errors import invalid, with_client_field
+from connections.api.request_context import RequestContext
+from connections.api.stored_replies import ServerToolCall, StoredReply
 from connections.http.exchange import Exchange
 from connections.limits.caller import Caller, can_reconnect
-from connections.openai.problems import invalid, with_client_field
-from connections.openai.request_context import RequestContext
 from connections.protocol.server_info import Limits
-from connections.replies.server_tool_calls import ServerToolCall
-from connections.replies.stored_reply import StoredReply
 from connections.responses.output import wire
 from connections.responses.output.encoder import ResponsesEncoder, ServerToolItems
 from connections.responses.output.mcp_items import ToolLabels, approval_id, call_item, list_tools_item

@@ -6,14 +6,13 @@ import time
 from contextlib import ExitStack
 from typing import ClassVar
 
+from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint
+from connections.api.errors import problem_of
+from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import json_response as json_answer
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
-from connections.openai.endpoint import HttpEndpoint
-from connections.openai.generation_endpoint import IGNORED_HEADER
-from connections.openai.problems import problem_of
-from connections.openai.request_context import RequestContext
 from connections.responses.creator import ResponseCreator, StartedResponse
 from connections.responses.output.encoder import encode_sse, events_after, problem_at_end
 from connections.responses.requests.models import Creation

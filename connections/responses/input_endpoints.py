@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from connections.api.errors import Problem
+from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import json_response
 from connections.limits.caller import Caller
-from connections.openai.problems import Problem
-from connections.openai.request_context import RequestContext
 from connections.protocol.codec import FrameCost
 from connections.responses.creator import ResponseCreator
 from connections.responses.endpoint import ResponseRequestEndpoint

@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
+from connections.api.request_context import RequestContext
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import RefusalCounters
 from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
-from connections.openai.request_context import RequestContext
 from connections.responses.conversations_endpoint import ConversationHandler, ConversationsEndpoint
 from connections.responses.endpoint import ResponsesEndpoint
 from connections.responses.input_endpoints import CompactionEndpoint, InputTokensEndpoint

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.websockets import WebSocket
 
+from connections.api.endpoint import ApiWebSocketEndpoint
+from connections.api.request_context import RequestContext
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
@@ -13,8 +15,6 @@ from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.openai.request_context import RequestContext
-from connections.openai.websocket_endpoint import OpenAiWebSocketEndpoint
 from connections.outbox import Outbox
 from connections.protocol.scopes import KeyScope
 from connections.responses.client_events import decode
@@ -30,7 +30,7 @@ class HandshakeInfo(msgspec.Struct, frozen=True):
     caller: Caller
 
 
-class ResponsesWebSocketEndpoint(OpenAiWebSocketEndpoint[HandshakeInfo]):
+class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[HandshakeInfo]):
     """Serves sockets for one response after another, or several at once. `creator` begins them."""
 
     def __init__(

@@ -10,12 +10,12 @@ from typing import Any, assert_never
 
 import msgspec
 
+from connections.api.errors import Problem, invalid, metric_code, problem_of
+from connections.api.request_context import RequestContext
 from connections.connection import Connection, Disconnected, Transport
 from connections.http.json_responses import type_of
 from connections.limits.bound_counters import EndpointCounters
 from connections.limits.quotas import RateLimited
-from connections.openai.problems import Problem, invalid, metric_code, problem_of
-from connections.openai.request_context import RequestContext
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame, ServerFrame
 from connections.responses.active_streams import ActiveStream, ActiveStreams, UnstoredResponses

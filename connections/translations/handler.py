@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from connections.api.fields import NO_AUDIO
 from connections.connection import Connection, Handler, error_frame
 from connections.limits.limiters import Limiters
-from connections.openai.unsupported import NO_AUDIO
 from connections.protocol import frames
 from connections.protocol.audio import AudioStart
 from connections.protocol.errors import BadParams, Close, CloseCode

@@ -13,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from connections.replies.stored_reply import StoredReply
+from connections.api.stored_replies import StoredReply
 from connections.responses.stored import response_store
 from connections.responses.stored.notes import MAX_NOTE_BYTES
 from connections.responses.stored.response_store import ResponseStore

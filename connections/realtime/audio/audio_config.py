@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.openai.audio_names import VOICES
+from connections.api.fields import VOICES
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.protocol.errors import validation_problem
 from connections.realtime.problems import InvalidEvent

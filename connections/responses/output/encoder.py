@@ -7,10 +7,9 @@ from typing import assert_never
 
 import msgspec
 
-from connections.openai.chat_encoder import SERVER_STOPPING, reply_token
-from connections.openai.problems import Problem, problem_from_failure
-from connections.openai.wire import ReplyToken
-from connections.replies.server_tool_calls import ServerToolCall
+from connections.api.errors import Problem, problem_from_failure
+from connections.api.replies import SERVER_STOPPING, ReplyToken, reply_token
+from connections.api.stored_replies import ServerToolCall
 from connections.responses.output import mcp_wire, wire
 from connections.responses.output.mcp_items import ToolLabels, approval_item, call_item
 from connections.responses.output.mcp_wire import McpCall, McpItem, McpListTools

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.replies.server_tool_calls import ServerToolCall
+from connections.api.stored_replies import ServerToolCall
 from connections.responses.output.mcp_wire import (
     ListedTool,
     McpApprovalRequest,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from connections.openai.wire import ReplyToken
+from connections.api.replies import ReplyToken
 from connections.responses.output.event import Event
 from connections.responses.output.mcp_wire import (
     McpApprovalResponse,

@@ -9,17 +9,17 @@ from typing import Literal
 
 import msgspec
 
-from connections.openai.problems import Problem, invalid
-from connections.openai.requests.images import (
+from connections.api.chat_parser import MAX_MESSAGES, MAX_NAME_CHARS
+from connections.api.errors import Problem, invalid
+from connections.api.fields import (
     IMAGES,
     ONLY_USER_IMAGES,
     check_images,
     image_at,
     image_not_allowed,
+    json_object,
+    unsupported_part,
 )
-from connections.openai.requests.json_schemas import json_object
-from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
-from connections.openai.unsupported import unsupported_part
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from connections.responses.requests.models import Item, Part

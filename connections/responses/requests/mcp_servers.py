@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 from connections.protocol.errors import field_message
 from connections.responses.requests.models import Approvals, Tool, ToolNames
 from sessions.tools.server_tool import Approval, ServerTool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.openai.requests.models import BaseRequest, null
+from connections.api.chat_request import BaseRequest, null
 
 Metadata = dict[str, str]
 

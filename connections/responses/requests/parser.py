@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from connections.openai.parser import decode_request
-from connections.openai.problems import invalid
-from connections.openai.requests.json_schemas import schema_text
-from connections.openai.requests.sampling import MAX_TOP_LOGPROBS, params_of
-from connections.openai.unsupported import is_neutral
+from connections.api.chat_parser import MAX_TOP_LOGPROBS, params_of
+from connections.api.errors import invalid
+from connections.api.fields import decode_request, is_neutral, schema_text
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from connections.responses.requests.items import messages_of

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from connections.openai.problems import invalid
-from connections.openai.requests.json_schemas import schema_text
-from connections.openai.requests.tools import MAX_TOOLS
+from connections.api.chat_parser import MAX_TOOLS
+from connections.api.errors import invalid
+from connections.api.fields import schema_text
 from connections.protocol.errors import field_message
 from connections.responses.requests.mcp_servers import McpServer
 from connections.responses.requests.models import Creation, Tool, ToolChoice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 from connections.protocol.errors import field_message
 from connections.responses.requests.items import call_id_in
 from connections.responses.requests.models import Item

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from connections.api.errors import Problem, invalid
+from connections.api.stored_replies import StoredReply
 from connections.limits.caller import Caller, can_reconnect
-from connections.openai.problems import Problem, invalid
-from connections.replies.stored_reply import StoredReply
 from connections.responses.output.encoder import problem_at_end
 from connections.responses.requests.models import Metadata
 from connections.responses.stored.ids import CREATED_PREFIX, is_name, new_conversation

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from connections.openai.requests.tools import MAX_TOOLS
+from connections.api.chat_parser import MAX_TOOLS
+from connections.api.stored_replies import ServerToolCall, sum_usage
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from connections.replies.server_tool_calls import ServerToolCall
-from connections.replies.stored_reply import sum_usage
 from connections.responses.output import wire
 from connections.responses.output.encoder import ServerToolItems, ended_response
 from connections.responses.output.mcp_items import ToolLabels, approval_id, approval_item, call_item

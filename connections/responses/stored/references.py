@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from connections.openai.problems import Problem, invalid
+from connections.api.errors import Problem, invalid
 from connections.protocol.server_info import Limits
 from connections.responses.output import wire
 from connections.responses.output.mcp_wire import McpApprovalRequest, McpCall, McpListTools

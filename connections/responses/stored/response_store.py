@@ -9,10 +9,9 @@ from typing import ClassVar
 
 import msgspec
 
+from connections.api.errors import Problem
+from connections.api.stored_replies import StoredReply, StoredTurns
 from connections.limits.caller import Caller
-from connections.openai.problems import Problem
-from connections.replies.stored_reply import StoredReply
-from connections.replies.stored_turns import StoredTurns
 from connections.responses.stored.ids import IMPLICIT_PREFIX, ResponseRef, conversation_of
 from connections.responses.stored.notes import (
     CallAnswers,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.api.errors import Problem
 from connections.audio.multipart import MAX_FIELDS, parse_form
-from connections.openai.problems import Problem
 
 TYPE = "multipart/form-data; boundary=line"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from connections.api.errors import Problem
 from connections.audio.multipart import File, Form
 from connections.audio.transcription_request import transcription_request
-from connections.openai.problems import Problem
 from speech.recognition.messages import ENGLISH
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.openai.problems import Problem
+from connections.api.errors import Problem
 from connections.responses.active_streams import (
     MAX_NEWEST_BYTES,
     MAX_STREAMS,

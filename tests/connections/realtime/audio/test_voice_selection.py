@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from connections.openai.audio_names import VOICES
-from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig, with_audio_options
+from connections.realtime.audio.audio_config import VOICES, AudioCapabilities, AudioConfig, with_audio_options
 from connections.realtime.problems import InvalidEvent
 
 

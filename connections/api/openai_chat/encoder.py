@@ -1,4 +1,4 @@
-"""Converts replies to OpenAI's chat completions: a stream's chunks, whole replies, usage and problems. Pure."""
+"""Converts replies to chat completions and text completions: a stream's chunks, whole replies, usage and problems. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from connections.openai import wire
-from connections.openai.problems import Problem, problem_from_failure
-from connections.openai.wire import (
+from connections.api.errors import Problem
+from connections.api.openai_chat.schema import (
     CallDelta,
     CalledFunction,
     Choice,
@@ -16,33 +15,23 @@ from connections.openai.wire import (
     ChunkChoice,
     Completion,
     Delta,
-    FinishReason,
-    LikelyToken,
     Logprobs,
+    PromptTokens,
     Reply,
-    ReplyToken,
+    ReplyTokens,
+    TextChoice,
+    TextCompletion,
+    TextLogprobs,
     ToolCall,
+    Usage,
 )
+from connections.api.replies import finish_reason, reply_token
 from engine import messages
-from engine.messages import ChosenToken, TokenLogprob
-from sessions.errors import Draining, Forbidden
-from sessions.events import Cause, Done, Failure, Reason
+from engine.messages import ChosenToken
+from sessions.events import Done
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 SSE_DONE = b"data: [DONE]\n\n"
-
-_FINISH_REASONS: dict[Reason, FinishReason] = {
-    Reason.STOP: "stop",
-    Reason.TOOLS: "tool_calls",
-    Reason.LENGTH: "length",
-    Reason.TIMEOUT: "length",
-    Reason.FILTERED: "content_filter",
-}
-SERVER_STOPPING = Failure(
-    code=Draining.code, message="The server is about to stop: the reply was interrupted."
-)
-_OPERATOR_ENDED = Failure(code=Forbidden.code, message="The operator ended this reply.")
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -120,7 +109,7 @@ class ChatCompletionsEncoder(msgspec.Struct, frozen=True, kw_only=True):
     def _logprobs(self, tokens: Sequence[ChosenToken]) -> Logprobs | None:
         return Logprobs(tuple(map(reply_token, tokens))) if self.logprobs else None
 
-    def _event(self, model: str, *choices: ChunkChoice, totals: wire.Usage | None = None) -> bytes:
+    def _event(self, model: str, *choices: ChunkChoice, totals: Usage | None = None) -> bytes:
         usage = totals if self.usage else msgspec.UNSET
         chunk = Chunk(id=self._id, created=self.created, model=model, choices=choices, usage=usage)
         return sse_chunk(chunk)
@@ -129,7 +118,76 @@ class ChatCompletionsEncoder(msgspec.Struct, frozen=True, kw_only=True):
         return self._event(model, totals=usage_of(ends, prompts)) if self.usage else b""
 
 
-def sse_chunk(chunk: Chunk | wire.TextCompletion) -> bytes:
+class CompletionsEncoder(msgspec.Struct, frozen=True, kw_only=True):
+    """The common values of one request's answers. Fields as in `ChatCompletionsEncoder`."""
+
+    turn_id: str
+    created: int
+    usage: bool = False
+    logprobs: bool = False
+
+    def begin(self, number: int, model: str) -> bytes:  # noqa: ARG002 - as at the chat's endpoint
+        """Return nothing: the text comes first."""
+        return b""
+
+    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:  # noqa: ARG002 - there are none
+        """Return a part of a text."""
+        choice = TextChoice(_text(piece), number, self._logprobs([piece]))
+        return sse_chunk(self._completion(model, (choice,), self._pending_usage))
+
+    def end(self, number: int, model: str, done: Done) -> bytes:
+        """Return the last part of a text, with the reason. Raises Problem if it has no regular end."""
+        choice = TextChoice("", number, finish_reason=finish_reason(done))
+        return sse_chunk(self._completion(model, (choice,), self._pending_usage))
+
+    def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """Return the end of the stream: the usage if requested."""
+        return self._totals(model, ends, prompts) + SSE_DONE
+
+    def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        """Return the end of the stream if a text has no regular end: the usage, then the problem."""
+        return self._totals(model, ends, prompts) + problem_event(problem)
+
+    def whole(
+        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
+    ) -> bytes:
+        """Return complete texts as JSON. Raises Problem if one is incomplete."""
+        choices = tuple(
+            TextChoice("".join(map(_text, pieces)), number, self._logprobs(pieces), finish_reason(done))
+            for number, (pieces, done) in enumerate(replies)
+        )
+        usage = usage_of([done for _, done in replies], prompts)
+        return _encode(self._completion(model, choices, usage))
+
+    @property
+    def _pending_usage(self) -> msgspec.UnsetType | None:
+        """Return the value of `usage` before the end."""
+        return None if self.usage else msgspec.UNSET
+
+    def _totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
+        if not self.usage:
+            return b""
+        return sse_chunk(self._completion(model, (), usage_of(ends, prompts)))
+
+    def _completion(
+        self, model: str, choices: tuple[TextChoice, ...], usage: Usage | msgspec.UnsetType | None
+    ) -> TextCompletion:
+        name = f"cmpl-{self.turn_id.removeprefix('turn_')}"
+        return TextCompletion(id=name, created=self.created, model=model, choices=choices, usage=usage)
+
+    def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:
+        if not self.logprobs:
+            return None
+        tokens = [one for piece in pieces if isinstance(piece, TextPiece) for one in piece.logprobs]
+        return TextLogprobs(
+            tokens=tuple(one.chosen.token for one in tokens),
+            token_logprobs=tuple(one.chosen.logprob for one in tokens),
+            top_logprobs=tuple({other.token: other.logprob for other in one.top} for one in tokens),
+            text_offset=tuple(map(_offset, tokens)),
+        )
+
+
+def sse_chunk(chunk: Chunk | TextCompletion) -> bytes:
     """Return a chunk as a server-sent event."""
     return b"data: " + _encode(chunk) + b"\n\n"
 
@@ -160,24 +218,7 @@ def _function(call: messages.ToolCall) -> CalledFunction:
     return CalledFunction(call.name, call.arguments)
 
 
-def reply_token(token: ChosenToken) -> ReplyToken:
-    """Return a token with its log-probability."""
-    chosen = _likely(token.chosen)
-    return ReplyToken(chosen.token, chosen.logprob, chosen.bytes, tuple(map(_likely, token.top)))
-
-
-def _likely(token: TokenLogprob) -> LikelyToken:
-    return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))
-
-
-def finish_reason(done: Done) -> FinishReason:
-    """Return why a reply ended. Raises Problem if it has no regular end."""
-    if (problem := problem_at_end(done)) is not None:
-        raise problem
-    return _FINISH_REASONS[done.reason]
-
-
-def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
+def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> Usage:
     """Return the usage of ended turns. `prompts`: the number of each one's prompt; a shared one counts once."""
     usages = [done.usage for done in ends]
     by_prompt = dict(reversed(list(zip(prompts, usages, strict=True))))
@@ -185,14 +226,16 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> wire.Usage:
     cached = sum(usage.cached_tokens for usage in by_prompt.values())
     generated = sum(usage.generated_tokens for usage in usages)
     thought = sum(usage.reasoning_tokens for usage in usages)
-    return wire.Usage(
-        prompt, generated, prompt + generated, wire.PromptTokens(cached), wire.ReplyTokens(thought)
-    )
+    return Usage(prompt, generated, prompt + generated, PromptTokens(cached), ReplyTokens(thought))
 
 
-def problem_at_end(done: Done) -> Problem | None:
-    """Return why a reply has no regular end; None if it has one."""
-    if done.reason in _FINISH_REASONS:
-        return None
-    by_operator = done.cancel is not None and done.cancel.cause is Cause.OPERATOR
-    return problem_from_failure(done.error or (_OPERATOR_ENDED if by_operator else SERVER_STOPPING))
+def _text(piece: Piece) -> str:
+    """Return all that the model wrote as text, whatever the engine parsed it to."""
+    return piece.arguments if isinstance(piece, messages.ToolCall) else piece.text
+
+
+def _offset(token: ChosenToken) -> int:
+    """Return where a token begins, in whole characters; by its name if its bytes are unknown."""
+    raw = token.chosen.raw
+    text = token.chosen.token if raw is None else raw.decode(errors="ignore")
+    return max(0, token.end - len(text))

@@ -1,19 +1,34 @@
-"""One reply as server-sent events, as it is written, for a reader that keeps up."""
+"""Replies as several APIs send them: a stream of server-sent events, how it ended, and its tokens' log-probabilities."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
+import msgspec
+
+from connections.api.errors import Problem, problem_from_failure
 from connections.http.exchange import Exchange
-from sessions.errors import Refused
-from sessions.events import Done
+from engine.messages import ChosenToken, TokenLogprob
+from sessions.errors import Draining, Forbidden, Refused
+from sessions.events import Cause, Done, Failure, Reason
 
 PING_S = 10.0
 """Pause before a ping: proxies and clients take a silent stream for dead."""
-
+SERVER_STOPPING = Failure(
+    code=Draining.code, message="The server is about to stop: the reply was interrupted."
+)
+_OPERATOR_ENDED = Failure(code=Forbidden.code, message="The operator ended this reply.")
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+_FINISH_REASONS: dict[Reason, FinishReason] = {
+    Reason.STOP: "stop",
+    Reason.TOOLS: "tool_calls",
+    Reason.LENGTH: "length",
+    Reason.TIMEOUT: "length",
+    Reason.FILTERED: "content_filter",
+}
 
 P_co = TypeVar("P_co", covariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
@@ -114,3 +129,42 @@ async def _next(reply: ReplySource[Any]) -> Any:
 async def _write(exchange: Exchange, part: bytes) -> None:
     if part:
         await exchange.write(part)
+
+
+def finish_reason(done: Done) -> FinishReason:
+    """Return why a reply ended. Raises Problem if it has no regular end."""
+    if (problem := problem_at_end(done)) is not None:
+        raise problem
+    return _FINISH_REASONS[done.reason]
+
+
+def problem_at_end(done: Done) -> Problem | None:
+    """Return why a reply has no regular end; None if it has one."""
+    if done.reason in _FINISH_REASONS:
+        return None
+    by_operator = done.cancel is not None and done.cancel.cause is Cause.OPERATOR
+    return problem_from_failure(done.error or (_OPERATOR_ENDED if by_operator else SERVER_STOPPING))
+
+
+class LikelyToken(msgspec.Struct, frozen=True):
+    """A token and the natural logarithm of its probability. Its bytes may be a part of a character; null: no text."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class ReplyToken(LikelyToken, frozen=True):
+    """A token of a reply, and the likeliest ones at its place."""
+
+    top_logprobs: tuple[LikelyToken, ...]
+
+
+def reply_token(token: ChosenToken) -> ReplyToken:
+    """Return a token with its log-probability."""
+    chosen = _likely(token.chosen)
+    return ReplyToken(chosen.token, chosen.logprob, chosen.bytes, tuple(map(_likely, token.top)))
+
+
+def _likely(token: TokenLogprob) -> LikelyToken:
+    return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))

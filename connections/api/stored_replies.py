@@ -1,31 +1,100 @@
-"""The reply of a stored turn for one reader: events become pieces, which merge while the reader is late."""
+"""Replies of stored conversations, for one reader each: its pieces, its server tools' calls, and the end of turns whose reader leaves."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar
 
 import msgspec
+import structlog
 
-from connections.replies.server_tool_calls import ServerToolCall
-from engine.messages import ToolCall
-from sessions import events
+from connections.api.errors import Problem
+from connections.limits.caller import Caller
+from engine import messages
+from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused, StoreDown
 from sessions.events import (
     Accepted,
+    CallState,
     Deleted,
     Delta,
     Done,
     Event,
     Reason,
     Reasoning,
+    ShownCall,
     Snapshot,
     Status,
+    ToolCall,
+    ToolState,
     Usage,
 )
+from sessions.records import CallRecord, Owner, digest
 from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
-from sessions.turn.turn import SentOffsets
+from sessions.service import Sessions
+from sessions.turn.message_request import GenerationConfig, MessageRequest
+from sessions.turn.tool_calls import CallAnswer, result_text
+from sessions.turn.turn import Cancel, SentOffsets
+from sessions.turn.turn_state import TurnMessageIds
+
+
+class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
+
+    `needs_approval`: a user has to allow it. `output`: the result that the model reads, once it has ended;
+    `failed`: it has none. `expires_at`: Unix milliseconds, if it waits for a client.
+    """
+
+    call_id: str
+    name: str
+    args: str
+    args_sha256: str
+    needs_approval: bool
+    state: CallState = CallState.WAITING
+    output: str = ""
+    failed: bool = False
+    expires_at: int | None = None
+
+    @classmethod
+    def of(cls, call_event: ToolCall | ShownCall) -> ServerToolCall:
+        """Make one from an event, or from the history."""
+        call = cls(
+            call_id=call_event.call_id,
+            name=call_event.name,
+            args=call_event.args,
+            args_sha256=call_event.args_sha256,
+            needs_approval=call_event.needs == "approval",
+            expires_at=call_event.expires_at,
+        )
+        return call if isinstance(call_event, ToolCall) else call._with_state(call_event)
+
+    @classmethod
+    def kept(cls, record: CallRecord) -> ServerToolCall:
+        """Make one from its record in the store."""
+        return cls.of(record.shown())
+
+    @classmethod
+    def for_approval(cls, record: CallRecord) -> ServerToolCall:
+        """Make one with the arguments that a user was asked about; it may run with others."""
+        return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
+
+    def after(self, moved: ToolState) -> ServerToolCall:
+        """Return the call after a change."""
+        return self._with_state(moved)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an approval."""
+        return self.needs_approval and self.state is CallState.WAITING
+
+    def _with_state(self, now: ToolState | ShownCall) -> ServerToolCall:
+        if not now.state.is_settled:
+            return msgspec.structs.replace(self, state=now.state)
+        is_done = now.state is CallState.DONE and now.error is None
+        return msgspec.structs.replace(self, state=now.state, output=result_text(now), failed=not is_done)
+
 
 _CONVERSATION_DELETED = "The conversation was deleted while the response was written."
 
@@ -126,9 +195,9 @@ class StoredReply:
             case Delta() | Reasoning() if event.turn_id == self.turn_id:
                 self._progress.sent = sent
                 self._receive_text(event.text, event.off, is_reasoning=isinstance(event, Reasoning))
-            case events.ToolCall() if event.turn_id == self.turn_id:
+            case ToolCall() if event.turn_id == self.turn_id:
                 self._add_call(event)
-            case events.ToolState() if event.turn_id == self.turn_id:
+            case ToolState() if event.turn_id == self.turn_id:
                 self._update_call(event)
             case Status(state="fallback") if event.turn_id == self.turn_id:
                 self.model = event.model or self.model
@@ -209,21 +278,21 @@ class StoredReply:
         self._pending.append(_PendingPiece(piece, off, self.turn_id))
         self._changed.set()
 
-    def _add_call(self, call: events.ToolCall | events.ShownCall) -> None:
+    def _add_call(self, call: ToolCall | ShownCall) -> None:
         if call.call_id in self._progress.calls:
             return
         if call.where == "client":
             self._progress.calls[call.call_id] = None
-            self._put(ToolCall(call.call_id, call.name, call.args), call.off)
+            self._put(messages.ToolCall(call.call_id, call.name, call.args), call.off)
             return
         now = ServerToolCall.of(call)
         self._progress.calls[call.call_id] = now
-        begun = msgspec.structs.replace(now, state=events.CallState.WAITING, output="", failed=False)
+        begun = msgspec.structs.replace(now, state=CallState.WAITING, output="", failed=False)
         self._put(begun, call.off)
         if now.state.is_settled:
             self._put(now, call.off)
 
-    def _update_call(self, moved: events.ToolState) -> None:
+    def _update_call(self, moved: ToolState) -> None:
         call = self._progress.calls.get(moved.call_id)
         if call is None or call.state.is_settled:
             return
@@ -305,3 +374,106 @@ def sum_usage(one: Usage, other: Usage) -> Usage:
         wasted_tokens=one.wasted_tokens + other.wasted_tokens,
         reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
     )
+
+
+_ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."
+_log = structlog.get_logger("midstream.replies")
+
+
+class StoredTurns:
+    """Begins and ends stored turns. `answered_code`: for answers that were all given before."""
+
+    answered_code: ClassVar[str] = "conflict"
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._cancelling: set[asyncio.Task[object]] = set()
+
+    async def send(self, caller: Caller, send: MessageRequest, generation: GenerationConfig) -> StoredReply:
+        """Begin a turn with a message; return once it is accepted. Raises Refused."""
+        names = TurnMessageIds.new()
+        stored = StoredReply(turn_id=names.turn_id, model=generation.model or "")
+        sending = self._send(caller.owner, stored, send, generation, names)
+        await self._wait_until_accepted(caller.owner, stored, send.conversation_id, sending)
+        return stored
+
+    async def answer(
+        self,
+        owner: Owner,
+        conversation_id: str,
+        follows: str,
+        answers: Sequence[CallAnswer],
+        *,
+        model: str = "",
+    ) -> StoredReply:
+        """Answer the calls of a turn; return once the turn that `follows` it is accepted. Raises Refused."""
+        stored = StoredReply(follows=follows, model=model)
+        answering = self._answer_calls(owner, stored, conversation_id, answers)
+        await self._wait_until_accepted(owner, stored, conversation_id, answering)
+        return stored
+
+    async def _wait_until_accepted(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, starting: Coroutine[Any, Any, None]
+    ) -> None:
+        """Ask, and wait until the turn is accepted. Raises Refused."""
+        try:
+            await starting
+            await stored.accepted.wait()
+            stored.check()
+        except Refused:
+            self.forget(stored)
+            raise
+        except BaseException:
+            self.abandon(owner, stored, conversation_id)
+            raise
+
+    async def _send(
+        self,
+        owner: Owner,
+        stored: StoredReply,
+        send: MessageRequest,
+        generation: GenerationConfig,
+        names: TurnMessageIds,
+    ) -> None:
+        sending_task = self.sessions.turns.send(owner, stored, send, generation, names)
+        if (refused := await asyncio.shield(sending_task)) is not None:
+            raise refused
+
+    async def _answer_calls(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]
+    ) -> None:
+        await self.sessions.history(owner, stored, conversation_id, limit=1)
+        answered = await self.sessions.answer_calls(owner, conversation_id, answers)
+        if not all(one.already for one in answered):
+            return
+        waits = await self.sessions.kept.awaits_calls(owner, conversation_id, stored.follows)
+        if not waits and not stored.turn_id:  # it was accepted before, for an earlier request
+            raise Problem(409, _ALREADY_ANSWERED, code=self.answered_code)
+
+    def forget(self, stored: StoredReply) -> None:
+        """Forget a reader that left; its turn continues."""
+        stored.closed = True
+        self.sessions.disconnect(stored)
+
+    def abandon(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
+        """Cancel the turn of a reader that left: it ends with what the reader was handed."""
+        if stored.is_written:
+            self.stop(owner, conversation_id, stored.turn_id or stored.follows)
+        self.forget(stored)
+
+    def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
+        """Decide the end of a turn, on any replica; if its calls are open, the end of the turn that follows it."""
+        cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
+        if self.sessions.turns.cancel(owner, cancel) is None:
+            task: asyncio.Task[object] = asyncio.ensure_future(self._cancel_on_other_replica(owner, cancel))
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
+
+    async def _cancel_on_other_replica(self, owner: Owner, cancel: Cancel) -> None:
+        """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
+        refused = await refusal_of(self._cancel_elsewhere(owner, cancel))
+        if refused is not None and not isinstance(refused, NotFound):
+            _log.warning("reply cancellation failed", turn_id=cancel.turn_id, why=refused.code)
+
+    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
+        await self.sessions.cancel_elsewhere(owner, cancel)

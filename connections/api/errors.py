@@ -1,4 +1,4 @@
-"""Refusals and failures in OpenAI's terms: a status, a type, a code, and when to try again."""
+"""Refusals and failures of an API: a status, a type, a code, and when to try again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from connections.http.json_responses import type_of
 from connections.limits.quotas import RateLimited
-from connections.openai.wire import Error, ErrorBody
 from connections.protocol.errors import Unauthenticated, shorten
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
@@ -45,8 +44,23 @@ _PARAMS = {
 }
 
 
+class Error(msgspec.Struct, frozen=True):
+    """A failure, with the name of the field that caused it, if one did."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of a refusal, and of a stream's `error` event."""
+
+    error: Error
+
+
 class Problem(Refused):
-    """A refused request, for OpenAI's clients. The message is for its sender."""
+    """A refused request. Its message is for its sender; its body is OpenAI's, unless a dialect has its own."""
 
     def __init__(
         self,
@@ -66,9 +80,8 @@ class Problem(Refused):
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        return msgspec.json.encode(
-            ErrorBody(Error(str(self), type_of(self.status), self.param, self.error_code))
-        )
+        why = Error(str(self), type_of(self.status), self.param, self.error_code)
+        return msgspec.json.encode(ErrorBody(why))
 
     def response(self) -> Response:
         """Return the refusal as a whole answer."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from connections.connection import Disconnected
-from connections.events.sse_encoder import HEARTBEAT
 from connections.http.exchange import Exchange
 
 WAITING_BYTES = 32 * 1024
@@ -16,6 +15,8 @@ PIECE_BYTES = 16 * 1024
 BEAT_S = 15.0
 """Most proxies close a connection that is silent for a minute."""
 CLOSE_S = 2.0
+HEARTBEAT = b":\n\n"
+"""A comment, which shows that the connection is alive."""
 
 
 class EventTransport:

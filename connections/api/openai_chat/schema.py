@@ -6,9 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from connections.api.replies import FinishReason, ReplyToken
 from engine.messages import Languages
-
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
@@ -31,20 +30,6 @@ class Usage(msgspec.Struct, frozen=True):
     total_tokens: int
     prompt_tokens_details: PromptTokens
     completion_tokens_details: ReplyTokens
-
-
-class LikelyToken(msgspec.Struct, frozen=True):
-    """A token and the natural logarithm of its probability. Its bytes may be a part of a character; null: no text."""
-
-    token: str
-    logprob: float
-    bytes: tuple[int, ...] | None
-
-
-class ReplyToken(LikelyToken, frozen=True):
-    """A token of a reply, and the likeliest ones at its place."""
-
-    top_logprobs: tuple[LikelyToken, ...]
 
 
 class Logprobs(msgspec.Struct, frozen=True):
@@ -198,18 +183,3 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
 
     object: Literal["list"] = "list"
     data: tuple[Model, ...]
-
-
-class Error(msgspec.Struct, frozen=True):
-    """A failure, with the name of the field that caused it, if one did."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of a refusal, and of a stream's `error` event."""
-
-    error: Error

@@ -1,4 +1,4 @@
-"""Common parts of the endpoints for replies: the client, its rights, and its replies, as a stream of events or whole."""
+"""`POST /v1/chat/completions`, `POST /v1/completions` and `GET /v1/models`."""
 
 from __future__ import annotations
 
@@ -6,62 +6,48 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.http.exchange import Exchange
-from connections.http.refusal_counters import EndpointName
-from connections.limits.caller import Caller
-from connections.openai.chat_encoder import ChatCompletionsEncoder
-from connections.openai.completions_encoder import CompletionsEncoder
-from connections.openai.endpoint import HttpEndpoint
-from connections.openai.parser import (
+from connections.api.chat_parser import (
     chat_turn_request,
     completion_turn_requests,
     field_names,
     parse_chat_request,
     parse_completion_request,
+    shows_reasoning,
 )
-from connections.openai.problems import Problem, with_client_field
-from connections.openai.request_context import RequestContext
-from connections.openai.requests.models import BaseRequest, ChatRequest, CompletionRequest
-from connections.openai.requests.reasoning import shows_reasoning
+from connections.api.chat_request import BaseRequest, ChatRequest, CompletionRequest
+from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint
+from connections.api.errors import Problem, with_client_field
+from connections.api.openai_chat.encoder import ChatCompletionsEncoder, CompletionsEncoder
+from connections.api.openai_chat.schema import Architecture, Model, Models
+from connections.api.request_context import RequestContext
+from connections.http.exchange import Exchange
+from connections.http.json_responses import forbidden_origin
+from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.limits.caller import Caller
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
+from connections.protocol.scopes import Grant
 from connections.protocol.server_info import Limits
-from engine.messages import ToolCall
-from sessions.errors import BadParams
+from engine.messages import ModelFacts, ToolCall
+from engine.served_models import ServedModel
+from sessions.errors import BadParams, Refused
 from sessions.events import Done
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet
 from sessions.service import Sessions
 
-IGNORED_HEADER = "X-Midstream-Ignored"
-"""The header with the ignored fields of a request: hints, and tools that can't be called if the operator allows that."""
-
 R = TypeVar("R", bound=BaseRequest)
 
 
-class ReplyEncoder(Protocol):
-    """Converts replies for an endpoint; see `ChatCompletionsEncoder`."""
-
-    def begin(self, number: int, model: str) -> bytes:
-        """Return the beginning of a reply."""
-
-    def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:
-        """Return a piece of a reply, possibly empty."""
-
-    def end(self, number: int, model: str, done: Done) -> bytes:
-        """Return the end of a reply. Raises Problem if it is not a regular one."""
-
-    def close(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the end of the stream."""
-
-    def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
-        """Return the end of the stream if a reply has no regular end."""
-
-    def whole(
-        self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
-    ) -> bytes:
-        """Return all replies. Raises Problem if one has no regular end."""
+ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
 
 
 class GenerationEndpoint(HttpEndpoint[R]):
@@ -221,3 +207,71 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
             usage=request.includes_usage,
             logprobs=request.logprobs is not None,
         )
+
+
+class ModelsEndpoint:
+    """Answers requests."""
+
+    def __init__(self, request_context: RequestContext) -> None:
+        self._request_context = request_context
+        self._created = int(time.time())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            response = await self._answer(Request(scope, receive))
+        except Refused as refused:
+            response = self._request_context.refusal(refused, EndpointName.MODELS)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        grant = (await self._request_context.caller(request)).grant
+        name: str | None = request.path_params.get("model")
+        answer: Model | Models
+        if name is None:
+            answer = Models(data=tuple(self._all(grant)))
+        else:
+            answer = self._shown(self._request_context.model(name, grant), name)
+        body = msgspec.json.encode(answer)
+        return Response(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+    def _all(self, grant: Grant) -> Iterator[Model]:
+        for model in self._request_context.models(grant):
+            for name in (model.name, *model.aliases):
+                yield self._shown(model, name)
+
+    def _shown(self, model: ServedModel, name: str) -> Model:
+        facts = model.engine.facts
+        window = UNSET if facts is None else facts.context_tokens
+        return Model(
+            id=name,
+            created=self._created,
+            max_model_len=window,
+            context_length=window,
+            root=UNSET if name == model.name else model.name,
+            languages=UNSET if facts is None or facts.languages is None else facts.languages,
+            architecture=UNSET if facts is None else _architecture(facts),
+        )
+
+
+def _architecture(facts: ModelFacts) -> Architecture:
+    return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))
+
+
+def openai_routes(
+    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
+    """Return the routes below `/v1`."""
+
+    def with_cors(endpoint: ASGIApp, method: str) -> CorsMiddleware:
+        return CorsMiddleware(endpoint, origins, refusals, method=method, refusal=forbidden_origin)
+
+    chat = with_cors(ChatCompletionsEndpoint(sessions, request_context), "POST")
+    completions = with_cors(CompletionsEndpoint(sessions, request_context), "POST")
+    models = with_cors(ModelsEndpoint(request_context), "GET")
+    return [
+        Route("/v1/chat/completions", chat, methods=["POST", "OPTIONS"]),
+        Route("/v1/completions", completions, methods=["POST", "OPTIONS"]),
+        Route("/v1/models", models, methods=["GET", "OPTIONS"]),
+        Route("/v1/models/{model:path}", models, methods=["GET", "OPTIONS"]),
+    ]

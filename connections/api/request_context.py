@@ -1,4 +1,4 @@
-"""The clients of OpenAI's endpoints, and their rights: the same keys, tokens, names and limits as on a WebSocket."""
+"""The clients of these APIs, and their rights: the same keys, tokens, names and limits as on a WebSocket."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
@@ -20,7 +21,6 @@ from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
 from connections.native.server_info import ServerInfo
-from connections.openai.problems import invalid, invalid_api_key, metric_code, problem_of
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import Close, Unauthenticated, field_message
 from connections.protocol.frames import Frame
