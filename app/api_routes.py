@@ -8,11 +8,12 @@ from connections.account.endpoint import AccountEndpoint, account_routes
 from connections.admin.endpoint import AdminEndpoint
 from connections.admin.operations import AdminOperations
 from connections.admin.replica_requests import ReplicaRequestHandler
-from connections.agui.endpoint import agui_routes
 from connections.aisdk.endpoint import ChatEndpoint
 from connections.aisdk.routes import aisdk_routes
 from connections.aisdk.service import ChatService, ClientAuthenticator
 from connections.aisdk.socket_endpoint import ChatSocketEndpoint
+from connections.api.agui.endpoint import agui_routes
+from connections.api.anthropic.endpoint import messages_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
 from connections.api.request_context import RequestContext
@@ -24,7 +25,6 @@ from connections.embeddings.endpoint import embeddings_routes
 from connections.events.endpoint import EventsEndpoint, events_routes
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.messages.routes import messages_routes
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes

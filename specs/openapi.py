@@ -6,10 +6,16 @@ from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
 from connections.admin.query_params import MOST
 from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
-from connections.agui.events import RunError
-from connections.agui.request_models import RunInput
 from connections.aisdk.endpoint import ChatStopped
 from connections.aisdk.requests import UIChatRequest
+from connections.api.agui.schema import RunError, RunInput
+from connections.api.anthropic.schema import (
+    CountRequest,
+    MessageError,
+    MessageRequest,
+    ReplyMessage,
+    TokensCount,
+)
 from connections.api.chat_parser import OFF
 from connections.api.chat_request import ChatRequest, CompletionRequest
 from connections.api.errors import ErrorBody
@@ -21,8 +27,6 @@ from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.events.endpoint import PATH as EVENTS
 from connections.http.json_responses import RefusalBody
 from connections.images.validation import TYPES as IMAGE_TYPES
-from connections.messages.models import CountRequest, MessageRequest
-from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.agui.events import RunError
-from connections.agui.request_models import RunInput
 from connections.aisdk.endpoint import ChatStopped
 from connections.aisdk.requests import UIChatRequest
 from connections.aisdk.routes import PATH as AI_SDK
+from connections.api.agui.schema import RunError, RunInput
+from connections.api.anthropic.errors import OVERLOADED
+from connections.api.anthropic.schema import (
+    CountRequest,
+    MessageError,
+    MessageRequest,
+    ReplyMessage,
+    TokensCount,
+)
 from connections.api.chat_request import ChatRequest, CompletionRequest
 from connections.api.errors import ErrorBody
 from connections.api.openai_chat import schema as wire
@@ -16,9 +23,6 @@ from connections.audio import routes as audio
 from connections.audio import schemas as sound
 from connections.audio.speech_endpoint import MEDIA_TYPES
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
-from connections.messages.models import CountRequest, MessageRequest
-from connections.messages.problems import OVERLOADED
-from connections.messages.wire import MessageError, ReplyMessage, TokensCount
 from connections.protocol.frames import Name
 from connections.responses.input_endpoints import Compaction, Counted
 from connections.responses.output.wire import Conversation, ConversationDeleted, Response

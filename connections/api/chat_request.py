@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-
-def null() -> msgspec.Raw:
-    """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
-    return msgspec.Raw(b"null")
+from connections.api.fields import null
 
 
 class ImageUrl(msgspec.Struct, frozen=True):

@@ -208,20 +208,29 @@ def image_not_allowed(where: str, limits: Limits) -> Problem:
 
 
 def decode_request(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """Return the request in a body, as `decode` reads it. Raises Problem, TooManyValues."""
+    """Return the request in a body without unsupported fields, as `decode` reads it. Raises Problem, TooManyValues."""
+
+    def checked(text: bytes) -> T:
+        reject_unsupported(_fields(text))
+        return decode(text)
+
+    return decode_body(body, checked, missing_code="missing_required_parameter")
+
+
+def decode_body(body: bytes, decode: Callable[[bytes], T], *, missing_code: str = "invalid_type") -> T:
+    """Return the JSON object in a body, as `decode` reads it. Raises Problem, TooManyValues."""
     body = body.removeprefix(_BYTE_ORDER_MARK)
     check_json_limits(body)
     try:
-        reject_unsupported(_fields(body))
         return decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid_type(error) from None
+        wrong = validation_problem(error)
+        code = missing_code if wrong.is_missing else "invalid_type"
+        raise invalid(wrong.field, wrong.full_message(whole="The body"), code=code) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
 
 
-def _invalid_type(error: msgspec.ValidationError) -> Problem:
-    """Return what is wrong with a JSON object that is not a request."""
-    wrong = validation_problem(error)
-    code = "missing_required_parameter" if wrong.is_missing else "invalid_type"
-    return invalid(wrong.field, wrong.full_message(whole="The body"), code=code)
+def null() -> msgspec.Raw:
+    """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
+    return msgspec.Raw(b"null")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.api.chat_request import BaseRequest, null
+from connections.api.chat_request import BaseRequest
+from connections.api.fields import null
 
 Metadata = dict[str, str]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import ClassVar, TypeVar
@@ -10,28 +9,31 @@ from typing import ClassVar, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
-from connections.api.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
-from connections.api.replies import stream_reply
-from connections.http.exchange import Exchange
-from connections.http.refusal_counters import EndpointName
-from connections.limits.caller import Caller
-from connections.messages.encoder import MessagesEncoder, encode_message
-from connections.messages.models import CountRequest, MessageRequest
-from connections.messages.parser import (
+from connections.api.anthropic.encoder import MessagesEncoder, encode_message
+from connections.api.anthropic.errors import error_response, foreign_page, request_id
+from connections.api.anthropic.parser import (
     FIELD_NAMES,
     count_turn_request,
     message_turn_request,
     parse_count_request,
     parse_message_request,
 )
-from connections.messages.problems import error_response as answer_to
-from connections.messages.problems import request_id
-from connections.messages.wire import TokensCount
+from connections.api.anthropic.schema import CountRequest, MessageRequest, TokensCount
+from connections.api.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
+from connections.api.replies import stream_reply
+from connections.api.request_context import RequestContext
+from connections.http.exchange import Exchange
+from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.limits.caller import Caller
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
 from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
+from sessions.service import Sessions
 
 R = TypeVar("R", bound=CountRequest)
 
@@ -41,17 +43,13 @@ class _AnthropicEndpoint(ModelEndpoint[R]):
 
     endpoint: ClassVar[EndpointName] = EndpointName.MESSAGES
 
-    @abstractmethod
-    def read(self, body: bytes) -> R:
-        """Return the request in a body. Raises Refused."""
-
     def names(self, request: R) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all
         """Return this client's names of fields."""
         return FIELD_NAMES
 
     def refusal(self, refused: Refused) -> Response:
         """Return the answer to a refused request."""
-        return answer_to(refused, request_id())
+        return error_response(refused, request_id())
 
     def token(self, request: Request) -> str | None:
         """Return a key as Anthropic's clients send it."""
@@ -113,3 +111,25 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         body = msgspec.json.encode(TokensCount(tokens))
         headers = {"Cache-Control": "no-store", "Request-Id": request_id()}
         await exchange.answer(Response(body, headers=headers, media_type="application/json"))
+
+
+def messages_routes(
+    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
+    """Return the routes below `/v1`."""
+
+    def with_cors(endpoint: MessagesEndpoint | CountTokensEndpoint) -> CorsMiddleware:
+        return CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=foreign_page)
+
+    return [
+        Route(
+            "/v1/messages",
+            with_cors(MessagesEndpoint(sessions, request_context)),
+            methods=["POST", "OPTIONS"],
+        ),
+        Route(
+            "/v1/messages/count_tokens",
+            with_cors(CountTokensEndpoint(sessions, request_context)),
+            methods=["POST", "OPTIONS"],
+        ),
+    ]

@@ -10,10 +10,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from connections.agui.encoder import AguiEncoder, error_of
-from connections.agui.request_models import RunInput
-from connections.agui.request_parser import ask_of, names_of, run_input
-from connections.agui.stored_threads import StoredThreads
+from connections.api.agui.encoder import AguiEncoder, error_of
+from connections.api.agui.parser import ask_of, names_of, run_input
+from connections.api.agui.schema import RunInput
+from connections.api.agui.stored_threads import StoredThreads
 from connections.api.endpoint import SingleReplyEndpoint, ignored_header
 from connections.api.errors import Problem, problem_of
 from connections.api.replies import stream_reply

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import msgspec
 
-from connections.agui.request_models import Payload, ResumeEntry, RunInput, RunMessage, RunTool
-from connections.agui.request_parser import ask_of, names_of
+from connections.api.agui.parser import ask_of, names_of
+from connections.api.agui.schema import Payload, ResumeEntry, RunInput, RunMessage, RunTool
 from connections.api.errors import Problem, invalid
 from connections.api.request_context import ignored_fields
 from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from connections.agui import events
-from connections.agui.events import RunEvent
-from connections.agui.request_models import RunInput
-from connections.agui.stored_threads import interrupt_id
+from connections.api.agui import schema
+from connections.api.agui.schema import RunEvent, RunInput
+from connections.api.agui.stored_threads import interrupt_id
 from connections.api.errors import Problem, problem_of
 from connections.api.replies import ReplySource, finish_reason, problem_at_end
 from connections.api.stored_replies import ServerToolCall
@@ -42,12 +41,12 @@ class AguiEncoder:
         self._parent_id = self._id("msg")
         self._calls: list[str] = []
         self._answered_calls = calls
-        self._interrupts: list[events.Interrupt] = []
+        self._interrupts: list[schema.Interrupt] = []
 
     def open(self) -> bytes:
         """Return the run's start, and the outcomes of the calls that it answered."""
-        started = events.RunStarted(
-            thread_id=self._thread_id, run_id=self._run_id, protocol_version=events.VERSION
+        started = schema.RunStarted(
+            thread_id=self._thread_id, run_id=self._run_id, protocol_version=schema.VERSION
         )
         return _encoded(started, *map(self._result, self._answered_calls))
 
@@ -74,22 +73,22 @@ class AguiEncoder:
         usage = _usage(reply)
         if (problem := problem_at_end(done)) is not None:
             return _encoded(*self._close(), error_of(problem, usage))
-        finished = events.RunFinished(
+        finished = schema.RunFinished(
             thread_id=self._thread_id,
             run_id=self._run_id,
             outcome=self._outcome(done.reason),
             usage=usage,
-            metadata=events.Ended(finish_reason(done)),
+            metadata=schema.Ended(finish_reason(done)),
         )
         return _encoded(*self._close(), finished)
 
-    def _outcome(self, reason: Reason) -> events.Success | events.Interrupted | events.Cancelled | None:
+    def _outcome(self, reason: Reason) -> schema.Success | schema.Interrupted | schema.Cancelled | None:
         """Return the outcome. A reply that was cut off is not a success: nobody may take it for whole."""
         if reason not in (Reason.STOP, Reason.TOOLS):
-            return None if self._is_legacy else events.Cancelled()
+            return None if self._is_legacy else schema.Cancelled()
         if self._interrupts:
-            return events.Interrupted(interrupts=tuple(self._interrupts))
-        return events.Success(pending_tool_call_ids=() if self._is_legacy else tuple(self._calls))
+            return schema.Interrupted(interrupts=tuple(self._interrupts))
+        return schema.Success(pending_tool_call_ids=() if self._is_legacy else tuple(self._calls))
 
     def fail(self, refused: Refused) -> bytes:
         """Return a failure outside the reply."""
@@ -104,25 +103,25 @@ class AguiEncoder:
             yield from self._close()
             self._parent_id = self._next_id("msg")
             self._open_kind = TextPiece
-            yield events.TextStart(message_id=self._parent_id, role="assistant")
-        yield events.TextContent(message_id=self._parent_id, delta=text)
+            yield schema.TextStart(message_id=self._parent_id, role="assistant")
+        yield schema.TextContent(message_id=self._parent_id, delta=text)
 
     def _reasoning_events(self, text: str) -> Iterator[RunEvent]:
         if self._open_kind is not ReasoningPiece:
             yield from self._close()
             name = self._next_id("rsn")
             self._open_kind = ReasoningPiece
-            yield events.ReasoningStart(message_id=name)
-            yield events.ReasoningMessageStart(message_id=name, role="reasoning")
-        yield events.ReasoningContent(message_id=self._id("rsn"), delta=text)
+            yield schema.ReasoningStart(message_id=name)
+            yield schema.ReasoningMessageStart(message_id=name, role="reasoning")
+        yield schema.ReasoningContent(message_id=self._id("rsn"), delta=text)
 
     def _call_events(self, call: ToolCall) -> Iterator[RunEvent]:
         yield from self._close()
-        yield events.CallStart(
+        yield schema.CallStart(
             tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=self._parent_id
         )
-        yield events.CallArgs(tool_call_id=call.call_id, delta=call.arguments)
-        yield events.CallEnd(tool_call_id=call.call_id)
+        yield schema.CallArgs(tool_call_id=call.call_id, delta=call.arguments)
+        yield schema.CallEnd(tool_call_id=call.call_id)
 
     def _server_call(self, call: ServerToolCall) -> Iterator[RunEvent]:
         """Yield the events of a server tool's call: it begins, and may wait for an approval; or it has ended."""
@@ -135,18 +134,18 @@ class AguiEncoder:
 
     def _result(self, call: ServerToolCall) -> RunEvent:
         message_id = f"tool_{self._name}_{call.call_id}"
-        return events.CallResult(
+        return schema.CallResult(
             message_id=message_id, tool_call_id=call.call_id, content=call.output, role="tool"
         )
 
     def _close(self) -> Iterator[RunEvent]:
         """End the open message."""
         if self._open_kind is TextPiece:
-            yield events.TextEnd(message_id=self._parent_id)
+            yield schema.TextEnd(message_id=self._parent_id)
         elif self._open_kind is ReasoningPiece:
             name = self._id("rsn")
-            yield events.ReasoningMessageEnd(message_id=name)
-            yield events.ReasoningEnd(message_id=name)
+            yield schema.ReasoningMessageEnd(message_id=name)
+            yield schema.ReasoningEnd(message_id=name)
         self._open_kind = None
 
     def _next_id(self, kind: str) -> str:
@@ -158,14 +157,14 @@ class AguiEncoder:
         return f"{kind}_{self._name}_{self._messages}"
 
 
-def error_of(problem: Problem, usage: tuple[events.RunUsage, ...] = ()) -> events.RunError:
+def error_of(problem: Problem, usage: tuple[schema.RunUsage, ...] = ()) -> schema.RunError:
     """Return a problem as an event."""
-    return events.RunError(message=str(problem), code=problem.error_code, usage=usage)
+    return schema.RunError(message=str(problem), code=problem.error_code, usage=usage)
 
 
-def _interrupt(call: ServerToolCall) -> events.Interrupt:
+def _interrupt(call: ServerToolCall) -> schema.Interrupt:
     at = call.expires_at
-    return events.Interrupt(
+    return schema.Interrupt(
         id=interrupt_id(call),
         reason="tool_call",
         message=f"May {call.name} run?",
@@ -175,12 +174,12 @@ def _interrupt(call: ServerToolCall) -> events.Interrupt:
     )
 
 
-def _usage(reply: ReplySource[object]) -> tuple[events.RunUsage, ...]:
+def _usage(reply: ReplySource[object]) -> tuple[schema.RunUsage, ...]:
     """Return the usage; nothing if no prompt was read."""
     counted = reply.ended.usage
     if not counted.prompt_tokens:
         return ()
-    usage = events.RunUsage(
+    usage = schema.RunUsage(
         model=reply.model,
         input_tokens=counted.prompt_tokens,
         output_tokens=counted.generated_tokens,

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from connections.api.errors import problem_of
-from connections.api.replies import problem_at_end
-from connections.messages import wire
-from connections.messages.problems import error_of
-from connections.messages.wire import (
+from connections.api.anthropic.errors import error_of
+from connections.api.anthropic.schema import (
     Block,
     BlockDelta,
     BlockStart,
@@ -23,7 +20,9 @@ from connections.messages.wire import (
     MessageError,
     MessageStart,
     MessageStop,
+    MessageUsage,
     Ping,
+    ReplyMessage,
     SignatureDelta,
     StopReason,
     TextBlock,
@@ -33,6 +32,8 @@ from connections.messages.wire import (
     ThinkingTokens,
     ToolUseBlock,
 )
+from connections.api.errors import problem_of
+from connections.api.replies import problem_at_end
 from engine.messages import ToolCall
 from sessions.errors import Refused
 from sessions.events import Done, Reason
@@ -69,7 +70,7 @@ class MessagesEncoder:
         self._begun = True
         count = reply.turn.count
         usage = _usage(count.prompt_tokens, count.cached_tokens)
-        message = wire.ReplyMessage(id=message_id(self._turn_id), model=reply.model, usage=usage)
+        message = ReplyMessage(id=message_id(self._turn_id), model=reply.model, usage=usage)
         return _encode_events(MessageStart(message), Ping())
 
     def piece(self, piece: Piece) -> bytes:
@@ -144,7 +145,7 @@ def encode_message(reply: EphemeralReply, pieces: Sequence[Piece], *, shows_reas
     if (problem := problem_at_end(done)) is not None:
         raise problem
     end = _end(done, reply.stop)
-    message = wire.ReplyMessage(
+    message = ReplyMessage(
         id=message_id(reply.turn_id),
         model=reply.model,
         content=tuple(_blocks(pieces, shows_reasoning=shows_reasoning)),
@@ -160,7 +161,7 @@ def message_id(turn_id: str) -> str:
     return f"msg_{turn_id.removeprefix('turn_')}"
 
 
-def usage_of(done: Done) -> wire.MessageUsage:
+def usage_of(done: Done) -> MessageUsage:
     """Return the usage."""
     counted = done.usage
     return _usage(
@@ -168,8 +169,8 @@ def usage_of(done: Done) -> wire.MessageUsage:
     )
 
 
-def _usage(prompt: int, cached: int, generated: int = 0, thought: int = 0) -> wire.MessageUsage:
-    return wire.MessageUsage(prompt - cached, generated, cached, ThinkingTokens(thought))
+def _usage(prompt: int, cached: int, generated: int = 0, thought: int = 0) -> MessageUsage:
+    return MessageUsage(prompt - cached, generated, cached, ThinkingTokens(thought))
 
 
 def _end(done: Done, stop: str | None) -> MessageEnd:

@@ -10,9 +10,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
+from connections.api.anthropic.schema import MessageError, MessageProblem, ProblemDetails
 from connections.api.errors import Problem, problem_of
 from connections.http.json_responses import forbidden_origin_message, refusal
-from connections.messages.wire import MessageError, MessageProblem, ProblemDetails
 from sessions.errors import Overloaded, Refused
 
 PATH = "/v1/messages"
@@ -29,6 +29,7 @@ _TYPES = {
     OVERLOADED: "overloaded_error",
 }
 _SERVERS = 500
+_FORWARDED_HEADERS = ("retry-after", "retry-after-ms", "www-authenticate", "accept-encoding")
 
 
 def request_id() -> str:
@@ -73,9 +74,6 @@ def refusal_of(
 def foreign_page(origin: str | None) -> Response:
     """Return the answer to a page of an origin that is not allowed."""
     return _response(403, forbidden_origin_message(origin), request_id(), {})
-
-
-_FORWARDED_HEADERS = ("retry-after", "retry-after-ms", "www-authenticate", "accept-encoding")
 
 
 def _type(status: int) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from connections.agui.request_models import Content, RunContext, RunInput, RunMessage, RunPart
 from connections.api import chat_parser
+from connections.api.agui.schema import Content, RunContext, RunInput, RunMessage, RunPart
 from connections.api.chat_request import (
     ChatMessage,
     ChatRequest,
@@ -21,8 +21,8 @@ from connections.api.chat_request import (
     Part,
 )
 from connections.api.errors import Problem, invalid
-from connections.http.json_limits import check_json_limits
-from connections.protocol.errors import field_message, validation_problem
+from connections.api.fields import decode_body
+from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from sessions.running.ephemeral import EphemeralRequest
 
@@ -41,19 +41,17 @@ _content = msgspec.json.Decoder(Content).decode
 
 def run_input(body: bytes) -> RunInput:
     """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
-    check_json_limits(body)
-    try:
-        body.decode()  # the decoder does not check fields that are read later
-        request = _decode(body)
-        _ = request.props, request.server_tools
-    except msgspec.ValidationError as error:
-        wrong = validation_problem(error)
-        raise invalid(wrong.field, wrong.full_message(whole="The body"), code="invalid_type") from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
+    request = decode_body(body, _checked)
     for field, name in (("threadId", request.thread_id), ("runId", request.run_id)):
         if not 0 < len(name) <= MAX_ID_CHARS:
             raise invalid(field, field_message(field, f"must have 1 to {MAX_ID_CHARS} characters."))
+    return request
+
+
+def _checked(body: bytes) -> RunInput:
+    body.decode()  # the decoder does not check fields that are read later
+    request = _decode(body)
+    _ = request.props, request.server_tools
     return request
 
 
