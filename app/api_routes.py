@@ -17,6 +17,9 @@ from connections.api.anthropic.endpoint import messages_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
 from connections.api.request_context import RequestContext
+from connections.api.responses.creator import ResponseCreator
+from connections.api.responses.endpoint import responses_routes
+from connections.api.responses.websocket import ResponsesWebSocketEndpoint
 from connections.attachments.endpoint import AttachmentsEndpoint, attachments_routes
 from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
@@ -28,9 +31,6 @@ from connections.manager import ConnectionLifecycle
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes
-from connections.responses.creator import ResponseCreator
-from connections.responses.routes import responses_routes
-from connections.responses.websocket_endpoint import ResponsesWebSocketEndpoint
 from connections.shares.endpoint import SharesEndpoint, shares_routes
 from connections.translations.endpoint import TranslationEndpoint, translations_routes
 from connections.voice.service import VoiceService
@@ -109,7 +109,7 @@ def api_routes(
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, request_context, *pages),
         *embeddings_routes(sessions.embedding, request_context, *pages),
-        *responses_routes(sessions, request_context, responses, *pages),
+        *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),
         *agui_routes(sessions, request_context, *pages),
         *audio_routes(audio, request_context, *pages),

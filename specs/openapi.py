@@ -21,6 +21,9 @@ from connections.api.chat_request import ChatRequest, CompletionRequest
 from connections.api.errors import ErrorBody
 from connections.api.openai_chat import schema as wire
 from connections.api.owner_data import Erased, ExportEnd
+from connections.api.responses.endpoint import Compaction, Counted, Deleted, Items
+from connections.api.responses.requests import ConversationFields, Creation
+from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.audio import schemas as sound
 from connections.authentication.ticket_endpoint import TicketGiven
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
@@ -30,11 +33,7 @@ from connections.images.validation import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts
-from connections.responses.input_endpoints import Compaction, Counted
-from connections.responses.output.wire import Conversation, ConversationDeleted, Response
-from connections.responses.requests.models import ConversationFields, Creation
-from connections.responses.stored_response_endpoint import Deleted, Items
-from sessions.events import Attachment
+from sessions.attachment import Attachment
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
 from specs import openapi_model_endpoints

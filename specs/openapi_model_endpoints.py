@@ -19,15 +19,14 @@ from connections.api.anthropic.schema import (
 from connections.api.chat_request import ChatRequest, CompletionRequest
 from connections.api.errors import ErrorBody
 from connections.api.openai_chat import schema as wire
+from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
+from connections.api.responses.requests import ConversationFields, Creation
+from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.audio import routes as audio
 from connections.audio import schemas as sound
 from connections.audio.speech_endpoint import MEDIA_TYPES
 from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.protocol.frames import Name
-from connections.responses.input_endpoints import Compaction, Counted
-from connections.responses.output.wire import Conversation, ConversationDeleted, Response
-from connections.responses.requests.models import ConversationFields, Creation
-from connections.responses.stored_response_endpoint import MAX_ITEMS, Deleted, Items
 from specs.openapi_parts import (
     BEARER,
     Part,

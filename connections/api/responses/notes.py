@@ -1,31 +1,46 @@
-"""The note that is stored with a response's turn, and what can be stored: how it was requested, and its place. Pure."""
+"""What is stored with a response's turn: its place, how it was requested, and what can be stored at all. Pure."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Sequence
 
 import msgspec
 
 from connections.api.chat_parser import MAX_TOOLS
+from connections.api.errors import Problem, invalid
+from connections.api.responses import schema
+from connections.api.responses.encoder import (
+    ServerToolItems,
+    ToolLabels,
+    approval_id,
+    approval_item,
+    call_item,
+    ended_response,
+    initial_response,
+)
+from connections.api.responses.parser import call_id_in, includes_logprobs
+from connections.api.responses.requests import Creation, Item
+from connections.api.responses.schema import McpApprovalResponse, McpItem
 from connections.api.stored_replies import ServerToolCall, sum_usage
+from connections.protocol.errors import field_message
+from connections.protocol.frames import Name
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from connections.responses.output import wire
-from connections.responses.output.encoder import ServerToolItems, ended_response
-from connections.responses.output.mcp_items import ToolLabels, approval_id, approval_item, call_item
-from connections.responses.output.mcp_wire import McpApprovalResponse, McpItem
-from connections.responses.output.response_fields import initial_response
-from connections.responses.requests.models import Creation
-from connections.responses.requests.parser import includes_logprobs
-from connections.responses.stored.ids import ResponseRef
 from engine.images.image import Image, in_order, together
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import ReplySpec
 from sessions.conversation.stored_turns import StoredTurn
 from sessions.events import CallState, Reason, Usage
-from sessions.records import CallRecord, MessageRecord
+from sessions.records import CallRecord, MessageRecord, digest
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, as_written, result_text
 
+IMPLICIT_PREFIX = "response-"
+"""Begins the id of a conversation that this endpoint began, without a name from a client."""
+CREATED_PREFIX = "conv_"
+"""Begins the id of a conversation that a client created, and that exists before its first message."""
+_KEPT = re.compile(r"resp_([A-Za-z0-9_-]{1,64})\.(.{1,128})\Z", re.DOTALL)
 SEPARATOR = "\n\n"
 MAX_NOTE_BYTES = 256 * 1024
 _GENERATION_FIELDS = (
@@ -38,6 +53,59 @@ _GENERATION_FIELDS = (
     "top_p",
     "truncation",
 )
+ItemWithImages = tuple[schema.InputItem, tuple[Image, ...]]
+encode_note = msgspec.json.Encoder().encode
+APPROVAL_RESPONSE = "mcp_approval_response"
+_SETTLED_REASONS = {
+    CallState.DENIED: "was answered before: the call was denied. Continue from the response that followed.",
+    CallState.EXPIRED: "was not answered in time. The call was not carried out, and the conversation went on.",
+    CallState.CANCELLED: "is of a call that was cancelled. It was not carried out.",
+}
+_ALLOWED = "was answered before: the call was allowed. Continue from the response that followed."
+
+
+class ResponseRef(msgspec.Struct, frozen=True):
+    """The place of a stored response."""
+
+    conversation_id: str
+    turn_id: str
+
+    @property
+    def name(self) -> str:
+        """The common part of the ids of the response and its items."""
+        return f"{self.turn_id.removeprefix('turn_')}.{self.conversation_id}"
+
+    @property
+    def response_id(self) -> str:
+        """The response's id."""
+        return f"resp_{self.name}"
+
+
+def conversation_of(response_id: str) -> ResponseRef | None:
+    """Return the place of a stored response; None if its id says that it is not stored."""
+    if (found := _KEPT.match(response_id)) is None or not is_name(found[2]):
+        return None
+    return ResponseRef(found[2], f"turn_{found[1]}")
+
+
+def ref_of_item(item_id: str) -> ResponseRef | None:
+    """Return the place of the response that an item belongs to; None if it is not stored."""
+    _, _, name = item_id.partition("_")
+    return conversation_of(f"resp_{name.rpartition('_')[0]}")
+
+
+def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
+    """Return an id for a conversation."""
+    return f"{prefix}{secrets.token_hex(10)}"
+
+
+def is_name(text: str) -> bool:
+    """Return whether a conversation can have this id."""
+    try:
+        msgspec.convert(text, Name)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 class ResponseNote(msgspec.Struct, frozen=True):
@@ -46,7 +114,7 @@ class ResponseNote(msgspec.Struct, frozen=True):
     `labels`: of the servers of tools, by the tools' names; `before`: items that it begins with.
     """
 
-    response: wire.Response
+    response: schema.Response
     system: str = ""
     labels: ToolLabels = ToolLabels()
     before: tuple[McpItem, ...] = ()
@@ -73,9 +141,7 @@ class UserInput(msgspec.Struct, frozen=True):
 
 
 Input = UserInput | CallAnswers
-ItemWithImages = tuple[wire.InputItem, tuple[Image, ...]]
 
-encode_note = msgspec.json.Encoder().encode
 decode_note = msgspec.json.Decoder(ResponseNote).decode
 
 
@@ -140,7 +206,7 @@ def generation_of(
     )
 
 
-def has_same_settings(request: Creation, previous: wire.Response, *, answers_approvals: bool) -> bool:
+def has_same_settings(request: Creation, previous: schema.Response, *, answers_approvals: bool) -> bool:
     """Return whether a request wants the reply after calls generated as the one that called.
 
     `answers_approvals`: the request answers approvals, so all that it leaves out is as before.
@@ -232,25 +298,25 @@ def items_of(record: MessageRecord, conversation_id: str) -> list[ItemWithImages
     return [*items, *((_outcome_item(call, name), ()) for call in record.calls if _has_outcome_item(call))]
 
 
-def _user_message(record: MessageRecord, item_id: str) -> wire.Message:
+def _user_message(record: MessageRecord, item_id: str) -> schema.Message:
     parts = in_order(record.content, record.images)
     content = tuple(
-        wire.InputText(part) if isinstance(part, str) else wire.InputImage(None, part.detail or "auto")
+        schema.InputText(part) if isinstance(part, str) else schema.InputImage(None, part.detail or "auto")
         for part in parts
     )
-    return wire.Message(
-        id=item_id, status="completed", role="user", content=content or (wire.InputText(record.content),)
+    return schema.Message(
+        id=item_id, status="completed", role="user", content=content or (schema.InputText(record.content),)
     )
 
 
-def with_images(item: wire.InputItem, images: Sequence[Image]) -> wire.InputItem:
+def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.InputItem:
     """Return a user's item with its images, as far as their bytes are there."""
-    if not isinstance(item, wire.Message):
+    if not isinstance(item, schema.Message):
         return item
     left = iter(images)
     content = tuple(
         msgspec.structs.replace(part, image_url=_url(next(left)))
-        if isinstance(part, wire.InputImage)
+        if isinstance(part, schema.InputImage)
         else part
         for part in item.content
     )
@@ -266,14 +332,14 @@ def _has_outcome_item(call: CallRecord) -> bool:
     return call.state.is_settled and (call.where == "client" or needs_approval(call))
 
 
-def _outcome_item(call: CallRecord, named: str) -> wire.InputItem:
+def _outcome_item(call: CallRecord, named: str) -> schema.InputItem:
     if needs_approval(call):
         return McpApprovalResponse(
             id=f"mcpa_{named}_{call.index}",
             approval_request_id=approval_id(ServerToolCall.for_approval(call), named),
             approve=call.state not in (CallState.DENIED, CallState.EXPIRED, CallState.CANCELLED),
         )
-    return wire.FunctionCallOutput(
+    return schema.FunctionCallOutput(
         id=f"fco_{named}_{call.index}", call_id=call.call_id, output=result_text(call)
     )
 
@@ -282,23 +348,23 @@ def output_of(
     reply: MessageRecord,
     name: str,
     labels: ToolLabels,
-    status: wire.ItemStatus = "completed",
+    status: schema.ItemStatus = "completed",
     *,
     first: int = 0,
     is_over: bool = True,
-) -> tuple[wire.Output, ...]:
+) -> tuple[schema.Output, ...]:
     """Return the items of an ended reply, as they were sent: reasoning, text, calls. `first`: how many come before."""
-    items: list[wire.Output] = []
+    items: list[schema.Output] = []
 
     def named(kind: str) -> str:
         return f"{kind}_{name}_{first + len(items)}"
 
     if reply.reasoning:
-        content = (wire.ReasoningText(reply.reasoning),)
-        items.append(wire.ReasoningItem(id=named("rs"), status="completed", content=content))
+        content = (schema.ReasoningText(reply.reasoning),)
+        items.append(schema.ReasoningItem(id=named("rs"), status="completed", content=content))
     if reply.content:
-        text = (wire.OutputText(reply.content),)
-        items.append(wire.Message(id=named("msg"), status=status, content=text))
+        text = (schema.OutputText(reply.content),)
+        items.append(schema.Message(id=named("msg"), status=status, content=text))
     for call in reply.calls:
         if needs_approval(call):
             items.append(approval_item(ServerToolCall.for_approval(call), name, labels))
@@ -309,18 +375,20 @@ def output_of(
     return tuple(items)
 
 
-def resource_of(turns: Sequence[StoredTurn], note: ResponseNote, name: str, *, waits: bool) -> wire.Response:
+def resource_of(
+    turns: Sequence[StoredTurn], note: ResponseNote, name: str, *, waits: bool
+) -> schema.Response:
     """Return a stored response in its current state. `waits`: another turn of it will follow."""
     done, reply = turns[-1].record.done, turns[-1].reply
     if waits or done is None or reply is None:
         return note.response
-    items: list[wire.Output] = list(note.before)
+    items: list[schema.Output] = list(note.before)
     usage: Usage | None = None
     for turn in turns:
         if (end := turn.record.done) is None or turn.reply is None:
             continue
         is_whole = end.reason in (Reason.STOP, Reason.TOOLS)
-        status: wire.ItemStatus = "completed" if is_whole else "incomplete"
+        status: schema.ItemStatus = "completed" if is_whole else "incomplete"
         items += output_of(turn.reply, name, note.labels, status, first=len(items))
         usage = end.usage if usage is None else sum_usage(usage, end.usage)
     milliseconds = sum(turn.record.done.timing.total_ms for turn in turns if turn.record.done is not None)
@@ -331,3 +399,56 @@ def resource_of(turns: Sequence[StoredTurn], note: ResponseNote, name: str, *, w
         model=done.model or turns[-1].record.writer or note.response.model,
         now=note.response.created_at + round(milliseconds / 1000),
     )
+
+
+def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
+    """Separate an input from its answers to approvals, with their places. Answers next to their calls are history."""
+    if isinstance(given, str):
+        return given, []
+    ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
+    answers = [
+        (number, item)
+        for number, item in enumerate(given)
+        if item.type == APPROVAL_RESPONSE and call_id_in(item.approval_request_id or "") not in ran
+    ]
+    places = {number for number, _ in answers}
+    return [item for number, item in enumerate(given) if number not in places], answers
+
+
+def approval_decisions(
+    answers: Sequence[tuple[int, Item]], ref: ResponseRef | None, calls: Sequence[CallRecord]
+) -> tuple[Decision, ...]:
+    """Return the decisions. `ref`: of the continued response; `calls`: those that it ended with. Raises Problem."""
+    decisions: dict[str, Decision] = {}
+    for number, item in answers:
+        decision = _decision(item, f"input[{number}]", ref, calls)
+        if decision.call_id in decisions:
+            field = f"input[{number}].approval_request_id"
+            raise invalid(field, field_message(field, "is answered twice."))
+        decisions[decision.call_id] = decision
+    return tuple(decisions.values())
+
+
+def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[CallRecord]) -> Decision:
+    field = f"{where}.approval_request_id"
+    named = item.approval_request_id or ""
+    call_id = call_id_in(named)
+    found = next((call for call in calls if call.call_id == call_id and needs_approval(call)), None)
+    if found is None or ref is None or ref_of_item(named) != ref:
+        why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
+        raise invalid(field, field_message(field, why), code="approval_not_found")
+    shown = named.rpartition("-")[2]
+    if shown != digest(found.args):
+        raise invalid(
+            field, field_message(field, "is of other arguments than the call has."), code="approval_not_found"
+        )
+    if item.approve is None:
+        raise invalid(f"{where}.approve", field_message(f"{where}.approve", "must be true or false."))
+    if found.state is not CallState.WAITING:
+        why = field_message(field, _SETTLED_REASONS.get(found.state, _ALLOWED))
+        raise Problem(409, why, code=_code(found.state), param=field)
+    return Decision(call_id=found.call_id, args_sha256=shown, allow=item.approve)
+
+
+def _code(state: CallState) -> str:
+    return "approval_expired" if state is CallState.EXPIRED else "approval_answered"

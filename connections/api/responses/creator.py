@@ -5,59 +5,75 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from connections.api.errors import invalid, with_client_field
 from connections.api.request_context import RequestContext
-from connections.api.stored_replies import ServerToolCall, StoredReply
-from connections.http.exchange import Exchange
-from connections.limits.caller import Caller, can_reconnect
-from connections.protocol.server_info import Limits
-from connections.responses.output import wire
-from connections.responses.output.encoder import ResponsesEncoder, ServerToolItems
-from connections.responses.output.mcp_items import ToolLabels, approval_id, call_item, list_tools_item
-from connections.responses.output.mcp_wire import McpItem
-from connections.responses.output.response_fields import initial_response
-from connections.responses.requests.items import OUTPUT, messages_of
-from connections.responses.requests.mcp_servers import McpServer, mcp_servers
-from connections.responses.requests.models import ConversationName, Creation
-from connections.responses.requests.parser import (
-    field_names,
-    includes_encrypted_reasoning,
-    includes_logprobs,
-    response_turn_request,
+from connections.api.responses import schema
+from connections.api.responses.encoder import (
+    ResponsesEncoder,
+    ServerToolItems,
+    ToolLabels,
+    approval_id,
+    call_item,
+    initial_response,
+    list_tools_item,
 )
-from connections.responses.requests.tools import namespaces_of
-from connections.responses.stored.approvals import APPROVAL_RESPONSE, approval_decisions, split_approvals
-from connections.responses.stored.conversation_store import ConversationStore
-from connections.responses.stored.ids import CREATED_PREFIX, ResponseRef, is_name, new_conversation
-from connections.responses.stored.notes import (
+from connections.api.responses.notes import (
+    APPROVAL_RESPONSE,
+    CREATED_PREFIX,
     MAX_NOTE_BYTES,
     CallAnswers,
     Input,
     ResponseNote,
+    ResponseRef,
     UserInput,
+    approval_decisions,
     encode_note,
     generation_of,
     has_same_settings,
+    is_name,
     needs_approval,
+    new_conversation,
+    split_approvals,
     storable_input,
 )
-from connections.responses.stored.references import resolve_references
-from connections.responses.stored.response_store import InsertionPoint, ResponseStore, StoredResponse
+from connections.api.responses.parser import (
+    OUTPUT,
+    McpServer,
+    field_names,
+    includes_encrypted_reasoning,
+    includes_logprobs,
+    mcp_servers,
+    messages_of,
+    namespaces_of,
+    response_turn_request,
+)
+from connections.api.responses.requests import ConversationName, Creation
+from connections.api.responses.schema import McpItem
+from connections.api.responses.store import (
+    ConversationStore,
+    InsertionPoint,
+    ResponseStore,
+    StoredResponse,
+    resolve_references,
+)
+from connections.api.stored_replies import ServerToolCall, StoredReply
+from connections.http.exchange import Exchange
+from connections.limits.caller import Caller, can_reconnect
+from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
-from sessions.events import CallState, Cause, Done
+from sessions.events import CallState, Cause
 from sessions.records import CallRecord
-from sessions.running.ephemeral import EphemeralRequest, Piece
+from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 from sessions.store.redis.pool import on_behalf_of
 
 T = TypeVar("T")
-
 _NOT_STORABLE = (
     "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
     "of input. Or its key is not secret: without authentication, send a random one of 22 characters or more. Leave `{}` out, "
@@ -81,29 +97,13 @@ _HISTORY_TOO_LONG = "What was said before is too long to go on from it whole: se
 _NO_MAX_TOOL_CALLS = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
 
 
-class ReplyIterator(Protocol):
-    """A reply that is being written. Iterate it for its pieces; then `ended` is its end."""
-
-    cut_off: Callable[[], None]
-    model: str
-    ignored: tuple[str, ...]
-
-    @property
-    def ended(self) -> Done:
-        """The end."""
-
-    def __aiter__(self) -> ReplyIterator: ...
-
-    async def __anext__(self) -> Piece | ServerToolCall: ...
-
-
 class StartedResponse(msgspec.Struct, frozen=True):
     """A response that is being written. `stop` ends it for its client; `abandon`: its reader has left.
 
     `read`: the messages that its model reads, without instructions, if it is not stored.
     """
 
-    answer: ReplyIterator
+    answer: EphemeralReply | StoredReply
     encoder: ResponsesEncoder
     request_id: str
     stop: Callable[[], None]
@@ -144,7 +144,7 @@ class ResponseCreator:
 
     def __init__(self, sessions: Sessions, request_context: RequestContext) -> None:
         self.response_store = ResponseStore(sessions)
-        self._sessions = sessions
+        self.sessions = sessions
         self._request_context = request_context
 
     async def create(
@@ -170,7 +170,7 @@ class ResponseCreator:
             if before is None:
                 previous = await self._previous(caller, request)
             history = tuple(before or ()) if previous is None else previous.messages
-            servers = mcp_servers(request.tools or (), self._sessions.tools)
+            servers = mcp_servers(request.tools or (), self.sessions.tools)
             context = CreationContext(
                 caller, request, model, limits, stream_id, history, servers, previous, exchange
             )
@@ -208,7 +208,7 @@ class ResponseCreator:
             raise invalid("conversation", why, code="unsupported_parameter")
         request = await resolve_references(self.response_store, caller.owner, request, limits)
         previous = await self._previous(caller, request)
-        servers = mcp_servers(request.tools or (), self._sessions.tools)
+        servers = mcp_servers(request.tools or (), self.sessions.tools)
 
         def build_request() -> EphemeralRequest:
             user_input, answers = split_approvals(
@@ -293,7 +293,7 @@ class ResponseCreator:
         ask = self._request_context.for_caller(caller, turn_request, context.model, field_names())
         ask = msgspec.structs.replace(ask, streams=context.streams)
         try:
-            reply = await self._sessions.ephemeral.answer(caller.owner, ask)
+            reply = await self.sessions.ephemeral.answer(caller.owner, ask)
         except BadParams as refused:
             raise with_client_field(refused, field_names()) from None
         name = reply.turn_id.removeprefix("turn_")
@@ -326,7 +326,7 @@ class ResponseCreator:
         response = msgspec.structs.replace(
             _response(context, ref.response_id),
             model=stored.model or context.model.name,
-            conversation=None if request.conversation is None else wire.ConversationId(conversation_id),
+            conversation=None if request.conversation is None else schema.ConversationId(conversation_id),
             store=True,
         )
         try:
@@ -415,7 +415,7 @@ def _conversation_id(request: Creation) -> str:
             return name
 
 
-def _response(context: CreationContext, response_id: str) -> wire.Response:
+def _response(context: CreationContext, response_id: str) -> schema.Response:
     return initial_response(
         context.request, response_id=response_id, model=context.model.name, created=int(time.time())
     )
@@ -467,7 +467,7 @@ def _check_answers(
 
 
 def _response_encoder(
-    context: CreationContext, response: wire.Response, name: str, calls: ServerToolItems
+    context: CreationContext, response: schema.Response, name: str, calls: ServerToolItems
 ) -> ResponsesEncoder:
     return ResponsesEncoder(
         response,
