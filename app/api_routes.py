@@ -8,11 +8,10 @@ from connections.account.endpoint import AccountEndpoint, account_routes
 from connections.admin.endpoint import AdminEndpoint
 from connections.admin.operations import AdminOperations
 from connections.admin.replica_requests import ReplicaRequestHandler
-from connections.aisdk.endpoint import ChatEndpoint
-from connections.aisdk.routes import aisdk_routes
-from connections.aisdk.service import ChatService, ClientAuthenticator
-from connections.aisdk.socket_endpoint import ChatSocketEndpoint
 from connections.api.agui.endpoint import agui_routes
+from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
+from connections.api.ai_sdk.service import ChatService
+from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.anthropic.endpoint import messages_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
@@ -89,7 +88,7 @@ def api_routes(
     host = ChatService(
         sessions=sessions,
         request_context=request_context,
-        authenticator=ClientAuthenticator(access),
+        access=access,
         lifecycle=lifecycle,
         limiters=limiters,
     )

@@ -6,9 +6,9 @@ from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
 from connections.admin.query_params import MOST
 from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
-from connections.aisdk.endpoint import ChatStopped
-from connections.aisdk.requests import UIChatRequest
 from connections.api.agui.schema import RunError, RunInput
+from connections.api.ai_sdk.endpoint import ChatStopped
+from connections.api.ai_sdk.requests import UIChatRequest
 from connections.api.anthropic.schema import (
     CountRequest,
     MessageError,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.aisdk.endpoint import ChatStopped
-from connections.aisdk.requests import UIChatRequest
-from connections.aisdk.routes import PATH as AI_SDK
 from connections.api.agui.schema import RunError, RunInput
+from connections.api.ai_sdk.endpoint import PATH as AI_SDK
+from connections.api.ai_sdk.endpoint import ChatStopped
+from connections.api.ai_sdk.requests import UIChatRequest
 from connections.api.anthropic.errors import OVERLOADED
 from connections.api.anthropic.schema import (
     CountRequest,

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
+from connections.authentication.tickets import PREFIX as TICKET
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.http.refusal_counters import EndpointName, Refusal
 from connections.limits.caller import Caller, caller_of, client_id_of
@@ -197,6 +198,18 @@ class RequestContext:
             model=model.name,
             ignored=ignored_fields(model, ask, names),
         )
+
+
+async def identity_or_ticket(
+    access: AccessControl, authorization: str | None, ticket: str | None
+) -> Identity:
+    """Return the identity behind a header, or else a ticket in the URL. Raises Unauthenticated, Refused.
+
+    A lasting token must not be in a URL.
+    """
+    if ticket is not None and not (ticket.startswith(TICKET) or access.allows_anonymous):
+        raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
+    return await access.identify(authorization=authorization, token=ticket)
 
 
 def ignored_fields(model: ServedModel, ask: EphemeralRequest, names: Mapping[str, str]) -> tuple[str, ...]:

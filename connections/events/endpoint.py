@@ -12,9 +12,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.api.event_transport import EventTransport
+from connections.api.request_context import identity_or_ticket
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
-from connections.authentication.tickets import PREFIX as TICKET
 from connections.connection import Connection
 from connections.events.reader import EventReader
 from connections.events.request import EventsRequest, parse_request
@@ -67,7 +67,8 @@ class EventsEndpoint:
         """Raises Refused."""
         try:
             request = parse_request(exchange.request)
-            identity = await self._identify(exchange, request)
+            authorization = exchange.request.headers.get("authorization")
+            identity = await identity_or_ticket(self._access, authorization, request.ticket)
             identity.grant.check(KeyScope.READ)
             await self._stream(exchange, request, identity)
         except (BadParams, Unauthenticated, Close) as why:
@@ -79,15 +80,6 @@ class EventsEndpoint:
     async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
         self._tally.sent(error_code_of(why))
         await exchange.answer(refusal_response(why))
-
-    async def _identify(self, exchange: Exchange, request: EventsRequest) -> Identity:
-        """Return the identity of the reader. A lasting token must not be in a URL. Raises Unauthenticated, Refused."""
-        if request.ticket is not None and not (
-            request.ticket.startswith(TICKET) or self._access.allows_anonymous
-        ):
-            raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
-        authorization = exchange.request.headers.get("authorization")
-        return await self._access.identify(authorization=authorization, token=request.ticket)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""

@@ -1,4 +1,4 @@
-"""`/v1/ai-sdk/chat` as a WebSocket: several requests on one socket, each with its own answer."""
+"""`/v1/ai-sdk/chat` as a WebSocket: several requests on one socket, a stream for each, with its own answer."""
 
 from __future__ import annotations
 
@@ -6,20 +6,42 @@ import msgspec
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from connections.aisdk.chat_handler import ChatHandler
-from connections.aisdk.chunk_encoder import ChunkEncoder
-from connections.aisdk.frames import AbortFrame, ClientFrame, Refused, ResumeFrame, SendFrame, token_of
-from connections.aisdk.problems import Problem, code_of, error_response
-from connections.aisdk.service import FEATURES, ChatService, chat_caller, named_client
-from connections.aisdk.socket_streams import SocketStreams, decode
+from connections.api.ai_sdk.encoder import ChunkEncoder, StreamEnd
+from connections.api.ai_sdk.requests import (
+    AbortFrame,
+    ChunkFrame,
+    ClientFrame,
+    EndFrame,
+    NoActiveFrame,
+    Refused,
+    ResumeFrame,
+    SendFrame,
+    ServerChatFrame,
+    StartFrame,
+    token_of,
+)
+from connections.api.ai_sdk.schema import Chunk
+from connections.api.ai_sdk.service import (
+    FEATURES,
+    ChatHandler,
+    ChatService,
+    Problem,
+    chat_caller,
+    error_response,
+    named_client,
+)
+from connections.api.request_context import identity_or_ticket
 from connections.authentication.access import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, PendingWork
+from connections.http.json_responses import error_code_of
 from connections.http.refusal_counters import EndpointName
 from connections.middleware.client_address import client_address_of
 from connections.outbox import Outbox
+from connections.protocol import codec
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
+from connections.protocol.frames import Error, Frame, ServerFrame
 from connections.websocket_endpoint import (
     OUTBOX_BYTES,
     MultilineTransport,
@@ -27,11 +49,16 @@ from connections.websocket_endpoint import (
     WebSocketTransport,
 )
 from sessions import errors
+from sessions.conversation.history_page import HistoryPage
+from sessions.errors import Overloaded
+from sessions.events import Event
 
 GRACE_S = 20
 """How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""
-
 _encode = msgspec.json.Encoder().encode
+MAX_STREAMS = 16
+"""Messages that one socket may receive at a time."""
+_decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
 
 
 class FirstMessageReplay(MultilineTransport):
@@ -60,7 +87,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     """Serves sockets: connections like native ones, with other frames."""
 
     def __init__(self, service: ChatService) -> None:
-        super().__init__(EndpointName.AI_SDK, access=service.authenticator.access, limiters=service.limiters)
+        super().__init__(EndpointName.AI_SDK, access=service.access, limiters=service.limiters)
         self._service = service
 
     async def receive(self, websocket: WebSocket) -> ChatHandshake | Response:
@@ -68,7 +95,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         try:
             return ChatHandshake(websocket, named_client(websocket.query_params))
         except BadParams as why:
-            self.tally.sent(code_of(why))
+            self.tally.sent(error_code_of(why))
             return error_response(why)
 
     async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
@@ -87,14 +114,14 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
             opening = _opening_frame(decode(message))
             request_id = opening.request_id
             shown = websocket.headers.get("authorization") or token_of(opening.headers)
-            identity = await self._service.authenticator.identity(shown, websocket.query_params.get("ticket"))
+            identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
         except (BadFrame, Unauthenticated, errors.Refused) as why:
             self._send_error(socket, request_id, why)
             raise Close(_close_code(why), str(why)) from None
         return identity, opening
 
     def _send_error(self, socket: WebSocketTransport, request_id: str, why: Problem) -> None:
-        self.tally.sent(code_of(why))
+        self.tally.sent(error_code_of(why))
         if socket.is_writable():
             socket.write(_encode(Refused(request_id=request_id, error_text=str(why))))
 
@@ -217,3 +244,89 @@ def _close_code(why: Problem) -> CloseCode:
             return CloseCode.POLICY
         case _:
             return CloseCode.OVERLOAD
+
+
+def decode(message: str | bytes) -> ClientFrame:
+    """Return one frame. Raises BadFrame, which names the wrong field."""
+    return codec.read(_decoder, message)
+
+
+class SocketStream:
+    """One request. `is_resumed`: it asked for a message that was being written."""
+
+    def __init__(self, request_id: str, chat_id: str, *, is_resumed: bool) -> None:
+        self.chat_id = chat_id
+        self.is_resumed = is_resumed
+        self.encoder = ChunkEncoder(ref=request_id)
+        self._request_id = request_id
+        self._sequence = -1
+        self._before = b'{"type":"chunk","requestId":%b,"sequence":' % _encode(request_id)
+
+    def delta(self, frame: Frame) -> bytes | None:
+        """Return the line of a frame that only extends the open part; None: use `frames`."""
+        if (chunk := self.encoder.delta(frame)) is None:
+            return None
+        self._sequence += 1
+        return b'%b%d,"chunk":%b}' % (self._before, self._sequence, chunk)
+
+    def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
+        """Return the frames of chunks, with the end after the last one."""
+        if self.encoder.end is StreamEnd.NOTHING:
+            return [NoActiveFrame(request_id=self._request_id)]
+        sent: list[ServerChatFrame] = []
+        for chunk in chunks:
+            if self._sequence < 0:
+                sent.append(StartFrame(request_id=self._request_id))
+            self._sequence += 1
+            sent.append(ChunkFrame(request_id=self._request_id, sequence=self._sequence, chunk=chunk))  # type: ignore[arg-type]  # each chunk is one of them
+        return [*sent, EndFrame(request_id=self._request_id)] if self.encoder.is_over else sent
+
+
+class SocketStreams:
+    """All streams of one socket."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, SocketStream] = {}
+
+    def open(self, request_id: str, chat_id: str, *, is_resumed: bool) -> ChunkEncoder:
+        """Open a stream. Raises BadParams, Overloaded."""
+        if request_id in self._streams:
+            raise BadParams("was used before, by a request that has not ended.", field="requestId")
+        if len(self._streams) >= MAX_STREAMS:
+            raise Overloaded(f"A socket has at most {MAX_STREAMS} replies at a time.")
+        stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)
+        return stream.encoder
+
+    def drop(self, request_id: str) -> SocketStream | None:
+        """Send no more of a request; return its stream, if there is one."""
+        return self._streams.pop(request_id, None)
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        if isinstance(frame, Error):
+            return b"\n".join(map(_encode, self._refused(frame)))
+        sent: list[bytes] = []
+        for request_id, stream in list(self._streams.items()):
+            if not _is_for(frame, request_id, stream):
+                continue
+            if (line := stream.delta(frame)) is not None:
+                sent.append(line)
+                continue
+            sent += map(_encode, stream.frames(stream.encoder.encode(frame)))
+            if stream.encoder.is_over:
+                del self._streams[request_id]
+        return b"\n".join(sent)
+
+    def _refused(self, error: Error) -> list[ServerChatFrame]:
+        stream = self._streams.pop(error.ref or "", None)
+        if stream is not None and stream.encoder.has_started:
+            return stream.frames(stream.encoder.fail(error.message))
+        if error.code == "not_found" and stream is not None and stream.is_resumed:
+            return [NoActiveFrame(request_id=error.ref or "")]
+        return [Refused(request_id=error.ref or "", error_text=error.message)]
+
+
+def _is_for(frame: Frame, request_id: str, stream: SocketStream) -> bool:
+    if isinstance(frame, HistoryPage | ServerFrame):
+        return frame.ref == request_id
+    return isinstance(frame, Event) and frame.conversation_id == stream.chat_id

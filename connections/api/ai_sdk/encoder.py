@@ -6,14 +6,13 @@ wait for the client, which then makes another request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
 
-from connections.aisdk.calls import Call
-from connections.aisdk.chunks import (
+from connections.api.ai_sdk.schema import (
     Abort,
     Chunk,
     ErrorChunk,
@@ -23,20 +22,34 @@ from connections.aisdk.chunks import (
     FinishStep,
     MessageMetadata,
     Metadata,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
     Start,
     StartStep,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolInputAvailable,
+    ToolOutputAvailable,
+    ToolOutputDenied,
+    ToolOutputError,
+    encode,
 )
-from connections.aisdk.parts import Parts
 from connections.protocol.frames import Error, Frame, ServerFrame
+from engine.images.image import Image
 from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,
+    CallState,
     Deleted,
     Delta,
     Done,
     Gap,
     Reason,
     Reasoning,
+    ShownCall,
     ToolCall,
     ToolState,
 )
@@ -49,6 +62,13 @@ _REASONS: dict[Reason, FinishReason] = {
     Reason.TIMEOUT: "other",
     Reason.FILTERED: "content-filter",
     Reason.TOOLS: "tool-calls",
+}
+Kind = Literal["text", "reasoning"]
+_text = msgspec.json.Encoder().encode
+_WORDS = {
+    CallState.CANCELLED: "The call was cancelled.",
+    CallState.EXPIRED: "Nobody answered the call in time.",
+    CallState.LOST: "The call was started, and its outcome is not known.",
 }
 
 
@@ -290,3 +310,228 @@ def _facts(done: Done) -> Facts:
         cause=None if done.cancel is None else done.cancel.cause,
         steps_after=None if done.cancel is None else done.cancel.steps_after,
     )
+
+
+class Parts:
+    """The parts of one message. `chars`: how much of each kind the running turn has sent."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Kind, str] | None = None
+        self._before = b""
+        self._begun = 0
+        self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
+
+    def begin_turn(self) -> None:
+        """Another turn's text begins."""
+        self.chars = {"text": 0, "reasoning": 0}
+
+    def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
+        """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
+
+        This is the most frequent case, token by token: only the text is encoded.
+        """
+        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
+            return None
+        self.chars[kind] = off + len(text)
+        return b"%b%b}" % (self._before, _text(text))
+
+    def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
+        """Return the new part of a piece, which may overlap what was sent."""
+        new = text[max(self.chars[kind] - off, 0) :]
+        if not new:
+            return []
+        self.chars[kind] = off + len(text)
+        result: list[Chunk] = []
+        if self._open is None or self._open[0] != kind:
+            result += self.close()
+            self._begun += 1
+            self._open = (kind, f"{kind}-{self._begun}")
+            begin = TextStart if kind == "text" else ReasoningStart
+            result.append(begin(id=self._open[1]))
+        delta = TextDelta if kind == "text" else ReasoningDelta
+        chunk = delta(id=self._open[1], delta=new)
+        if result:
+            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
+        return [*result, chunk]
+
+    def close(self) -> list[Chunk]:
+        """End the open part, if there is one."""
+        if self._open is None:
+            return []
+        kind, number = self._open
+        self._open = None
+        return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
+
+    def of(self, message: ShownMessage) -> list[Chunk]:
+        """Return a stored reply: its reasoning, then its text with each call at its place."""
+        result = self.add("reasoning", message.reasoning or "", 0)
+        at = 0
+        for call in message.calls or ():
+            result += self.add("text", message.content[at : call.off], at)
+            at = max(at, call.off)
+            shown = Call.of(call)
+            result += [*self.close(), *shown.begun(), *shown.outcome()]
+        return result + self.add("text", message.content[at:], at)
+
+
+def ui_messages(
+    messages: list[ShownMessage], images: Mapping[str, Image] | None = None
+) -> list[dict[str, Any]]:
+    """Return a history for a front end. Replies after calls are steps of one message. `images`: by their ids."""
+    result: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "user":
+            shown = () if message.attachments is msgspec.UNSET else message.attachments
+            parts = [_file(images[one.id]) for one in shown if images and one.id in images]
+            if message.content or not parts:
+                parts.append({"type": "text", "text": message.content})
+            result.append({"id": message.message_id, "role": "user", "parts": parts})
+            continue
+        if not result or result[-1]["role"] == "user":
+            result.append({"id": message.turn_id, "role": "assistant", "parts": []})
+        result[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
+    return result
+
+
+def _file(image: Image) -> dict[str, Any]:
+    return {"type": "file", "mediaType": image.media_type, "url": image.url}
+
+
+def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    if message.reasoning:
+        parts.append({"type": "reasoning", "text": message.reasoning, "state": "done"})
+    at = 0
+    for call in message.calls or ():
+        if call.off > at:
+            parts.append({"type": "text", "text": message.content[at : call.off], "state": "done"})
+        at = max(at, call.off)
+        parts.append(Call.of(call).part())
+    if message.content[at:]:
+        parts.append({"type": "text", "text": message.content[at:], "state": "done"})
+    return parts
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, as far as a stream needs it.
+
+    `is_allowed`: its client allowed it; `is_answered`: its client settled it. Its state may change later.
+    """
+
+    call_id: str
+    name: str
+    args: str
+    args_sha256: str
+    is_server: bool
+    needs_approval: bool
+    state: CallState = CallState.WAITING
+    content: str | None = None
+    error: str | None = None
+    is_allowed: bool = False
+    is_answered: bool = False
+
+    @classmethod
+    def of(cls, event: ToolCall | ShownCall) -> Call:
+        """Make one from an event, or from the history."""
+        call = cls(
+            call_id=event.call_id,
+            name=event.name,
+            args=event.args,
+            args_sha256=event.args_sha256,
+            is_server=event.where == "server",
+            needs_approval=event.needs == "approval",
+        )
+        if isinstance(event, ToolCall):
+            return call
+        return msgspec.structs.replace(call, state=event.state, content=event.content, error=event.error)
+
+    def after(self, change: ToolState) -> Call:
+        """Return the call after a change."""
+        return msgspec.structs.replace(self, state=change.state, content=change.content, error=change.error)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it waits until its client answers."""
+        if self.state.is_settled or self.is_answered:
+            return False
+        return not self.is_server or self.waits_for_approval
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether it waits for an approval."""
+        return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
+
+    @property
+    def approval_id(self) -> str:
+        """The id of its approval: it names the arguments that are shown, so no others can be meant."""
+        return f"{self.call_id}.{self.args_sha256}"
+
+    def begun(self) -> list[Chunk]:
+        """Return the chunks that begin the call."""
+        available = ToolInputAvailable(
+            tool_call_id=self.call_id,
+            tool_name=self.name,
+            input=msgspec.Raw(self.args.encode()),
+            provider_executed=self.is_server,
+        )
+        if not self.waits_for_approval:
+            return [available]
+        return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
+
+    def outcome(self) -> list[Chunk]:
+        """Return the chunks of its outcome; none while it continues."""
+        match self.state:
+            case CallState.WAITING | CallState.RUNNING:
+                return []
+            case CallState.DENIED:
+                return [ToolOutputDenied(tool_call_id=self.call_id)]
+            case CallState.DONE if self.error is None:
+                output = output_of(self.content or "")
+                return [
+                    ToolOutputAvailable(
+                        tool_call_id=self.call_id, output=output, provider_executed=self.is_server
+                    )
+                ]
+            case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
+                return [
+                    ToolOutputError(
+                        tool_call_id=self.call_id,
+                        error_text=self.error or _WORDS.get(self.state, ""),
+                        provider_executed=self.is_server,
+                    )
+                ]
+            case _:
+                assert_never(self.state)
+
+    def part(self) -> dict[str, Any]:
+        """Return the call as a part of a UI message."""
+        part: dict[str, Any] = {
+            "type": f"tool-{self.name}",
+            "toolCallId": self.call_id,
+            "state": "input-available",
+            "input": msgspec.Raw(self.args.encode()),
+        }
+        if self.is_server:
+            part["providerExecuted"] = True
+        if self.waits_for_approval:
+            return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
+        for event in self.outcome():
+            match event:
+                case ToolOutputAvailable():
+                    part |= {"state": "output-available", "output": event.output}
+                case ToolOutputError():
+                    part |= {"state": "output-error", "errorText": event.error_text}
+                case _:
+                    approval = {"id": self.approval_id, "approved": False}
+                    part |= {"state": "output-denied", "approval": approval}
+        return part
+
+
+def output_of(content: str) -> Any:
+    """Return a result for a client: a JSON object or list as such, anything else as text."""
+    if content[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError):
+            return content
+    return content

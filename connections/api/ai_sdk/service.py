@@ -1,14 +1,22 @@
-"""Carries out requests: translates them to frames of the native socket, which one handler answers."""
+"""What the AI SDK's two endpoints share: requests carried out by the native handler, the owner of a chat, and refusals.
+
+A person's chats are that person's conversations, on every device. With an application's key, or without
+authentication, the owner is the client that the URL names. Without a name the chat's id is the name, so
+anybody who knows it has the chat. Clients show the whole body of a refusal to the user, so it is a sentence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Scope
 
-from connections.aisdk.chunk_encoder import CallsAnswered, ChunkEncoder, latest_replies
-from connections.aisdk.requests import (
+from connections.api.ai_sdk.encoder import CallsAnswered, ChunkEncoder, latest_replies
+from connections.api.ai_sdk.requests import (
     NewMessage,
     Regeneration,
     ToolAnswers,
@@ -16,8 +24,18 @@ from connections.aisdk.requests import (
     action_of,
     edit_id,
 )
-from connections.connection import Connection, Handler, PendingWork
-from connections.protocol.errors import BadParams
+from connections.api.request_context import RequestContext
+from connections.authentication.access import AccessControl
+from connections.authentication.identity import Identity
+from connections.connection import Connection, Handler, PendingWork, RateLimiter
+from connections.http.json_responses import error_code_of, forbidden_origin_message, refusal_response
+from connections.http.query_params import parse_id
+from connections.limits.caller import Caller, caller_of
+from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
+from connections.native.handler import FrameHandler
+from connections.protocol.base import REASONING, TOOLS
+from connections.protocol.errors import BadFrame, BadParams, Close, Unauthenticated
 from connections.protocol.frames import (
     Cancel,
     Edit,
@@ -28,14 +46,34 @@ from connections.protocol.frames import (
     ToolDecision,
     ToolResult,
 )
-from connections.protocol.scopes import KeyScope
+from connections.protocol.scopes import EVERYTHING, KeyScope
 from sessions.conversation.history_page import ShownMessage
-from sessions.errors import NotFound
+from sessions.errors import NotFound, Refused
 from sessions.fair_share import Subject
 from sessions.service import Sessions
 
 PAGE = 200
 """Messages of the history that are read: as many as a page may have."""
+FEATURES = frozenset({REASONING, TOOLS})
+"""What chats support besides text."""
+ANONYMOUS_PREFIX = "/ai-sdk/"
+"""Begins the client ids of clients without a name. No client of a native socket has such an id: those have no slash."""
+CODE_HEADER = "X-Midstream-Code"
+"""The header for the code of a refusal."""
+_STATUS = {
+    "bad_frame": 400,
+    "invalid_value": 400,
+    "filtered": 400,
+    "model_not_found": 404,
+    "busy": 409,
+    "conflict": 409,
+    "content_too_long": 413,
+    "context_overflow": 413,
+    "request_too_large": 413,
+    "unsupported_content_encoding": 415,
+    "queue_full": 429,
+}
+Problem = Refused | BadFrame | BadParams | Unauthenticated | Close
 
 
 class ChatHandler:
@@ -211,3 +249,53 @@ def _is_allowed(answer: ToolResult | ToolDecision) -> bool:
 async def _finish(slow: PendingWork | None) -> None:
     if slow is not None:
         await slow
+
+
+def named_client(query: Mapping[str, str]) -> str | None:
+    """Return the client that a URL names. Raises BadParams."""
+    return None if (name := query.get("client_id")) is None else parse_id("client_id", name)
+
+
+def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: Scope) -> Caller:
+    """Return the owner of a chat."""
+    return caller_of(identity, client_id or f"{ANONYMOUS_PREFIX}{chat_id}", scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatService:
+    """The service for these endpoints."""
+
+    sessions: Sessions
+    request_context: RequestContext
+    access: AccessControl
+    lifecycle: ConnectionLifecycle
+    limiters: Limiters
+
+    async def chat_handler(self, *, grace_s: float) -> ChatHandler:
+        """Make what carries out requests. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
+        limits = await self.request_context.limits(self.request_context.model(None, EVERYTHING))
+        take_read = self.limiters.take_read
+        inner = RateLimiter(FrameHandler(self.sessions, limits), self.limiters)
+        return ChatHandler(inner=inner, sessions=self.sessions, take_read=take_read, grace_s=grace_s)
+
+
+def error_response(why: Problem) -> Response:
+    """Return the answer to a refused request: a sentence, with its code in a header."""
+    if isinstance(why, BadFrame):
+        code, shown = why.code, Response(status_code=400)
+    else:
+        code, shown = error_code_of(why), refusal_response(why)
+    kept = {
+        name: shown.headers[name] for name in ("www-authenticate", "retry-after") if name in shown.headers
+    }
+    status = _STATUS.get(code, shown.status_code)
+    if status < 429:  # noqa: PLR2004 - only temporary refusals are worth another try
+        kept.pop("retry-after", None)
+    headers = {"Cache-Control": "no-store", CODE_HEADER: code, **kept}
+    return Response(str(why), status, headers, media_type="text/plain")
+
+
+def foreign_origin_response(origin: str | None) -> Response:
+    """Return the answer to a page of an origin that is not allowed."""
+    headers = {"Cache-Control": "no-store", CODE_HEADER: "forbidden"}
+    return Response(forbidden_origin_message(origin), 403, headers, media_type="text/plain")

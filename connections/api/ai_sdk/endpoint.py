@@ -15,24 +15,38 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.aisdk.chat_handler import PAGE, ChatHandler
-from connections.aisdk.chunk_encoder import ChunkEncoder, StreamEnd, is_running, latest_replies
-from connections.aisdk.parts import ui_messages
-from connections.aisdk.problems import Problem, code_of, error_response
-from connections.aisdk.requests import chat_request
-from connections.aisdk.service import FEATURES, ChatService, chat_caller, named_client
-from connections.aisdk.sse import PROTOCOL, SseStream, SseTransport
+from connections.api.ai_sdk.encoder import ChunkEncoder, StreamEnd, is_running, latest_replies, ui_messages
+from connections.api.ai_sdk.requests import chat_request
+from connections.api.ai_sdk.schema import Chunk, encode
+from connections.api.ai_sdk.service import (
+    FEATURES,
+    PAGE,
+    ChatHandler,
+    ChatService,
+    Problem,
+    chat_caller,
+    error_response,
+    foreign_origin_response,
+    named_client,
+)
+from connections.api.ai_sdk.websocket import ChatSocketEndpoint
+from connections.api.event_transport import EventTransport
+from connections.api.request_context import identity_or_ticket
 from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
-from connections.http.json_responses import json_response
+from connections.http.json_responses import error_code_of, json_response
 from connections.http.query_params import parse_id
-from connections.http.refusal_counters import EndpointName
+from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
+from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import AllowedOrigins
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
+from connections.protocol.frames import Frame
 from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.images.image import Image
@@ -41,6 +55,14 @@ from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
 from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
+
+MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
+"""Bytes of the images in a history, the newest first; further ones are left out."""
+StartStream = Callable[[ChatHandler, Connection, ChunkEncoder], PendingWork | None]
+PROTOCOL = {"x-vercel-ai-ui-message-stream": "v1"}
+"""The header by which clients know the protocol."""
+_DONE = b"data: [DONE]\n\n"
+PATH = "/v1/ai-sdk/chat"
 
 
 class ChatClient(NamedTuple):
@@ -55,11 +77,6 @@ class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     turn_id: str | None
     already: bool
-
-
-MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of the images in a history, the newest first; further ones are left out."""
-StartStream = Callable[[ChatHandler, Connection, ChunkEncoder], PendingWork | None]
 
 
 def _noop() -> None:
@@ -109,7 +126,7 @@ class ChatEndpoint:
 
     async def _refuse(self, exchange: Exchange, why: Problem) -> None:
         if not exchange.begun:
-            self._tally.sent(code_of(why))
+            self._tally.sent(error_code_of(why))
             await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
@@ -185,7 +202,7 @@ class ChatEndpoint:
         query = exchange.request.query_params
         client_id = named_client(query)
         authorization = exchange.request.headers.get("authorization")
-        return await self._service.authenticator.identity(authorization, query.get("ticket")), client_id
+        return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 
     async def _client_of_path(self, exchange: Exchange) -> tuple[str, ChatClient]:
         """Return the chat of a path, and its client. Raises BadParams, Unauthenticated, Refused."""
@@ -229,7 +246,7 @@ class ChatEndpoint:
             if encoder.end is StreamEnd.NOTHING:
                 await exchange.answer(Response(status_code=204))
                 return
-            with self._service.authenticator.access.watch(handshake_info.identity, view):
+            with self._service.access.watch(handshake_info.identity, view):
                 await transport.begin(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
             if (
@@ -251,3 +268,65 @@ async def _end(view: Connection, transport: SseTransport, stream: SseStream) -> 
     await stream.over.wait()
     await transport.drained()
     view.shut(Close(CloseCode.BYE, "The message is complete."))
+
+
+class SseStream:
+    """The events of one message. `over`: it has ended."""
+
+    def __init__(self, encoder: ChunkEncoder) -> None:
+        self.over = asyncio.Event()
+        self._encoder = encoder
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the events of a frame."""
+        if (chunk := self._encoder.delta(frame)) is not None:
+            return b"data: %b\n\n" % chunk
+        return self._events(self._encoder.encode(frame))
+
+    def cut(self, why: str) -> bytes:
+        """Return the last events when the server ends a message early."""
+        return self._events(self._encoder.fail(why))
+
+    def _events(self, chunks: list[Chunk]) -> bytes:
+        events = b"".join(b"data: %b\n\n" % encode(chunk) for chunk in chunks)
+        if not self._encoder.is_over or self.over.is_set():
+            return events
+        self.over.set()
+        return events + _DONE
+
+
+class SseTransport(EventTransport):
+    """An answer that says why it ends if its message does not."""
+
+    def __init__(self, exchange: Exchange, stream: SseStream) -> None:
+        super().__init__(exchange, b"")
+        self._stream = stream
+
+    async def drained(self) -> None:
+        """Wait until the server has taken what waits."""
+        while self._buffer:
+            self._drained.clear()
+            await self._drained.wait()
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the answer."""
+        self.write(self._stream.cut(reason))
+        await super().close(code, reason)
+
+
+def aisdk_routes(
+    endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
+    """Return the routes below `/v1`."""
+
+    def route(path: str, answers: ASGIApp, method: str) -> Route:
+        shown = CorsMiddleware(answers, origins, refusals, method=method, refusal=foreign_origin_response)
+        return Route(f"{PATH}{path}", shown, methods=[method, "OPTIONS"])
+
+    return [
+        route("", endpoint.send, "POST"),
+        route("/{chat_id}/stream", endpoint.resume, "GET"),
+        route("/{chat_id}/stop", endpoint.stop, "POST"),
+        route("/{chat_id}/messages", endpoint.messages, "GET"),
+        WebSocketRoute(PATH, socket.accept),
+    ]

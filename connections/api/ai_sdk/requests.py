@@ -1,4 +1,4 @@
-"""The requests of the AI SDK's clients: bodies, and frames of its WebSocket. Pure.
+"""The requests of the AI SDK's clients: bodies, and the frames of its `WebSocketChatTransport`. Pure.
 
 A client sends its whole list of messages each time. Only the last one counts: what came before is in the history.
 """
@@ -6,11 +6,12 @@ A client sends its whole list of messages each time. Only the last one counts: w
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from connections.aisdk.calls import content_of
+from connections.api.ai_sdk.schema import AnyChunk
 from connections.http.json_limits import check_json_limits
 from connections.images.headers import InvalidImage
 from connections.images.validation import MAX_IMAGES, image_from_url
@@ -24,6 +25,7 @@ from connections.protocol.frames import (
     Name,
     OfferedTool,
     Params,
+    Token,
     ToolDecision,
     ToolDescription,
     ToolName,
@@ -33,6 +35,8 @@ from engine.images.image import Image
 
 Trigger = Literal["submit-message", "regenerate-message"]
 _SHA256_CHARS = 64
+RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
+Headers = dict[str, Token]
 
 
 class ToolOfAMap(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,3 +247,92 @@ def _decision(call_id: str, approval: Approval) -> ToolDecision:
     if approved_call_id != call_id or len(shown) != _SHA256_CHARS:
         raise BadParams("answers an approval that was not asked for.", field="messages")
     return ToolDecision(call_id=call_id, args_sha256=shown, decision="allow" if approval.approved else "deny")
+
+
+def content_of(output: Any) -> str:
+    """Return the text of a result from a client."""
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
+
+
+class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The root of clients' frames. Answers carry the same `requestId`."""
+
+    request_id: RequestId = msgspec.field(name="requestId")
+
+    @property
+    def ref(self) -> str:
+        """What its answers carry."""
+        return self.request_id
+
+
+class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
+    """A message, or outcomes of calls. `headers`: `authorization` has a token. `body`: options of the reply."""
+
+    id: Name
+    messages: list[msgspec.Raw]
+    trigger: Trigger = "submit-message"
+    message_id: Id | None = msgspec.field(default=None, name="messageId")
+    headers: Headers = {}
+    body: GenerationOptions = GenerationOptions()
+
+    def request(self) -> UIChatRequest:
+        """Return the same as a body."""
+        return UIChatRequest(
+            id=self.id,
+            messages=self.messages,
+            trigger=self.trigger,
+            message_id=self.message_id,
+            **msgspec.structs.asdict(self.body),
+        )
+
+
+class ResumeFrame(ChatFrame, frozen=True, kw_only=True, tag="resume"):
+    """Asks for the message that is being written, from its start."""
+
+    id: Name
+    headers: Headers = {}
+
+
+class AbortFrame(ChatFrame, frozen=True, kw_only=True, tag="abort"):
+    """The client wants no more of an answer."""
+
+
+ClientFrame = SendFrame | ResumeFrame | AbortFrame
+
+
+class ServerChatFrame(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True
+):
+    """The root of the server's frames."""
+
+    request_id: str
+
+
+class StartFrame(ServerChatFrame, frozen=True, kw_only=True, tag="start"):
+    """A message begins."""
+
+
+class ChunkFrame(ServerChatFrame, frozen=True, kw_only=True, tag="chunk"):
+    """A chunk of it; `sequence` counts them from 0."""
+
+    sequence: int
+    chunk: AnyChunk
+
+
+class EndFrame(ServerChatFrame, frozen=True, kw_only=True, tag="end"):
+    """The message has been sent."""
+
+
+class Refused(ServerChatFrame, frozen=True, kw_only=True, tag="error"):
+    """The request was refused: a sentence for people."""
+
+    error_text: str
+
+
+class NoActiveFrame(ServerChatFrame, frozen=True, kw_only=True, tag="no-active"):
+    """No message is being written."""
+
+
+def token_of(headers: Headers) -> str | None:
+    """The value of `Authorization`, whatever its case."""
+    return next((value for name, value in headers.items() if name.lower() == "authorization"), None)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+encode = msgspec.json.Encoder().encode
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True):
@@ -172,5 +173,3 @@ AnyChunk = (
     | ErrorChunk
 )
 """Any chunk."""
-
-encode = msgspec.json.Encoder().encode
