@@ -15,6 +15,8 @@ from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.anthropic.endpoint import messages_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
+from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
+from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
 from connections.api.request_context import RequestContext
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import responses_routes
@@ -29,9 +31,7 @@ from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
-from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.shares.endpoint import SharesEndpoint, shares_routes
-from connections.translations.endpoint import TranslationEndpoint, translations_routes
 from connections.voice.service import VoiceService
 from sessions.service import Sessions
 

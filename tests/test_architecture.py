@@ -34,7 +34,7 @@ GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
 # The dialects of `connections/api`: each knows what they share, and none of the others.
-DIALECTS = ("openai_chat", "anthropic", "agui", "ai_sdk", "responses")
+DIALECTS = ("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime")
 
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
 # imports itself and those before it.
@@ -134,8 +134,6 @@ ORDER = {
             "admin",
             "embeddings",
             "audio",
-            "realtime",
-            "translations",
         ),
     ),
     "connections.api": (

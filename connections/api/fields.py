@@ -13,6 +13,7 @@ from connections.http.json_limits import check_json_limits
 from connections.images.headers import InvalidImage
 from connections.images.validation import image_from_base64, image_from_url
 from connections.protocol.errors import field_message, validation_problem
+from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits
 from engine.images.image import Image
 from engine.messages import Message
@@ -234,3 +235,12 @@ def decode_body(body: bytes, decode: Callable[[bytes], T], *, missing_code: str 
 def null() -> msgspec.Raw:
     """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
     return msgspec.Raw(b"null")
+
+
+def is_conversation_id(text: str) -> bool:
+    """Return whether a conversation can have this id."""
+    try:
+        msgspec.convert(text, Name)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
-from connections.http.query_params import parse_id
+from connections.http.query_params import optional_id, parse_id
 from connections.protocol.base import Features
 from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import MAX_SEQ
@@ -38,7 +38,7 @@ def parse_request(request: Request) -> EventsRequest:
     last = request.headers.get("last-event-id") or query.get("last_event_id")
     return EventsRequest(
         conversation_id=parse_id("conversation_id", request.path_params["conversation_id"]),
-        client_id=None if (client_id := query.get("client_id")) is None else parse_id("client_id", client_id),
+        client_id=optional_id(query, "client_id"),
         ticket=query.get("ticket"),
         position=position(last) if last else None,
         features=_features(query.get("features", "")),

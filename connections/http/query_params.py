@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -24,3 +25,8 @@ def parse_id(field: str, value: str) -> str:
         return msgspec.convert(value, Name)
     except msgspec.ValidationError as error:
         raise BadParams(validation_problem(error).why, field=field) from None
+
+
+def optional_id(query: Mapping[str, str], field: str) -> str | None:
+    """Return a valid id from a query; None if it is left out. Raises BadParams."""
+    return None if (value := query.get(field)) is None else parse_id(field, value)

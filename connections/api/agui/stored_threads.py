@@ -17,11 +17,11 @@ import msgspec
 from connections.api.agui.parser import ask_of, names_of
 from connections.api.agui.schema import Payload, ResumeEntry, RunInput, RunMessage, RunTool
 from connections.api.errors import Problem, invalid
+from connections.api.fields import is_conversation_id
 from connections.api.request_context import ignored_fields
 from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.errors import field_message
-from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.served_models import ServedModel
@@ -60,7 +60,7 @@ class StoredThreads(StoredTurns):
         """Return whether a run's thread is kept here: it uses server tools, or answers an interrupt. Raises StoreDown."""
         if request.server_tools is not None:
             return True
-        if not request.resume or not can_reconnect(caller) or not _is_conversation_id(request.thread_id):
+        if not request.resume or not can_reconnect(caller) or not is_conversation_id(request.thread_id):
             return False
         approval_calls = {
             interrupt_id(ServerToolCall.of(call))
@@ -180,18 +180,9 @@ def _check_storable(caller: Caller, request: RunInput) -> None:
             "a random one of 22 characters or more."
         )
         raise invalid("forwardedProps.server_tools", why)
-    if not _is_conversation_id(request.thread_id):
+    if not is_conversation_id(request.thread_id):
         why = "must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`, where its thread is kept."
         raise invalid("threadId", field_message("threadId", why))
-
-
-def _is_conversation_id(thread_id: str) -> bool:
-    """Return whether a conversation can have this id."""
-    try:
-        msgspec.convert(thread_id, Name)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 def _system(request: RunInput, limits: Limits) -> str | None:

@@ -30,7 +30,6 @@ from connections.api.ai_sdk.service import (
     chat_caller,
     error_response,
     foreign_origin_response,
-    named_client,
 )
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.event_transport import EventTransport
@@ -39,7 +38,7 @@ from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
 from connections.http.json_responses import error_code_of, json_response
-from connections.http.query_params import parse_id
+from connections.http.query_params import optional_id, parse_id
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
 from connections.middleware.cors import CorsMiddleware
@@ -200,7 +199,7 @@ class ChatEndpoint:
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
         """Return who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
         query = exchange.request.query_params
-        client_id = named_client(query)
+        client_id = optional_id(query, "client_id")
         authorization = exchange.request.headers.get("authorization")
         return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 

@@ -7,7 +7,7 @@ anybody who knows it has the chat. Clients show the whole body of a refusal to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -29,7 +29,6 @@ from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, PendingWork, RateLimiter
 from connections.http.json_responses import error_code_of, forbidden_origin_message, refusal_response
-from connections.http.query_params import parse_id
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
@@ -249,11 +248,6 @@ def _is_allowed(answer: ToolResult | ToolDecision) -> bool:
 async def _finish(slow: PendingWork | None) -> None:
     if slow is not None:
         await slow
-
-
-def named_client(query: Mapping[str, str]) -> str | None:
-    """Return the client that a URL names. Raises BadParams."""
-    return None if (name := query.get("client_id")) is None else parse_id("client_id", name)
 
 
 def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: Scope) -> Caller:

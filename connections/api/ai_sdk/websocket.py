@@ -28,7 +28,6 @@ from connections.api.ai_sdk.service import (
     Problem,
     chat_caller,
     error_response,
-    named_client,
 )
 from connections.api.request_context import identity_or_ticket
 from connections.authentication.access import bearer
@@ -36,6 +35,7 @@ from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, PendingWork
 from connections.http.json_responses import error_code_of
+from connections.http.query_params import optional_id
 from connections.http.refusal_counters import EndpointName
 from connections.middleware.client_address import client_address_of
 from connections.outbox import Outbox
@@ -93,7 +93,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def receive(self, websocket: WebSocket) -> ChatHandshake | Response:
         """Accept any well-formed URL: the first request may identify the client."""
         try:
-            return ChatHandshake(websocket, named_client(websocket.query_params))
+            return ChatHandshake(websocket, optional_id(websocket.query_params, "client_id"))
         except BadParams as why:
             self.tally.sent(error_code_of(why))
             return error_response(why)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.errors import invalid, with_client_field
+from connections.api.fields import is_conversation_id
 from connections.api.request_context import RequestContext
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
@@ -34,7 +35,6 @@ from connections.api.responses.notes import (
     encode_note,
     generation_of,
     has_same_settings,
-    is_name,
     needs_approval,
     new_conversation,
     split_approvals,
@@ -409,7 +409,7 @@ def _conversation_id(request: Creation) -> str:
         case None:
             return new_conversation()
         case ConversationName(id=name) | str(name):
-            if not is_name(name):
+            if not is_conversation_id(name):
                 why = "`conversation` must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`."
                 raise invalid("conversation", why)
             return name

@@ -10,6 +10,7 @@ import msgspec
 
 from connections.api.chat_parser import MAX_TOOLS
 from connections.api.errors import Problem, invalid
+from connections.api.fields import is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
     ServerToolItems,
@@ -25,7 +26,6 @@ from connections.api.responses.requests import Creation, Item
 from connections.api.responses.schema import McpApprovalResponse, McpItem
 from connections.api.stored_replies import ServerToolCall, sum_usage
 from connections.protocol.errors import field_message
-from connections.protocol.frames import Name
 from connections.protocol.params import MAX_SYSTEM_CHARS
 from engine.images.image import Image, in_order, together
 from engine.messages import Message, Params, ToolCall
@@ -83,7 +83,7 @@ class ResponseRef(msgspec.Struct, frozen=True):
 
 def conversation_of(response_id: str) -> ResponseRef | None:
     """Return the place of a stored response; None if its id says that it is not stored."""
-    if (found := _KEPT.match(response_id)) is None or not is_name(found[2]):
+    if (found := _KEPT.match(response_id)) is None or not is_conversation_id(found[2]):
         return None
     return ResponseRef(found[2], f"turn_{found[1]}")
 
@@ -97,15 +97,6 @@ def ref_of_item(item_id: str) -> ResponseRef | None:
 def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
     """Return an id for a conversation."""
     return f"{prefix}{secrets.token_hex(10)}"
-
-
-def is_name(text: str) -> bool:
-    """Return whether a conversation can have this id."""
-    try:
-        msgspec.convert(text, Name)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 class ResponseNote(msgspec.Struct, frozen=True):

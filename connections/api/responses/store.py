@@ -17,6 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from connections.api.errors import Problem, invalid
+from connections.api.fields import is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import problem_at_end
 from connections.api.responses.notes import (
@@ -32,7 +33,6 @@ from connections.api.responses.notes import (
     conversation_of,
     decode_note,
     encode_note,
-    is_name,
     items_of,
     model_messages,
     needs_approval,
@@ -491,7 +491,7 @@ class ConversationStore:
     ) -> StoredConversation:
         """Return a conversation. Raises Problem, StoreDown."""
         found = None
-        if is_name(conversation_id):
+        if is_conversation_id(conversation_id):
             found = await self._sessions.kept.conversation(owner, conversation_id)
         if found is None:
             raise conversation_not_found(conversation_id)

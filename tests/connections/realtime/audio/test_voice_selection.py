@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from connections.realtime.audio.audio_config import VOICES, AudioCapabilities, AudioConfig, with_audio_options
-from connections.realtime.problems import InvalidEvent
+from connections.api.realtime.audio_config import VOICES, AudioCapabilities, AudioConfig, with_audio_options
+from connections.api.realtime.errors import InvalidEvent
 
 
 def voice_for(name: str, *voices: str) -> str | None:

@@ -10,13 +10,8 @@ from typing import assert_never
 
 import msgspec
 
-from connections.connection import ChainedWork, Connection, Handler, PendingWork
-from connections.native.handler import ClientMessage
-from connections.protocol import frames
-from connections.protocol.scopes import KeyScope
-from connections.realtime.audio.audio_config import AudioConfig
-from connections.realtime.audio.voice_connection import RealtimeVoiceConnection
-from connections.realtime.client_events import (
+from connections.api.realtime.audio_config import AudioConfig
+from connections.api.realtime.client_events import (
     AnyClientEvent,
     InputAppend,
     InputClear,
@@ -33,12 +28,16 @@ from connections.realtime.client_events import (
     SessionUpdate,
     TranscriptionUpdate,
 )
-from connections.realtime.content_parts import has_images, inline_image_bytes, uploaded_image_ids
-from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame, truncated_event
-from connections.realtime.problems import InvalidEvent
-from connections.realtime.server_events import ServerEvent
-from connections.realtime.session import RealtimeSession
-from connections.realtime.settings import NO_SOUND
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, truncated_event
+from connections.api.realtime.errors import InvalidEvent
+from connections.api.realtime.items import has_images, inline_image_bytes, uploaded_image_ids
+from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.session import NO_SOUND, RealtimeSession
+from connections.api.realtime.voice import RealtimeVoiceConnection
+from connections.connection import ChainedWork, Connection, Handler, PendingWork
+from connections.native.handler import ClientMessage
+from connections.protocol import frames
+from connections.protocol.scopes import KeyScope
 from connections.voice.conversation import VoiceMessage as Message
 from engine.images.image import Image
 from sessions.errors import Overloaded
@@ -51,13 +50,9 @@ _NO_REPLIES = (
 )
 DELETION_TIMEOUT_S = 60.0
 """How long the next event waits until a late reader was told of a deletion."""
-
-
 MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
 """Bytes of images that may wait until they are kept, of one connection; one item may always come."""
 _IMAGES_PENDING = "Images that came before are still being stored. Send this item in a moment."
-
-
 _RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
 """Events that a transcription session does not take."""
 

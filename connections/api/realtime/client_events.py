@@ -10,11 +10,12 @@ from msgspec import UNSET, Meta, UnsetType
 from connections.protocol.frames import AttachmentId
 
 NULL = msgspec.Raw(b"null")
-
 EventId = Annotated[str, Meta(max_length=512)]
 ItemId = Annotated[str, Meta(min_length=1, max_length=128)]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 TokenLimit = int | Literal["inf"]
+TRANSCRIPTION = "transcription"
+"""The `intent` of a session that only transcribes."""
 
 
 class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -102,6 +103,63 @@ class ResponseOptions(CommonOptions, frozen=True, kw_only=True):
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
     conversation: str | None = None
     input: msgspec.Raw = NULL
+
+
+class AudioFormat(msgspec.Struct, frozen=True):
+    """The format of samples; always one channel."""
+
+    type: str = "audio/pcm"
+    rate: int | None = None
+
+
+class Detection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When the user's turn ends, and what follows."""
+
+    type: Literal["server_vad", "semantic_vad"]
+    threshold: float | None = None
+    prefix_padding_ms: int | None = None
+    silence_duration_ms: int | None = None
+    eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+    idle_timeout_ms: int | None = None
+
+
+class Transcription(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of the user are sent. There is one recognizer, whatever `model` says."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+class VoiceId(msgspec.Struct, frozen=True):
+    """A voice of the client's own, which is not supported."""
+
+    id: str
+
+
+class AudioInputOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the client's sound."""
+
+    format: AudioFormat | UnsetType | None = UNSET
+    turn_detection: Detection | UnsetType | None = UNSET
+    transcription: Transcription | UnsetType | None = UNSET
+
+
+class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of replies' sound."""
+
+    format: AudioFormat | UnsetType | None = UNSET
+    voice: str | VoiceId | UnsetType | None = UNSET
+    speed: float | UnsetType | None = UNSET
+
+
+class AudioOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of sound in both directions."""
+
+    input: AudioInputOptions | UnsetType | None = UNSET
+    output: AudioOutputOptions | UnsetType | None = UNSET
 
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):

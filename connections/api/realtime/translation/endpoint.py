@@ -1,45 +1,56 @@
-"""Handles each client event: text goes into interpretations, one after another, which begin and grow as any."""
+"""`GET /v1/realtime/translations`: the handshake, and the life of a session after it."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+import msgspec
+from starlette.routing import BaseRoute, WebSocketRoute
+
 from connections.api.fields import NO_AUDIO
-from connections.connection import Connection, Handler, error_frame
-from connections.limits.limiters import Limiters
-from connections.protocol import frames
-from connections.protocol.audio import AudioStart
-from connections.protocol.errors import BadParams, Close, CloseCode
-from connections.realtime.problems import InvalidEvent
-from connections.translations.event_encoder import (
+from connections.api.realtime.encoder import EventLines
+from connections.api.realtime.endpoint import HandshakeRequest, SessionContext, SessionEndpoint
+from connections.api.realtime.errors import InvalidEvent
+from connections.api.realtime.translation.events import (
+    AnyClientEvent,
+    AudioAppend,
     Interpretation,
+    SessionClose,
+    SessionUpdate,
+    TextAppend,
     TranslationEventEncoder,
     TranslationFrame,
     closed,
 )
-from connections.translations.events import (
-    AnyClientEvent,
-    AudioAppend,
-    SessionClose,
-    SessionUpdate,
-    TextAppend,
-)
-from connections.translations.input_queue import QueuedText
-from connections.translations.options import TranslationOptions
-from connections.translations.session import TranslationSession
-from connections.translations.speech_input import SpeechInput
-from connections.translations.speech_output import SpeechOutput, voice_for, wait_for_reader
+from connections.api.realtime.translation.session import QueuedText, TranslationOptions, TranslationSession
+from connections.api.realtime.translation.speech import SpeechInput, SpeechOutput, voice_for, wait_for_reader
+from connections.connection import Connection, Handler, error_frame
+from connections.http.refusal_counters import EndpointName
+from connections.limits.limiters import Limiters
+from connections.outbox import Outbox
+from connections.protocol import codec, frames
+from connections.protocol.audio import AudioStart
+from connections.protocol.base import INTERPRET
+from connections.protocol.errors import BadParams, Close, CloseCode
+from connections.protocol.frames import Frame
+from connections.protocol.scopes import Grant
 from connections.voice.service import VoiceService
+from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from engine.served_models import ServedModel
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.interpreting.languages import AUTO
 from sessions.interpreting.source import Grown, Growth
 from sessions.service import Sessions
 
+_decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
+PATH = "/v1/realtime/translations"
+NO_EXPIRY = 253_402_300_799
+"""The end of the year 9999: a session ends with its client's token, and has no end of its own."""
 PendingWork = Coroutine[Any, Any, None]
 T = TypeVar("T")
 MAX_ATTEMPTS = 5
@@ -49,6 +60,95 @@ RETRY_MS = 500
 DRAIN_TIMEOUT_S = 10.0
 """How long the end of a session waits for a late reader."""
 _STALLED = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
+
+
+def decode(message: str | bytes) -> AnyClientEvent:
+    """Return one client event. Raises BadFrame, which names the wrong field."""
+    return codec.read(_decoder, message)
+
+
+class TranslationCodec(EventLines):
+    """The coding of one session."""
+
+    def __init__(self, encoder: TranslationEventEncoder) -> None:
+        super().__init__()
+        self._encoder = encoder
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame."""
+        return self.lines(self._encoder.encode(frame))
+
+
+class TranslationEndpoint(SessionEndpoint):
+    """Serves clients of translation sessions: connections like native ones, with other frames."""
+
+    KIND = EndpointName.TRANSLATIONS
+
+    def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
+        """Return the named model; else the first that only translates, else the default. Raises Refused."""
+        if request.model is None:
+            for model in self.request_context.models(grant):
+                facts = model.engine.facts
+                has_languages = facts is not None and facts.languages is not None and facts.languages.targets
+                if has_languages and not model.engine.status.state.is_final:
+                    return model
+        return super().model_of(request, grant)
+
+    async def serve(self, socket: WebSocketTransport, handshake_info: SessionContext) -> None:
+        """Serve one session. Raises Close, Disconnected."""
+        session = TranslationSession(
+            conversation_id=handshake_info.request.conversation_id,
+            model=handshake_info.model.name,
+            facts=lambda: handshake_info.model.engine.facts,
+            expires_at=NO_EXPIRY
+            if handshake_info.identity.expires_at is None
+            else int(handshake_info.identity.expires_at),
+            voices=() if self.spoken is None else self.spoken.voices,
+        )
+        encoder = TranslationEventEncoder()
+        connection = Connection(
+            MultilineTransport(socket),
+            caller=handshake_info.caller,
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            encode=TranslationCodec(encoder).encode,
+            tally=self.tally,
+            features=frozenset({INTERPRET}),
+        )
+        encoder.lost = connection.shut
+        voice = None if self.spoken is None else self.spoken.voice
+        speech_output = None if voice is None else SpeechOutput(voice, connection)
+        encoder.on_translation = None if speech_output is None else speech_output.feed
+        handler = TranslationsHandler(
+            session=session,
+            encoder=encoder,
+            inner=self.frames(handshake_info.limits),
+            sessions=self.sessions,
+            limiters=self.limiters,
+            voice_service=self.spoken,
+            speech_output=speech_output,
+        )
+        async with self.lifecycle.of(connection):
+            connection.push(TranslationFrame(events=(session.created(),)))
+            with self.access.watch(handshake_info.identity, connection):
+                async with _speaking(speech_output):
+                    await connection.serve(handler, decode)
+
+
+@asynccontextmanager
+async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
+    """Speak while the context lasts."""
+    async with asyncio.TaskGroup() as tasks:
+        task = None if speech_output is None else tasks.create_task(speech_output.run())
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+
+
+def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
+    """Return the route below `/v1`."""
+    return [WebSocketRoute(PATH, endpoint.accept)]
 
 
 class TranslationsHandler:

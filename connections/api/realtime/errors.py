@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from connections.api.realtime.server_events import ErrorDetails, ErrorEvent
 from connections.protocol.errors import field_message, shorten
 from connections.protocol.frames import Error
-from connections.realtime.server_events import ErrorDetails, ErrorEvent
 from sessions.errors import Refused
 
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")

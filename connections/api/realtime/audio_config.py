@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from connections.api.fields import VOICES
+from connections.api.realtime.client_events import (
+    AudioFormat,
+    AudioInputOptions,
+    AudioOptions,
+    AudioOutputOptions,
+    Detection,
+    Transcription,
+    VoiceId,
+)
+from connections.api.realtime.errors import InvalidEvent
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.protocol.errors import validation_problem
-from connections.realtime.problems import InvalidEvent
 from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
 
 PCM_RATE, TELEPHONE_RATE = 24_000, 8_000
@@ -37,63 +46,6 @@ class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     voices: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
-
-
-class AudioFormat(msgspec.Struct, frozen=True):
-    """The format of samples; always one channel."""
-
-    type: str = "audio/pcm"
-    rate: int | None = None
-
-
-class Detection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When the user's turn ends, and what follows."""
-
-    type: Literal["server_vad", "semantic_vad"]
-    threshold: float | None = None
-    prefix_padding_ms: int | None = None
-    silence_duration_ms: int | None = None
-    eagerness: Literal["low", "medium", "high", "auto"] | None = None
-    create_response: bool | None = None
-    interrupt_response: bool | None = None
-    idle_timeout_ms: int | None = None
-
-
-class Transcription(msgspec.Struct, frozen=True, kw_only=True):
-    """The words of the user are sent. There is one recognizer, whatever `model` says."""
-
-    model: str | None = None
-    language: str | None = None
-    prompt: str | None = None
-
-
-class VoiceId(msgspec.Struct, frozen=True):
-    """A voice of the client's own, which is not supported."""
-
-    id: str
-
-
-class AudioInputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the client's sound."""
-
-    format: AudioFormat | UnsetType | None = UNSET
-    turn_detection: Detection | UnsetType | None = UNSET
-    transcription: Transcription | UnsetType | None = UNSET
-
-
-class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of replies' sound."""
-
-    format: AudioFormat | UnsetType | None = UNSET
-    voice: str | VoiceId | UnsetType | None = UNSET
-    speed: float | UnsetType | None = UNSET
-
-
-class AudioOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of sound in both directions."""
-
-    input: AudioInputOptions | UnsetType | None = UNSET
-    output: AudioOutputOptions | UnsetType | None = UNSET
 
 
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
