@@ -32,7 +32,7 @@ from connections.manager import ConnectionLifecycle
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.shares.endpoint import SharesEndpoint, shares_routes
-from connections.voice.service import VoiceService
+from connections.voice.connection import VoiceService
 from sessions.service import Sessions
 
 

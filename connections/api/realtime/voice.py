@@ -52,11 +52,9 @@ from connections.protocol.audio import (
 )
 from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
-from connections.voice.connection import VoiceConnection
-from connections.voice.conversation import MAX_REPLIES, VoiceConversation
-from connections.voice.conversation import VoiceMessage as Message
+from connections.voice.connection import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceService
+from connections.voice.connection import VoiceMessage as Message
 from connections.voice.reply import SpokenReply
-from connections.voice.service import VoiceService
 from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
@@ -79,7 +77,7 @@ _TRANSLATED_FRAMES = (AudioStarted, Speech, Heard, Marks)
 
 
 class RealtimeVoiceConnection(VoiceConnection):
-    """The `Speaker` of one session. It begins to listen with the first sound, or when a reply is to be spoken."""
+    """The voice connection of one session. It begins to listen with the first sound, or when a reply is to be spoken."""
 
     reports_late = True
 

@@ -12,7 +12,7 @@ from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.translation.events import AudioDelta, TranslationFrame
 from connections.connection import Connection
 from connections.protocol.frames import Error
-from connections.voice.service import VoiceService
+from connections.voice.connection import VoiceService
 from sessions.interpreting.scripts import is_spaceless, units
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.interfaces import Heard, Listening, Partial, Paused, RecognitionStream, Started, Stopped, Voice
