@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from connections.account.endpoint import AccountEndpoint, account_routes
-from connections.admin.endpoint import AdminEndpoint
-from connections.admin.operations import AdminOperations
-from connections.admin.replica_requests import ReplicaRequestHandler
+from connections.api.account import AccountEndpoint, TicketEndpoint, account_routes, ticket_routes
+from connections.api.admin.endpoint import AdminEndpoint
+from connections.api.admin.operations import AdminOperations, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
 from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
 from connections.api.ai_sdk.service import ChatService
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.anthropic.endpoint import messages_routes
+from connections.api.attachments import AttachmentsEndpoint, attachments_routes
+from connections.api.audio.routes import Audio, audio_routes
+from connections.api.embeddings import embeddings_routes
+from connections.api.events import EventsEndpoint, events_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
@@ -21,17 +24,12 @@ from connections.api.request_context import RequestContext
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import responses_routes
 from connections.api.responses.websocket import ResponsesWebSocketEndpoint
-from connections.attachments.endpoint import AttachmentsEndpoint, attachments_routes
-from connections.audio.routes import Audio, audio_routes
+from connections.api.shares import SharesEndpoint, shares_routes
 from connections.authentication.access import AccessControl
-from connections.authentication.ticket_endpoint import TicketEndpoint, ticket_routes
-from connections.embeddings.endpoint import embeddings_routes
-from connections.events.endpoint import EventsEndpoint, events_routes
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
-from connections.shares.endpoint import SharesEndpoint, shares_routes
 from connections.voice.connection import VoiceService
 from sessions.service import Sessions
 

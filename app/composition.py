@@ -34,7 +34,7 @@ from app.setup.models import check_models, engine_of_file, with_names, with_tran
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
-from connections.admin.unknown_paths import UnknownAdminPaths
+from connections.api.admin.audit import UnknownAdminPaths
 from connections.authentication.session_validity import REFRESH_S
 from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.admin.query_params import MOST
-from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
+from connections.api.account import TicketGiven
+from connections.api.admin.endpoint import MOST
+from connections.api.admin.operations import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
 from connections.api.agui.schema import RunError, RunInput
 from connections.api.ai_sdk.endpoint import ChatStopped
 from connections.api.ai_sdk.requests import UIChatRequest
@@ -16,18 +17,17 @@ from connections.api.anthropic.schema import (
     ReplyMessage,
     TokensCount,
 )
+from connections.api.audio import speech, transcriptions
 from connections.api.chat_parser import OFF
 from connections.api.chat_request import ChatRequest, CompletionRequest
+from connections.api.embeddings import EmbeddingList, EmbeddingRequest
 from connections.api.errors import ErrorBody
+from connections.api.events import PATH as EVENTS
 from connections.api.openai_chat import schema as wire
 from connections.api.owner_data import Erased, ExportEnd
 from connections.api.responses.endpoint import Compaction, Counted, Deleted, Items
 from connections.api.responses.requests import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
-from connections.audio import schemas as sound
-from connections.authentication.ticket_endpoint import TicketGiven
-from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
-from connections.events.endpoint import PATH as EVENTS
 from connections.http.json_responses import RefusalBody
 from connections.images.validation import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name
@@ -81,12 +81,12 @@ _RESPONSE_TYPES = (
     TokensCount,
     MessageError,
     RunError,
-    sound.Transcription,
-    sound.VerboseTranscription,
-    sound.TextDelta,
-    sound.TextDone,
-    sound.AudioDelta,
-    sound.AudioDone,
+    transcriptions.Transcription,
+    transcriptions.VerboseTranscription,
+    transcriptions.TextDelta,
+    transcriptions.TextDone,
+    speech.AudioDelta,
+    speech.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's endpoints take besides the native one's values: none, by a number."""
@@ -117,7 +117,7 @@ def document() -> Part:
         | _specifications(),
         "components": {
             "schemas": request_schemas(
-                (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), PLACE, _RANGES
+                (ChatRequest, CompletionRequest, UIChatRequest, speech.SpeechRequest), PLACE, _RANGES
             )
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)

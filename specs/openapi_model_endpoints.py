@@ -16,16 +16,16 @@ from connections.api.anthropic.schema import (
     ReplyMessage,
     TokensCount,
 )
+from connections.api.audio import routes as audio
+from connections.api.audio import speech, transcriptions
+from connections.api.audio.speech import MEDIA_TYPES
 from connections.api.chat_request import ChatRequest, CompletionRequest
+from connections.api.embeddings import EmbeddingList, EmbeddingRequest
 from connections.api.errors import ErrorBody
 from connections.api.openai_chat import schema as wire
 from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
 from connections.api.responses.requests import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
-from connections.audio import routes as audio
-from connections.audio import schemas as sound
-from connections.audio.speech_endpoint import MEDIA_TYPES
-from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
 from connections.protocol.frames import Name
 from specs.openapi_parts import (
     BEARER,
@@ -323,19 +323,20 @@ def _audio() -> Part:
     why |= {404: "No such model, or not served here.", 413: "Too long.", 415: "Compressed, or no form."}
     why_not = refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."})
     words = as_json(
-        "The words.", {"oneOf": [of_type(sound.Transcription), of_type(sound.VerboseTranscription)]}
+        "The words.",
+        {"oneOf": [of_type(transcriptions.Transcription), of_type(transcriptions.VerboseTranscription)]},
     )
     words["content"] |= {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "text/vtt")}
-    events = {"oneOf": [of_type(sound.TextDelta), of_type(sound.TextDone)]}
+    events = {"oneOf": [of_type(transcriptions.TextDelta), of_type(transcriptions.TextDone)]}
     words["content"]["text/event-stream"] = {"schema": event("One of these.") | {"x-data": events}}
     form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
     transcribe = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
     example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
-    text = {"application/json": {"schema": of_type(sound.SpeechRequest), "example": example}}
+    text = {"application/json": {"schema": of_type(speech.SpeechRequest), "example": example}}
     content: Part = {
         kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
     }
-    parts = {"oneOf": [of_type(sound.AudioDelta), of_type(sound.AudioDone)]}
+    parts = {"oneOf": [of_type(speech.AudioDelta), of_type(speech.AudioDone)]}
     content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
     spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
     speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}

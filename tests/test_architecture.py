@@ -34,7 +34,10 @@ GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
 # The dialects of `connections/api`: each knows what they share, and none of the others.
-DIALECTS = ("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime")
+DIALECTS = (
+    *("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime"),
+    *("audio", "embeddings", "events", "shares", "attachments", "account", "admin"),
+)
 
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
 # imports itself and those before it.
@@ -127,13 +130,6 @@ ORDER = {
             "voice",
             "native",
             "api",
-            "events",
-            "shares",
-            "attachments",
-            "account",
-            "admin",
-            "embeddings",
-            "audio",
         ),
     ),
     "connections.api": (

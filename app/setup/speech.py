@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.setting_values import SettingsError, called
 from app.settings import Settings
-from connections.audio.routes import Audio
+from connections.api.audio.routes import Audio
 from connections.voice.connection import VoiceService
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device

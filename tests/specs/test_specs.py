@@ -16,8 +16,8 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from connections.api.audio.routes import Audio, audio_routes
 from connections.api.chat_parser import OFF
-from connections.audio.routes import Audio, audio_routes
 from connections.http.refusal_counters import RefusalCounters
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.api.audio.transcriptions import MAX_FIELDS, parse_form
 from connections.api.errors import Problem
-from connections.audio.multipart import MAX_FIELDS, parse_form
 
 TYPE = "multipart/form-data; boundary=line"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -10,15 +11,15 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.admin import audit, query_params
-from connections.admin.operations import AdminOperations
-from connections.admin.replica_requests import SubjectFilter
-from connections.admin.unknown_paths import may_log
+from connections.api.admin import audit
+from connections.api.admin.audit import may_log
+from connections.api.admin.operations import AdminOperations, SubjectFilter
 from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
+from connections.authentication.identity import ANONYMOUS
 from connections.http.exchange import Exchange
 from connections.http.json_responses import error_code_of, json_response, refusal_response
-from connections.http.query_params import parse_id
+from connections.http.query_params import parse_client_id, parse_id
 from connections.http.refusal_counters import EndpointName
 from connections.limits.limiters import Limiters
 from connections.protocol.codec import FrameCost
@@ -30,10 +31,16 @@ from sessions.records import Owner
 from sessions.store.redis.pool import on_behalf_of
 
 PATH = "/v1/admin"
-
 AuditDetails = dict[str, str | int]
 """The subject of an act, and its extent, for the log."""
 AdminAction = Callable[[Exchange, AuditDetails], Awaitable[None]]
+MOST = 200
+FEW = 50
+_LONGEST = 4096
+_PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,3060}|anonymous")
+"""A principal as lists show it: unusual characters of a JWT's subject are percent-encoded."""
+_NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+Query = Mapping[str, str]
 
 
 class AdminEndpoint:
@@ -111,14 +118,14 @@ class AdminEndpoint:
 
     async def _list_connections(self, exchange: Exchange, on: AuditDetails) -> None:
         query = exchange.request.query_params
-        whose, (limit, after) = _noted(query, on), query_params.page(query)
+        whose, (limit, after) = _noted(query, on), parse_page(query)
         shown = await self._acts.connections(whose, limit=limit, after=after)
         on["connections"] = len(shown.connections)
         await exchange.answer(json_response(shown))
 
     async def _list_turns(self, exchange: Exchange, on: AuditDetails) -> None:
         query = exchange.request.query_params
-        whose, (limit, after) = _noted(query, on), query_params.page(query)
+        whose, (limit, after) = _noted(query, on), parse_page(query)
         shown = await self._acts.turns(whose, limit=limit, after=after)
         on["turns"] = len(shown.turns)
         await exchange.answer(json_response(shown))
@@ -130,7 +137,7 @@ class AdminEndpoint:
 
     async def _disconnect_one(self, exchange: Exchange, on: AuditDetails) -> None:
         on["connection_id"] = connection_id = _named(exchange, "connection_id")
-        owner, ended = await self._acts.disconnect(query_params.whose({}), connection_id)
+        owner, ended = await self._acts.disconnect(parse_subject({}), connection_id)
         _note(owner, on)
         await exchange.answer(json_response(ended))
 
@@ -141,18 +148,18 @@ class AdminEndpoint:
         await exchange.answer(json_response(stopped))
 
     async def _export(self, exchange: Exchange, on: AuditDetails) -> None:
-        owner = query_params.owner(exchange.request.query_params, self._acts.is_person)
+        owner = parse_owner(exchange.request.query_params, self._acts.is_person)
         on |= {"principal": owner.principal, "client_id": owner.client_id}
         await self._owners.export(exchange, owner, _by_operator(owner))
 
     async def _erase(self, exchange: Exchange, on: AuditDetails) -> None:
-        owner = query_params.owner(exchange.request.query_params, self._acts.is_person)
+        owner = parse_owner(exchange.request.query_params, self._acts.is_person)
         on |= {"principal": owner.principal, "client_id": owner.client_id}
         on["conversations"] = erased = await self._owners.erase(owner, _by_operator(owner))
         await exchange.answer(json_response(Erased(erased)))
 
     async def _list_keys(self, exchange: Exchange, on: AuditDetails) -> None:
-        limit, after = query_params.page(exchange.request.query_params)
+        limit, after = parse_page(exchange.request.query_params)
         shown = await self._acts.keys(limit=limit, after=after)
         on["keys"] = len(shown.keys)
         await exchange.answer(json_response(shown))
@@ -177,9 +184,9 @@ def _by_operator(owner: Owner) -> Subject:
     return Subject(f"/admin/{owner}")
 
 
-def _noted(query: query_params.Query, on: AuditDetails, *, is_needed: bool = False) -> SubjectFilter:
+def _noted(query: Query, on: AuditDetails, *, is_needed: bool = False) -> SubjectFilter:
     """Return the owner that a request is about, and note it for the log. Raises BadParams."""
-    whose = query_params.whose(query, is_needed=is_needed)
+    whose = parse_subject(query, is_needed=is_needed)
     _note(whose, on)
     return whose
 
@@ -192,3 +199,50 @@ def _note(whose: SubjectFilter | None, on: AuditDetails) -> None:
 def _named(exchange: Exchange, field: str) -> str:
     """Return what the path names. Raises BadParams."""
     return parse_id(field, exchange.request.path_params[field])
+
+
+def parse_subject(query: Query, *, is_needed: bool = False) -> SubjectFilter:
+    """Return the subject of a request. Raises BadParams."""
+    found = SubjectFilter(
+        _principal(query), None if (name := query.get("client_id")) is None else parse_client_id(name)
+    )
+    if is_needed and found.principal is None:
+        raise BadParams("is missing: whose connections are to end?", field="principal")
+    return found
+
+
+def parse_page(query: Query) -> tuple[int, str]:
+    """Return the number of rows, and the row that they follow. Raises BadParams."""
+    text = query.get("limit", str(FEW))
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST):  # noqa: PLR2004 - digits
+        raise BadParams(f"must be a whole number from 1 to {MOST}.", field="limit")
+    return int(text), _short(query, "after") or ""
+
+
+def parse_owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
+    """Return the owner of conversations. `is_person`: whether the principal is one; None: not known. Raises BadParams."""
+    if (principal := _principal(query)) is None:
+        raise BadParams(_NO_PRINCIPAL, field="principal")
+    given = query.get("client_id")
+    client_id = "" if given is None else parse_client_id(given)
+    person = False if principal == ANONYMOUS.principal else is_person(principal)
+    if person is False and not client_id:
+        raise BadParams("is missing: this principal has many users.", field="client_id")
+    if person and client_id:
+        raise BadParams("may not be given: all devices of a person are one owner.", field="client_id")
+    return Owner(principal, client_id)
+
+
+def _principal(query: Query) -> str | None:
+    """Return the principal that a request names. An invalid one, perhaps a key, is neither repeated nor logged. Raises BadParams."""
+    principal = query.get("principal")
+    if principal is not None and not _PRINCIPAL.fullmatch(principal):
+        raise BadParams(_NO_PRINCIPAL, field="principal")
+    return principal
+
+
+def _short(query: Query, field: str) -> str | None:
+    value = query.get(field)
+    if value is not None and not 0 < len(value) <= _LONGEST:
+        raise BadParams(f"must have 1 to {_LONGEST} characters.", field=field)
+    return value

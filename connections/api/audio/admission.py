@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from starlette.requests import ClientDisconnect
 
-from connections.api.errors import Problem
+from connections.api.errors import Problem, invalid
 from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
+from connections.protocol.errors import shorten
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded
@@ -80,3 +82,12 @@ async def _with_http_errors(work: Coroutine[None, None, None]) -> None:
             await work
         except SpeechError as error:
             raise speech_unavailable(error) from None
+
+
+def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
+    """Raise Problem for any model but the served one, which has these other names; an empty one is Open WebUI's default."""
+    if name is None:
+        raise invalid("model", f"`model` is missing. This server has {served} here.")
+    if name not in {"", served} | aliases:
+        why = f'This server has "{served}" here, and no model "{shorten(name)}".'
+        raise Problem(404, why, code="model_not_found", param="model")

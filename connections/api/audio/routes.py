@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from connections.api.audio.admission import AudioAdmission
+from connections.api.audio.speech import SpeechEndpoint
+from connections.api.audio.transcriptions import TranscriptionsEndpoint
 from connections.api.request_context import RequestContext
-from connections.audio.admission import AudioAdmission
-from connections.audio.speech_endpoint import SpeechEndpoint
-from connections.audio.transcriptions_endpoint import TranscriptionsEndpoint
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.middleware.cors import CorsMiddleware

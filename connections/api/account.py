@@ -1,22 +1,31 @@
-"""`GET /v1/export` and `DELETE /v1/me`: the caller's stored data as lines of JSON, and its erasure.
+"""`POST /v1/tickets`, `GET /v1/export` and `DELETE /v1/me`: a ticket for a caller's page, its stored data, and their erasure.
 
-The caller sends a key or a JWT in the header; a ticket, which is in a URL, is not accepted. An application's key names its user
-by `client_id`.
+A ticket is single-use, for a browser's page, which can't set headers on a WebSocket. For the other two the caller sends a key or
+a JWT in the header; a ticket, which is in a URL, is not accepted. An application's key names its user by `client_id`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import ClientDisconnect
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
+from connections.authentication.tickets import TTL_S
 from connections.http.exchange import Exchange
-from connections.http.json_responses import error_code_of, forbidden_origin, json_response, refusal_response
+from connections.http.json_responses import (
+    error_code_of,
+    forbidden_origin,
+    json_response,
+    refusal,
+    refusal_response,
+)
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
 from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
@@ -27,12 +36,13 @@ from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
-from sessions.errors import Refused
+from sessions.errors import NotFound, Refused
 from sessions.store.redis.pool import on_behalf_of
 
 WEIGHT = 10
 """Reads that such a request counts as."""
 AccountAction = Callable[[Exchange, Identity, Caller], Awaitable[None]]
+TicketLimiter = Callable[[Identity, Scope], None]
 
 
 class AccountEndpoint:
@@ -108,3 +118,48 @@ def account_routes(
         Route("/v1/export", export, methods=["GET", "OPTIONS"]),
         Route("/v1/me", erase, methods=["DELETE", "OPTIONS"]),
     ]
+
+
+class TicketGiven(msgspec.Struct, frozen=True):
+    """A ticket and its lifetime."""
+
+    ticket: str
+    expires_in_s: int
+
+
+class TicketEndpoint:
+    """Answers requests. `admit` counts one, and may raise Refused."""
+
+    def __init__(self, access: AccessControl, refusals: RefusalCounters, admit: TicketLimiter) -> None:
+        self._access = access
+        self._refusals = refusals
+        self._admit = admit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
+        if self._access.allows_anonymous:
+            self._refusals.count_error(EndpointName.TICKETS, NotFound.code)
+            return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
+
+        try:
+            ticket = await self._access.ticket(
+                authorization=request.headers.get("authorization"),
+                admit=lambda identity: self._admit(identity, request.scope),
+            )
+        except (Unauthenticated, Refused) as why:
+            self._refusals.count_error(EndpointName.TICKETS, why.code)
+            return refusal_response(why)
+        return json_response(TicketGiven(ticket, TTL_S))
+
+
+def ticket_routes(
+    endpoint: TicketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
+    """Return the route below `/v1`."""
+    shown = CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=forbidden_origin)
+    return [Route("/v1/tickets", shown, methods=["POST", "OPTIONS"])]

@@ -1,11 +1,16 @@
-"""Logs requests to operators' paths that no route takes: as authenticated acts are logged elsewhere, so these are here."""
+"""Logs one line for each act of an operator, at any log level: who, what, on whom, and the outcome. No content.
+
+Requests to operators' paths that no route takes are logged, too.
+"""
 
 from __future__ import annotations
 
+import logging
+
+import structlog
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from connections.admin import audit
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import ANONYMOUS
 from connections.limits.limiters import Limiters
@@ -13,6 +18,14 @@ from connections.limits.owner_groups import group_of
 from connections.limits.quotas import RateLimited
 from connections.protocol.errors import Unauthenticated
 from sessions.fair_share import Subject
+
+NAME = "midstream.audit"
+_log = structlog.wrap_logger(logging.getLogger(NAME), wrapper_class=structlog.stdlib.BoundLogger)
+
+
+def note(*, operator: str | None, act: str, outcome: str, on: dict[str, str | int]) -> None:
+    """Write the line. `operator`: the name of the key; None: without a valid one. `on`: the subject of the act, and its extent."""
+    _log.info("admin", operator=operator, act=act, outcome=outcome, **on)
 
 
 class UnknownAdminPaths:
@@ -31,9 +44,7 @@ class UnknownAdminPaths:
         except Unauthenticated:
             operator = None
         if may_log(self._limiters, scope):
-            audit.note(
-                operator=operator, act="unknown", outcome=code, on={"method": scope["method"], "path": path}
-            )
+            note(operator=operator, act="unknown", outcome=code, on={"method": scope["method"], "path": path})
 
 
 def may_log(limiters: Limiters, scope: Scope) -> bool:

@@ -10,17 +10,20 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from connections.api.audio.admission import AudioAdmission, check_model, speech_unavailable
 from connections.api.endpoint import IGNORED_HEADER
-from connections.audio.admission import AudioAdmission, speech_unavailable
-from connections.audio.schemas import AudioDelta, AudioDone
-from connections.audio.speech_request import Format, SynthesisRequest, speech_request
+from connections.api.errors import invalid
+from connections.api.fields import VOICES
 from connections.http.exchange import Exchange
+from connections.http.json_limits import check_json_limits
+from connections.protocol.errors import validation_problem
 from speech.errors import VoiceFailed
 from speech.sound.wav import RAW_RATE, header
 from speech.voice.synthesizer import AudioStream, Synthesizer
@@ -41,6 +44,52 @@ MEDIA_TYPES: dict[Format, bytes] = {
     "aac": b"audio/aac",
     "flac": b"audio/flac",
 }
+Format = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
+UNCOMPRESSED = frozenset(("wav", "pcm"))
+SPEECH_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
+
+
+class SpeechUsage(msgspec.Struct, frozen=True):
+    """Tokens of a spoken text, all 0: voices here count none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class AudioDelta(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.delta"):
+    """More of the sound, in a stream of events. Together, the decoded parts are the file."""
+
+    audio: bytes
+
+
+class AudioDone(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.done"):
+    """The end of the sound, in a stream of events."""
+
+    usage: SpeechUsage = SpeechUsage()
+
+
+class SpeechRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to speak, and how."""
+
+    input: str
+    voice: str
+    model: str | None = None
+    response_format: str | None = None
+    speed: float | None = None
+    instructions: str | None = None
+    stream_format: str | None = None
+
+
+class SynthesisRequest(msgspec.Struct, frozen=True):
+    """A text, and how to speak it. `has_events`: the sound is sent as server-sent events. `ignored`: names of fields."""
+
+    text: str
+    voice: str
+    speed: float
+    format: Format
+    has_events: bool
+    ignored: tuple[str, ...]
 
 
 class SpeechEndpoint:
@@ -175,3 +224,75 @@ async def _begin(exchange: Exchange, synthesis: SynthesisRequest) -> None:
 
 def _event(event: AudioDelta | AudioDone) -> bytes:
     return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+_decode = msgspec.json.Decoder(SpeechRequest).decode
+
+
+def speech_request(body: bytes, *, speaker: Synthesizer, most_chars: int) -> SynthesisRequest:
+    """Return what a body requests of this server's voice. Raises Problem, TooManyValues."""
+    check_json_limits(body)
+    try:
+        request = _decode(body)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        raise invalid(wrong.field, wrong.full_message(whole="The request")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise invalid(None, "The request is not JSON.") from None
+    check_model(request.model, speaker.name, SPEECH_MODELS)
+    _check_text(request, most_chars)
+    return SynthesisRequest(
+        text=request.input,
+        voice=_voice(request, speaker),
+        speed=_speed(request, speaker),
+        format=_format(request),
+        has_events=_has_events(request),
+        ignored=("instructions",) if request.instructions else (),
+    )
+
+
+def _check_text(request: SpeechRequest, most_chars: int) -> None:
+    if not request.input.strip():
+        raise invalid("input", "`input` is empty: there is nothing to speak.")
+    if len(request.input) > most_chars:
+        why = f"`input` is too long: it has {len(request.input):,} characters, and may have {most_chars:,}."
+        raise invalid("input", why, code="content_too_long")
+
+
+def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
+    if request.voice in speaker.voices:
+        return request.voice
+    if request.voice in VOICES:
+        return speaker.voices[0]
+    raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
+
+
+def _speed(request: SpeechRequest, speaker: Synthesizer) -> float:
+    speed = 1.0 if request.speed is None else request.speed
+    slowest, fastest = speaker.speeds
+    if slowest <= speed <= fastest:
+        return speed
+    if slowest == fastest:
+        raise invalid("speed", "This model speaks at one `speed` only: leave it out.")
+    raise invalid("speed", f"`speed` must be from {slowest} to {fastest}.")
+
+
+def _has_events(request: SpeechRequest) -> bool:
+    if request.stream_format not in {None, "audio", "sse"}:
+        raise invalid("stream_format", "`stream_format` must be audio or sse.")
+    return request.stream_format == "sse"
+
+
+def _format(request: SpeechRequest) -> Format:
+    """Return the requested format: by default OpenAI's, MP3, or WAV where no encoder is installed. Raises Problem."""
+    can_compress = find_spec("av") is not None
+    name = request.response_format or ("mp3" if can_compress else "wav")
+    if name not in get_args(Format):
+        raise invalid("response_format", f"`response_format` must be one of {', '.join(get_args(Format))}.")
+    if name not in UNCOMPRESSED and not can_compress:
+        why = (
+            f"This server can't make {name}: use `response_format` wav or pcm. "
+            "Its operator installs the encoder by: pip install 'midstream-server[audio]'"
+        )
+        raise invalid("response_format", why)
+    return cast("Format", name)
