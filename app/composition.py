@@ -41,7 +41,7 @@ from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.quota_limiter import QuotaLimiter
 from connections.manager import ConnectionLifecycle, ConnectionManager
-from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.server_info import ServerFacts
 from connections.websocket_endpoint import HELLO_S

@@ -29,7 +29,7 @@ from connections.api.responses.endpoint import Compaction, Counted, Deleted, Ite
 from connections.api.responses.requests import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.http.json_responses import RefusalBody
-from connections.images.validation import TYPES as IMAGE_TYPES
+from connections.images import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts

@@ -365,7 +365,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
-        ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.jwk_sets"}),
+        ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
 def test_a_library_has_its_place(library: str, home: set[str]) -> None:
@@ -383,7 +383,7 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.doctor.network",
         "connections.limits.redis_counters",
         "connections.limits.redis_leases",
-        "connections.authentication.ticket_store",
+        "connections.authentication.tickets",
     }
 
 

@@ -15,8 +15,7 @@ from app.settings import Settings
 from connections.api.anthropic.errors import refusal_of
 from connections.http.refusal_counters import RefusalCounters
 from connections.middleware.client_address import AllowedAddresses, Network, networks
-from connections.middleware.client_filter import ClientFilterMiddleware
-from connections.middleware.hosts import allowed_hosts_for
+from connections.middleware.client_filter import ClientFilterMiddleware, allowed_hosts_for
 
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""

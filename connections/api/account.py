@@ -30,8 +30,7 @@ from connections.http.refusal_counters import EndpointName, Refusal, RefusalCoun
 from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope

@@ -17,16 +17,14 @@ from starlette.types import Receive, Scope, Send
 
 from connections.authentication.access import AccessControl
 from connections.http.exchange import Exchange
+from connections.http.inputs import parse_id
 from connections.http.json_responses import forbidden_origin, json_response, refusal_response
-from connections.http.query_params import parse_id
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
-from connections.images.headers import InvalidImage
-from connections.images.validation import MAX_BYTES, image_from_bytes
+from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope

@@ -18,8 +18,7 @@ from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import Grant
 from engine.embedding import Embedder, Texts, Vectors

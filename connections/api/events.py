@@ -24,14 +24,13 @@ from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.connection import Connection
 from connections.http.exchange import Exchange
+from connections.http.inputs import optional_id, parse_id
 from connections.http.json_responses import error_code_of, forbidden_origin, refusal_response
-from connections.http.query_params import optional_id, parse_id
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, common_features

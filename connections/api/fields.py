@@ -9,9 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.errors import Problem, invalid
-from connections.http.json_limits import check_json_limits
-from connections.images.headers import InvalidImage
-from connections.images.validation import image_from_base64, image_from_url
+from connections.http.inputs import check_json_limits
+from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.errors import field_message, validation_problem
 from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits

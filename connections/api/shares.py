@@ -12,8 +12,7 @@ from connections.http.refusal_counters import EndpointName, Refusal, RefusalCoun
 from connections.limits.limiters import Limiters
 from connections.limits.owner_groups import address_group
 from connections.limits.quotas import RateLimited
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from sessions.errors import Refused
 from sessions.fair_share import Subject

@@ -14,7 +14,7 @@ import pytest
 
 from app.operations import key_file
 from connections.authentication.key_policy import parse_policy
-from connections.images.validation import MAX_BYTES, MAX_IMAGES
+from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine

@@ -18,8 +18,8 @@ from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataServi
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import ANONYMOUS
 from connections.http.exchange import Exchange
+from connections.http.inputs import parse_client_id, parse_id
 from connections.http.json_responses import error_code_of, json_response, refusal_response
-from connections.http.query_params import parse_client_id, parse_id
 from connections.http.refusal_counters import EndpointName
 from connections.limits.limiters import Limiters
 from connections.protocol.codec import FrameCost

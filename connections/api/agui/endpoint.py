@@ -22,8 +22,7 @@ from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin_message
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.server_info import Limits
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest

@@ -37,12 +37,11 @@ from connections.api.request_context import identity_or_ticket
 from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
+from connections.http.inputs import optional_id, parse_id
 from connections.http.json_responses import error_code_of, json_response
-from connections.http.query_params import optional_id, parse_id
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Frame

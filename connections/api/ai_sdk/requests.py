@@ -12,9 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from connections.api.ai_sdk.schema import AnyChunk
-from connections.http.json_limits import check_json_limits
-from connections.images.headers import InvalidImage
-from connections.images.validation import MAX_IMAGES, image_from_url
+from connections.http.inputs import check_json_limits
+from connections.images import MAX_IMAGES, InvalidImage, image_from_url
 from connections.protocol import codec
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import (

@@ -34,8 +34,8 @@ from connections.authentication.access import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, PendingWork
+from connections.http.inputs import optional_id
 from connections.http.json_responses import error_code_of
-from connections.http.query_params import optional_id
 from connections.http.refusal_counters import EndpointName
 from connections.middleware.client_address import client_address_of
 from connections.outbox import Outbox

@@ -27,8 +27,7 @@ from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
 from sessions.errors import Refused

@@ -13,8 +13,7 @@ from connections.api.audio.transcriptions import TranscriptionsEndpoint
 from connections.api.request_context import RequestContext
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from speech.recognition.recognizer import Recognizer
 from speech.voice.synthesizer import Synthesizer
 

@@ -33,8 +33,7 @@ from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.scopes import Grant
 from connections.protocol.server_info import Limits
 from engine.messages import ModelFacts, ToolCall

@@ -24,7 +24,7 @@ from connections.api.request_context import RequestContext
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, RateLimiter
-from connections.http.query_params import optional_id
+from connections.http.inputs import optional_id
 from connections.http.refusal_counters import EndpointName
 from connections.large_messages import LargeMessageLease
 from connections.limits.caller import Caller, caller_of, client_id_of

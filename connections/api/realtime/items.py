@@ -27,8 +27,7 @@ from connections.api.realtime.server_events import (
     Message,
     SpokenContent,
 )
-from connections.images.headers import InvalidImage
-from connections.images.validation import detail_of, image_from_url
+from connections.images import InvalidImage, detail_of, image_from_url
 from connections.protocol.server_info import Limits
 from engine.images.image import Image, Seen, in_order, joined
 from sessions.events import ShownCall, ToolCall

@@ -47,8 +47,7 @@ from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller
-from connections.middleware.cors import CorsMiddleware
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import KeyScope

@@ -1,10 +1,18 @@
-"""Counts a JSON text's values, and their depth, before any object is made. Pure.
+"""Checks what clients send before it is read: the number of a JSON text's values, and ids. Pure.
 
-A short text can hold a million empty objects, each with fifty times its length in memory.
+A short text can hold a million empty objects, each with fifty times its length in memory. So values and their depth are
+counted before any object is made.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from connections.protocol.errors import BadParams, validation_problem
+from connections.protocol.frames import Name
 from sessions.errors import Refused
 
 SMALL_BYTES = 16 * 1024
@@ -13,12 +21,13 @@ MAX_CONTAINERS = 10_000
 """Most objects and lists: a chat of 2,000 messages with parts has fewer."""
 MAX_VALUES = 50_000
 MAX_DEPTH = 64
-
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES
 """Most unescaped quotes: each key and each string has two."""
 _TOO_MANY = "The request has too many messages, parts or fields."
+_DERIVED_CLIENT_ID = re.compile(r"/(openai|ai-sdk)(/[A-Za-z0-9._:-]{1,128}){0,2}")
+"""Client ids that endpoints derive from a key, a token or a conversation, if the request names none."""
 
 
 class TooManyValues(Refused):
@@ -57,3 +66,21 @@ def _is_deep(brackets: bytes) -> bool:
         if len(brackets) == before:
             break
     return b"[]" in brackets or brackets.count(b"[") > MAX_DEPTH
+
+
+def parse_client_id(value: str) -> str:
+    """Return the client id that a request names, its own or one that an endpoint derived. Raises BadParams."""
+    return value if _DERIVED_CLIENT_ID.fullmatch(value) else parse_id("client_id", value)
+
+
+def parse_id(field: str, value: str) -> str:
+    """Return a valid id. Raises BadParams."""
+    try:
+        return msgspec.convert(value, Name)
+    except msgspec.ValidationError as error:
+        raise BadParams(validation_problem(error).why, field=field) from None
+
+
+def optional_id(query: Mapping[str, str], field: str) -> str | None:
+    """Return a valid id from a query; None if it is left out. Raises BadParams."""
+    return None if (value := query.get(field)) is None else parse_id(field, value)
