@@ -33,7 +33,7 @@ from connections.images import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts
-from sessions.attachment import Attachment
+from sessions.events import Attachment
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
 from specs import openapi_model_endpoints
