@@ -15,12 +15,12 @@ from connections.api.anthropic.endpoint import messages_routes
 from connections.api.attachments import AttachmentsEndpoint, attachments_routes
 from connections.api.audio.routes import Audio, audio_routes
 from connections.api.embeddings import embeddings_routes
+from connections.api.endpoint import RequestContext
 from connections.api.events import EventsEndpoint, events_routes
 from connections.api.openai_chat.endpoint import openai_routes
 from connections.api.owner_data import OwnerDataService
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
-from connections.api.request_context import RequestContext
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import responses_routes
 from connections.api.responses.websocket import ResponsesWebSocketEndpoint

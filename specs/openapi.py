@@ -18,15 +18,14 @@ from connections.api.anthropic.schema import (
     TokensCount,
 )
 from connections.api.audio import speech, transcriptions
-from connections.api.chat_parser import OFF
-from connections.api.chat_request import ChatRequest, CompletionRequest
+from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
 from connections.api.embeddings import EmbeddingList, EmbeddingRequest
 from connections.api.errors import ErrorBody
 from connections.api.events import PATH as EVENTS
-from connections.api.openai_chat import schema as wire
+from connections.api.openai_chat import encoder as wire
 from connections.api.owner_data import Erased, ExportEnd
 from connections.api.responses.endpoint import Compaction, Counted, Deleted, Items
-from connections.api.responses.requests import ConversationFields, Creation
+from connections.api.responses.parser import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.http.json_responses import RefusalBody
 from connections.images import TYPES as IMAGE_TYPES

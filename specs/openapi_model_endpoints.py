@@ -19,12 +19,12 @@ from connections.api.anthropic.schema import (
 from connections.api.audio import routes as audio
 from connections.api.audio import speech, transcriptions
 from connections.api.audio.speech import MEDIA_TYPES
-from connections.api.chat_request import ChatRequest, CompletionRequest
+from connections.api.chat_requests import ChatRequest, CompletionRequest
 from connections.api.embeddings import EmbeddingList, EmbeddingRequest
 from connections.api.errors import ErrorBody
-from connections.api.openai_chat import schema as wire
+from connections.api.openai_chat import encoder as wire
 from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
-from connections.api.responses.requests import ConversationFields, Creation
+from connections.api.responses.parser import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.protocol.frames import Name
 from specs.openapi_parts import (

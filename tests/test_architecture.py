@@ -133,8 +133,8 @@ ORDER = {
         ),
     ),
     "connections.api": (
-        *("errors", "replies", "fields", "request_context", "endpoint", "stored_replies", "event_transport"),
-        *("chat_request", "chat_parser", "owner_data"),
+        *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
+        *("chat_requests", "owner_data"),
         *DIALECTS,
     ),
     "app": (

@@ -10,10 +10,9 @@ from typing import ClassVar, Literal
 import msgspec
 from starlette.routing import BaseRoute, Route
 
-from connections.api.endpoint import HttpEndpoint
+from connections.api.endpoint import HttpEndpoint, RequestContext
 from connections.api.errors import Problem, invalid
 from connections.api.fields import decode_request
-from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters

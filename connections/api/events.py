@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
-from connections.api.request_context import identity_or_ticket
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.connection import Connection

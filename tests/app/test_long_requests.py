@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from connections.api.request_context import RequestContext
+from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.limits.limiters import Limiters

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connections.api.chat_request import ChatRequest
+from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES

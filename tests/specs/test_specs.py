@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from connections.api.audio.routes import Audio, audio_routes
-from connections.api.chat_parser import OFF
+from connections.api.chat_requests import OFF
 from connections.http.refusal_counters import RefusalCounters
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams

@@ -14,10 +14,9 @@ from connections.api.agui.encoder import AguiEncoder, error_of
 from connections.api.agui.parser import ask_of, names_of, run_input
 from connections.api.agui.schema import RunInput
 from connections.api.agui.stored_threads import StoredThreads
-from connections.api.endpoint import SingleReplyEndpoint, ignored_header
+from connections.api.endpoint import RequestContext, SingleReplyEndpoint, ignored_header
 from connections.api.errors import Problem, problem_of
 from connections.api.replies import stream_reply
-from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin_message
 from connections.http.refusal_counters import EndpointName, RefusalCounters

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from connections.api import chat_parser
+from connections.api import chat_requests
 from connections.api.agui.schema import Content, RunContext, RunInput, RunMessage, RunPart
-from connections.api.chat_request import (
+from connections.api.chat_requests import (
     ChatMessage,
     ChatRequest,
     Function,
@@ -61,7 +61,7 @@ def ask_of(request: RunInput, limits: Limits) -> EphemeralRequest:
     reader = _ContentReader(accepts_images=bool(limits.max_images))
     messages, starts = _messages(request.messages, places, reader)
     try:
-        ask = chat_parser.chat_turn_request(_chat(request, messages), limits)
+        ask = chat_requests.chat_turn_request(_chat(request, messages), limits)
     except Problem as problem:
         raise _with_client_names(problem, starts) from None
     ignored = (*(("messages",) if reader.skipped else ()), *(("resume",) if request.resume else ()))
@@ -91,7 +91,7 @@ class _ContentReader:
 
 def names_of(request: RunInput) -> Mapping[str, str]:
     """Return this client's names of fields that the layers below name otherwise."""
-    return chat_parser.field_names(_chat(request, [])) | {"tools": "tools"}
+    return chat_requests.field_names(_chat(request, [])) | {"tools": "tools"}
 
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.api.chat_request import MessageCall
+from connections.api.chat_requests import MessageCall
 from connections.api.fields import null
 from connections.api.replies import FinishReason
 

@@ -16,9 +16,9 @@ import msgspec
 
 from connections.api.agui.parser import ask_of, names_of
 from connections.api.agui.schema import Payload, ResumeEntry, RunInput, RunMessage, RunTool
+from connections.api.endpoint import ignored_fields
 from connections.api.errors import Problem, invalid
 from connections.api.fields import is_conversation_id
-from connections.api.request_context import ignored_fields
 from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.errors import field_message

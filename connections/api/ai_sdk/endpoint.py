@@ -18,9 +18,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.api.ai_sdk.encoder import ChunkEncoder, StreamEnd, is_running, latest_replies, ui_messages
+from connections.api.ai_sdk.encoder import (
+    Chunk,
+    ChunkEncoder,
+    StreamEnd,
+    encode,
+    is_running,
+    latest_replies,
+    ui_messages,
+)
 from connections.api.ai_sdk.requests import chat_request
-from connections.api.ai_sdk.schema import Chunk, encode
 from connections.api.ai_sdk.service import (
     FEATURES,
     PAGE,
@@ -32,8 +39,8 @@ from connections.api.ai_sdk.service import (
     foreign_origin_response,
 )
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
+from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
-from connections.api.request_context import identity_or_ticket
 from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange

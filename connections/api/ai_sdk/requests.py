@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from connections.api.ai_sdk.schema import AnyChunk
+from connections.api.ai_sdk.encoder import AnyChunk
 from connections.http.inputs import check_json_limits
 from connections.images import MAX_IMAGES, InvalidImage, image_from_url
 from connections.protocol import codec

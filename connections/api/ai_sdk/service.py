@@ -24,7 +24,7 @@ from connections.api.ai_sdk.requests import (
     action_of,
     edit_id,
 )
-from connections.api.request_context import RequestContext
+from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, PendingWork, RateLimiter

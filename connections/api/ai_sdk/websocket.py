@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from connections.api.ai_sdk.encoder import ChunkEncoder, StreamEnd
+from connections.api.ai_sdk.encoder import Chunk, ChunkEncoder, StreamEnd
 from connections.api.ai_sdk.requests import (
     AbortFrame,
     ChunkFrame,
@@ -20,7 +20,6 @@ from connections.api.ai_sdk.requests import (
     StartFrame,
     token_of,
 )
-from connections.api.ai_sdk.schema import Chunk
 from connections.api.ai_sdk.service import (
     FEATURES,
     ChatHandler,
@@ -29,7 +28,7 @@ from connections.api.ai_sdk.service import (
     chat_caller,
     error_response,
 )
-from connections.api.request_context import identity_or_ticket
+from connections.api.endpoint import identity_or_ticket
 from connections.authentication.access import bearer
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity

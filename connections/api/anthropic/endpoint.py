@@ -21,9 +21,8 @@ from connections.api.anthropic.parser import (
     parse_message_request,
 )
 from connections.api.anthropic.schema import CountRequest, MessageRequest, TokensCount
-from connections.api.endpoint import ModelEndpoint, SingleReplyEndpoint, ignored_header
+from connections.api.endpoint import ModelEndpoint, RequestContext, SingleReplyEndpoint, ignored_header
 from connections.api.replies import stream_reply
-from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.limits.caller import Caller

@@ -22,7 +22,7 @@ from connections.api.anthropic.schema import (
     ThinkingConfig,
     ToolUseChoice,
 )
-from connections.api.chat_parser import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS
+from connections.api.chat_requests import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS
 from connections.api.errors import Problem, invalid
 from connections.api.fields import (
     check_images,

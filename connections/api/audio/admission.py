@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from starlette.requests import ClientDisconnect
 
+from connections.api.endpoint import RequestContext
 from connections.api.errors import Problem, invalid
-from connections.api.request_context import RequestContext
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller

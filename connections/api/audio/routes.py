@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from connections.api.audio.admission import AudioAdmission
 from connections.api.audio.speech import SpeechEndpoint
 from connections.api.audio.transcriptions import TranscriptionsEndpoint
-from connections.api.request_context import RequestContext
+from connections.api.endpoint import RequestContext
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware

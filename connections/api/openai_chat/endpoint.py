@@ -15,7 +15,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from connections.api.chat_parser import (
+from connections.api.chat_requests import (
+    BaseRequest,
+    ChatRequest,
+    CompletionRequest,
     chat_turn_request,
     completion_turn_requests,
     field_names,
@@ -23,12 +26,15 @@ from connections.api.chat_parser import (
     parse_completion_request,
     shows_reasoning,
 )
-from connections.api.chat_request import BaseRequest, ChatRequest, CompletionRequest
-from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint
+from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint, RequestContext
 from connections.api.errors import Problem, with_client_field
-from connections.api.openai_chat.encoder import ChatCompletionsEncoder, CompletionsEncoder
-from connections.api.openai_chat.schema import Architecture, Model, Models
-from connections.api.request_context import RequestContext
+from connections.api.openai_chat.encoder import (
+    Architecture,
+    ChatCompletionsEncoder,
+    CompletionsEncoder,
+    Model,
+    Models,
+)
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters

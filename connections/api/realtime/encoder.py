@@ -22,7 +22,6 @@ from connections.api.realtime.client_events import (
     ResponseCancel,
     TokenLimit,
 )
-from connections.api.realtime.errors import error_event
 from connections.api.realtime.items import (
     Item,
     Items,
@@ -62,6 +61,7 @@ from connections.api.realtime.server_events import (
     StatusDetails,
     TextPart,
     Usage,
+    error_event,
 )
 from connections.api.realtime.session import PendingTurn, RealtimeSession
 from connections.api.realtime.spoken_replies import Speculation, SpokenReplies

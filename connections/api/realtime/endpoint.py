@@ -11,16 +11,14 @@ import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from connections.api.endpoint import ApiWebSocketEndpoint
+from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
 from connections.api.errors import invalid
-from connections.api.realtime.audio_config import AudioCapabilities, AudioConfig
 from connections.api.realtime.client_events import TRANSCRIPTION
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder, RealtimeFrame
 from connections.api.realtime.handler import RealtimeHandler
 from connections.api.realtime.items import Items
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
-from connections.api.request_context import RequestContext
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, RateLimiter

@@ -10,7 +10,6 @@ from typing import assert_never
 
 import msgspec
 
-from connections.api.realtime.audio_config import AudioConfig
 from connections.api.realtime.client_events import (
     AnyClientEvent,
     InputAppend,
@@ -29,10 +28,9 @@ from connections.api.realtime.client_events import (
     TranscriptionUpdate,
 )
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, truncated_event
-from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.items import has_images, inline_image_bytes, uploaded_image_ids
-from connections.api.realtime.server_events import ServerEvent
-from connections.api.realtime.session import NO_SOUND, RealtimeSession
+from connections.api.realtime.server_events import InvalidEvent, ServerEvent
+from connections.api.realtime.session import NO_SOUND, AudioConfig, RealtimeSession
 from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import ChainedWork, Connection, Handler, PendingWork
 from connections.native.handler import ClientMessage

@@ -17,12 +17,12 @@ import msgspec
 from connections.api.fields import unsupported_part
 from connections.api.realtime import server_events
 from connections.api.realtime.client_events import NewItem, Part
-from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.server_events import (
     Content,
     FunctionCall,
     FunctionCallOutput,
     ImageContent,
+    InvalidEvent,
     ItemStatus,
     Message,
     SpokenContent,

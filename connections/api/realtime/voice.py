@@ -17,14 +17,13 @@ from math import inf
 import msgspec
 
 from connections.api.realtime import server_events
-from connections.api.realtime.audio_config import AudioConfig
 from connections.api.realtime.encoder import RealtimeFrame, response_id
-from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.items import Item, Items, ItemState
 from connections.api.realtime.server_events import (
     Cleared,
     Committed,
     Duration,
+    InvalidEvent,
     ItemAdded,
     ItemDone,
     OutputCleared,
@@ -34,7 +33,7 @@ from connections.api.realtime.server_events import (
     TranscriptCompleted,
     TranscriptDelta,
 )
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.session import AudioConfig, RealtimeSession
 from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
+from connections.api.endpoint import RequestContext
 from connections.api.errors import invalid, with_client_field
 from connections.api.fields import is_conversation_id
-from connections.api.request_context import RequestContext
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
     ResponsesEncoder,
@@ -42,6 +42,8 @@ from connections.api.responses.notes import (
 )
 from connections.api.responses.parser import (
     OUTPUT,
+    ConversationName,
+    Creation,
     McpServer,
     field_names,
     includes_encrypted_reasoning,
@@ -51,7 +53,6 @@ from connections.api.responses.parser import (
     namespaces_of,
     response_turn_request,
 )
-from connections.api.responses.requests import ConversationName, Creation
 from connections.api.responses.schema import McpItem
 from connections.api.responses.store import (
     ConversationStore,

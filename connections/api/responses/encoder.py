@@ -13,9 +13,8 @@ import msgspec
 
 from connections.api.errors import Problem, problem_from_failure
 from connections.api.replies import SERVER_STOPPING, ReplyToken, reply_token
-from connections.api.responses import requests, schema
-from connections.api.responses.parser import McpServer, encode_opaque, joined_name
-from connections.api.responses.requests import Creation
+from connections.api.responses import parser, schema
+from connections.api.responses.parser import Creation, McpServer, encode_opaque, joined_name
 from connections.api.responses.schema import (
     FunctionCall,
     ListedTool,
@@ -447,7 +446,7 @@ def output_messages(output: tuple[schema.Output, ...]) -> tuple[Message, ...]:
     return (Message("assistant", "".join(texts), reasoning="".join(thoughts), calls=calls),)
 
 
-def _tools(given: Sequence[requests.Tool]) -> Iterator[schema.FunctionTool | schema.NamespaceTool | McpTool]:
+def _tools(given: Sequence[parser.Tool]) -> Iterator[schema.FunctionTool | schema.NamespaceTool | McpTool]:
     """Yield the tools that are offered."""
     for tool in given:
         match tool.type:
@@ -468,28 +467,28 @@ def _tools(given: Sequence[requests.Tool]) -> Iterator[schema.FunctionTool | sch
                 )
 
 
-def _function(tool: requests.Tool) -> schema.FunctionTool:
+def _function(tool: parser.Tool) -> schema.FunctionTool:
     return schema.FunctionTool(
         name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=tool.strict
     )
 
 
-def _tool_choice(given: str | requests.ToolChoice | None) -> str | dict[str, Any]:
+def _tool_choice(given: str | parser.ToolChoice | None) -> str | dict[str, Any]:
     match given:
         case None:
             return "auto"
         case str():
             return given
-        case requests.ToolChoice(type="function"):
+        case parser.ToolChoice(type="function"):
             return {"type": "function", "name": given.name}
-        case requests.ToolChoice(type="mcp"):
+        case parser.ToolChoice(type="mcp"):
             return {"type": "mcp", "server_label": given.server_label, "name": given.name}
         case _:
             tools = [{"type": one.type, "name": one.name} for one in given.tools or ()]
             return {"type": given.type, "mode": given.mode, "tools": tools}
 
 
-def _text_config(given: requests.TextConfig | None) -> dict[str, Any]:
+def _text_config(given: parser.TextConfig | None) -> dict[str, Any]:
     requested = given.format if given is not None else None
     if requested is None or requested.type != "json_schema":
         return {"format": {"type": "text" if requested is None else requested.type}}
@@ -503,7 +502,7 @@ def _text_config(given: requests.TextConfig | None) -> dict[str, Any]:
     return {"format": named}
 
 
-def _effort(given: requests.Reasoning | None) -> schema.Effort:
+def _effort(given: parser.Reasoning | None) -> schema.Effort:
     return schema.Effort() if given is None else schema.Effort(given.effort, given.summary)
 
 

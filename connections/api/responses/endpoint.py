@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
-from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint
+from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint, RequestContext
 from connections.api.errors import Problem, invalid, problem_of
 from connections.api.fields import decode_request
-from connections.api.request_context import RequestContext
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import (
@@ -28,12 +27,13 @@ from connections.api.responses.encoder import (
 )
 from connections.api.responses.notes import ItemWithImages, input_items, resource_of, with_images
 from connections.api.responses.parser import (
+    ConversationFields,
+    Creation,
     check_metadata,
     encode_opaque,
     messages_of,
     parse_response_request,
 )
-from connections.api.responses.requests import ConversationFields, Creation
 from connections.api.responses.store import (
     ConversationStore,
     ResponseStore,

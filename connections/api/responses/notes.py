@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from connections.api.chat_parser import MAX_TOOLS
+from connections.api.chat_requests import MAX_TOOLS
 from connections.api.errors import Problem, invalid
 from connections.api.fields import is_conversation_id
 from connections.api.responses import schema
@@ -21,8 +21,7 @@ from connections.api.responses.encoder import (
     ended_response,
     initial_response,
 )
-from connections.api.responses.parser import call_id_in, includes_logprobs
-from connections.api.responses.requests import Creation, Item
+from connections.api.responses.parser import Creation, Item, call_id_in, includes_logprobs
 from connections.api.responses.schema import McpApprovalResponse, McpItem
 from connections.api.stored_replies import ServerToolCall, sum_usage
 from connections.protocol.errors import field_message

@@ -1,7 +1,7 @@
-"""Converts the body of a request to what a turn is asked: its items, tools and parameters. Pure; a refusal names the field.
+"""Requests of the Responses API, as far as supported (OpenAI; Open Responses), and their conversion to what a turn is asked. Pure.
 
-The tools of MCP servers are the operator's, by the names in the server file: no URL of a request is used. The operator's
-functions are tools of the server `midstream`.
+A refusal names the field. The tools of MCP servers are the operator's, by the names in the server file: no URL of a request is
+used. The operator's functions are tools of the server `midstream`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Literal
 
 import msgspec
 
-from connections.api.chat_parser import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS, MAX_TOP_LOGPROBS, params_of
+from connections.api.chat_requests import (
+    MAX_MESSAGES,
+    MAX_NAME_CHARS,
+    MAX_TOOLS,
+    MAX_TOP_LOGPROBS,
+    BaseRequest,
+    params_of,
+)
 from connections.api.errors import Problem, invalid
 from connections.api.fields import (
     IMAGES,
@@ -25,18 +32,9 @@ from connections.api.fields import (
     image_not_allowed,
     is_neutral,
     json_object,
+    null,
     schema_text,
     unsupported_part,
-)
-from connections.api.responses.requests import (
-    Approvals,
-    Creation,
-    Item,
-    Metadata,
-    Part,
-    Tool,
-    ToolChoice,
-    ToolNames,
 )
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
@@ -49,6 +47,7 @@ from sessions.tools.server_tool import Approval, ServerTool
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import OfferedTool
 
+Metadata = dict[str, str]
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 MAX_METADATA = 16
@@ -62,7 +61,6 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "moderation": ((), "This server asks no other model to moderate: its operator's filters apply."),
     "n": ((1,), "A response is one reply: `n` must be 1."),
 }
-_creation = msgspec.json.Decoder(Creation).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
     "system": "system",
@@ -89,6 +87,160 @@ OPERATOR_FUNCTIONS = "midstream"
 """The label of the operator's own functions."""
 _NOT_FORWARDED = "is not passed on: the operator says how this server reaches its MCP servers. Leave it out."
 _UNREACHABLE = "The server is away: its tools are offered again when it is back."
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of an item's content: a text, an image in a `data:` URL, or an assistant's refusal."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class Item(msgspec.Struct, frozen=True):
+    """An item of the input: a message, a call, its result, reasoning, or a reference to a stored item.
+
+    It may also be the answer to an approval: `approve`, with `approval_request_id`.
+    """
+
+    type: str | None = None
+    id: str | None = None
+    role: str | None = None
+    content: str | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: str | None = None
+    output: str | list[Part] | None = None
+    encrypted_content: str | None = None
+    error: msgspec.Raw = msgspec.field(default_factory=null)
+    server_label: str | None = None
+    approval_request_id: str | None = None
+    approve: bool | None = None
+
+
+class ToolNames(msgspec.Struct, frozen=True):
+    """Some tools of an MCP server. `read_only`, by the server's own annotations, is not supported."""
+
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class Approvals(msgspec.Struct, frozen=True):
+    """The tools of an MCP server whose calls need an approval, and those whose calls do not."""
+
+    always: ToolNames | None = None
+    never: ToolNames | None = None
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function, several in a `namespace`, or tools of an MCP server (`mcp`), that may be called.
+
+    `parameters`: a JSON Schema of an object. `strict` has no effect, as at the chat's endpoint. `server_label`:
+    the operator's name of the server; `server_url` is ignored. `authorization`, `headers`: refused, since
+    they are not passed on. `tools`: the functions of a namespace.
+    """
+
+    type: str
+    name: str | None = None
+    tools: list[Tool] | None = None
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+    server_label: str | None = None
+    server_url: str | None = None
+    server_description: str | None = None
+    allowed_tools: list[str] | ToolNames | None = None
+    require_approval: str | Approvals | None = None
+    authorization: str | None = None
+    headers: dict[str, str] | None = None
+    connector_id: str | None = None
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """Names a function, or a tool of an MCP server."""
+
+    name: str = ""
+    namespace: str | None = None
+    type: str = "function"
+    server_label: str | None = None
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """The tool to call, or the tools that may be called, and whether one must be."""
+
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+    mode: str = "auto"
+    tools: list[NamedTool] | None = None
+    server_label: str | None = None
+
+
+class TextFormat(msgspec.Struct, frozen=True):
+    """The format of a reply: `text`, `json_object` or `json_schema`. A reply always follows its schema."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    schema: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+
+
+class TextConfig(msgspec.Struct, frozen=True):
+    """Options of the reply's text."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """How much the model reasons. All of its reasoning is sent, so there is no `summary`."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class ConversationName(msgspec.Struct, frozen=True):
+    """Names a conversation."""
+
+    id: str
+
+
+class ConversationFields(msgspec.Struct, frozen=True):
+    """What a conversation begins with, or gets: the body of requests to `/v1/conversations`."""
+
+    items: list[Item] | None = None
+    metadata: Metadata | None = None
+
+
+class Creation(BaseRequest, frozen=True, kw_only=True):
+    """Asks for a response: the body of `POST /v1/responses`, and the fields of `response.create` on its WebSocket."""
+
+    input: str | list[Item] = ""
+    instructions: str | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
+    text: TextConfig | None = None
+    reasoning: Reasoning | None = None
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
+    truncation: str | None = None
+    metadata: Metadata | None = None
+    store: bool | None = None
+    background: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
+    service_tier: str | None = None
+
+
+_creation = msgspec.json.Decoder(Creation).decode
 
 
 def parse_response_request(body: bytes) -> Creation:

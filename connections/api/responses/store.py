@@ -41,8 +41,7 @@ from connections.api.responses.notes import (
     ref_of_item,
     resource_of,
 )
-from connections.api.responses.parser import messages_of
-from connections.api.responses.requests import Creation, Item, Metadata, Part
+from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
 from connections.api.responses.schema import McpApprovalRequest, McpCall, McpListTools
 from connections.api.stored_replies import StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect

@@ -12,14 +12,12 @@ from typing import Any, assert_never
 import msgspec
 from starlette.websockets import WebSocket
 
-from connections.api.endpoint import ApiWebSocketEndpoint
+from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
 from connections.api.errors import Problem, invalid, metric_code, problem_of
-from connections.api.request_context import RequestContext
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import encode_lines, output_messages
-from connections.api.responses.parser import encode_messages, parse_response_request
-from connections.api.responses.requests import Creation
+from connections.api.responses.parser import Creation, encode_messages, parse_response_request
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET

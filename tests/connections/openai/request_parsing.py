@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.chat_parser import (
+from connections.api.chat_requests import (
     chat_turn_request,
     completion_turn_requests,
     parse_chat_request,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api import fields as unsupported
-from connections.api.chat_parser import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
+from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
 from connections.api.errors import Problem
 from connections.http.inputs import TooManyValues
 from engine.messages import Message

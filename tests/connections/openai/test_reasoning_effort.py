@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.chat_parser import (
+from connections.api.chat_requests import (
     MAX_VALUE_CHARS,
     MAX_VARIABLES,
     field_names,

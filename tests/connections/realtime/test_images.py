@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from connections.api.realtime.client_events import NewItem, Part, ResponseCreate
-from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.items import Items
+from connections.api.realtime.server_events import InvalidEvent
 from connections.api.realtime.session import RealtimeSession
 from connections.protocol.frames import Send
 from tests.connections.realtime.client_mirror import LIMITS

@@ -19,9 +19,8 @@ from connections.api.realtime.client_events import (
     ResponseOptions,
 )
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.errors import InvalidEvent
 from connections.api.realtime.items import Items, ItemState, text_item_id
-from connections.api.realtime.server_events import ErrorEvent, ResponseDone
+from connections.api.realtime.server_events import ErrorEvent, InvalidEvent, ResponseDone
 from connections.api.realtime.session import RealtimeSession
 from connections.outbox import Outbox
 from connections.protocol import frames

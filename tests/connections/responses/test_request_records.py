@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from connections.api.responses.notes import SEPARATOR, UserInput, storable_input
-from connections.api.responses.requests import Creation
+from connections.api.responses.parser import Creation
 from connections.api.responses.store import _same_conversation
 from engine.messages import Message
 

@@ -10,8 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UnsetType
 
-from connections.api.realtime.errors import InvalidEvent
-from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.server_events import InvalidEvent, ServerEvent
 from connections.api.realtime.translation.events import (
     Audio,
     Input,
