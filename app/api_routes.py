@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from connections.account.endpoint import AccountEndpoint, account_routes
-from connections.account.owner_data import OwnerDataService
-from connections.admin.endpoint import AdminEndpoint
-from connections.admin.operations import AdminOperations
-from connections.admin.replica_requests import ReplicaRequestHandler
-from connections.agui.endpoint import agui_routes
-from connections.aisdk.endpoint import ChatEndpoint
-from connections.aisdk.routes import aisdk_routes
-from connections.aisdk.service import ChatService, ClientAuthenticator
-from connections.aisdk.socket_endpoint import ChatSocketEndpoint
-from connections.attachments.endpoint import AttachmentsEndpoint, attachments_routes
-from connections.audio.routes import Audio, audio_routes
+from connections.api.account import AccountEndpoint, TicketEndpoint, account_routes, ticket_routes
+from connections.api.admin.endpoint import AdminEndpoint
+from connections.api.admin.operations import AdminOperations, ReplicaRequestHandler
+from connections.api.agui.endpoint import agui_routes
+from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
+from connections.api.ai_sdk.service import ChatService
+from connections.api.ai_sdk.websocket import ChatSocketEndpoint
+from connections.api.anthropic.endpoint import messages_routes
+from connections.api.attachments import AttachmentsEndpoint, attachments_routes
+from connections.api.audio.routes import Audio, audio_routes
+from connections.api.embeddings import embeddings_routes
+from connections.api.endpoint import RequestContext
+from connections.api.events import EventsEndpoint, events_routes
+from connections.api.openai_chat.endpoint import openai_routes
+from connections.api.owner_data import OwnerDataService
+from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
+from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
+from connections.api.responses.creator import ResponseCreator
+from connections.api.responses.endpoint import responses_routes
+from connections.api.responses.websocket import ResponsesWebSocketEndpoint
+from connections.api.shares import SharesEndpoint, shares_routes
 from connections.authentication.access import AccessControl
-from connections.authentication.ticket_endpoint import TicketEndpoint, ticket_routes
-from connections.embeddings.endpoint import embeddings_routes
-from connections.events.endpoint import EventsEndpoint, events_routes
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.messages.routes import messages_routes
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
-from connections.openai.request_context import RequestContext
-from connections.openai.routes import openai_routes
-from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes
-from connections.responses.creator import ResponseCreator
-from connections.responses.routes import responses_routes
-from connections.responses.websocket_endpoint import ResponsesWebSocketEndpoint
-from connections.shares.endpoint import SharesEndpoint, shares_routes
-from connections.translations.endpoint import TranslationEndpoint, translations_routes
-from connections.voice.service import VoiceService
+from connections.voice.connection import VoiceService
 from sessions.service import Sessions
 
 
@@ -89,7 +86,7 @@ def api_routes(
     host = ChatService(
         sessions=sessions,
         request_context=request_context,
-        authenticator=ClientAuthenticator(access),
+        access=access,
         lifecycle=lifecycle,
         limiters=limiters,
     )
@@ -109,7 +106,7 @@ def api_routes(
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, request_context, *pages),
         *embeddings_routes(sessions.embedding, request_context, *pages),
-        *responses_routes(sessions, request_context, responses, *pages),
+        *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),
         *agui_routes(sessions, request_context, *pages),
         *audio_routes(audio, request_context, *pages),

@@ -34,14 +34,14 @@ from app.setup.models import check_models, engine_of_file, with_names, with_tran
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
-from connections.admin.unknown_paths import UnknownAdminPaths
+from connections.api.admin.audit import UnknownAdminPaths
 from connections.authentication.session_validity import REFRESH_S
 from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.quota_limiter import QuotaLimiter
 from connections.manager import ConnectionLifecycle, ConnectionManager
-from connections.middleware.cors import CorsMiddleware
+from connections.middleware.origins import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.server_info import ServerFacts
 from connections.websocket_endpoint import HELLO_S

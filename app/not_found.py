@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from connections.api.anthropic import errors as anthropics
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.messages import problems as anthropics
 
 API = "/v1"
 OPERATORS = "/v1/admin/"

@@ -24,13 +24,13 @@ from app.not_found import (
 )
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
+from connections.api.shares import NO_INDEX_HEADERS
 from connections.authentication.access import AccessControl
 from connections.http.json_responses import json_response, refusal_response
 from connections.http.refusal_counters import RefusalCounters
 from connections.middleware.client_address import client_address_of, is_private
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.server_info import ServerFacts
-from connections.shares.endpoint import NO_INDEX_HEADERS
 from engine import trace
 
 PATH = "/docs"

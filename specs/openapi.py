@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
-from connections.account.owner_data import Erased, ExportEnd
-from connections.admin.query_params import MOST
-from connections.admin.responses import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
-from connections.agui.events import RunError
-from connections.agui.request_models import RunInput
-from connections.aisdk.endpoint import ChatStopped
-from connections.aisdk.requests import UIChatRequest
-from connections.audio import schemas as sound
-from connections.authentication.ticket_endpoint import TicketGiven
-from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
-from connections.events.endpoint import PATH as EVENTS
+from connections.api.account import TicketGiven
+from connections.api.admin.endpoint import MOST
+from connections.api.admin.operations import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
+from connections.api.agui.schema import RunError, RunInput
+from connections.api.ai_sdk.endpoint import ChatStopped
+from connections.api.ai_sdk.requests import UIChatRequest
+from connections.api.anthropic.schema import (
+    CountRequest,
+    MessageError,
+    MessageRequest,
+    ReplyMessage,
+    TokensCount,
+)
+from connections.api.audio import speech, transcriptions
+from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
+from connections.api.embeddings import EmbeddingList, EmbeddingRequest
+from connections.api.errors import ErrorBody
+from connections.api.events import PATH as EVENTS
+from connections.api.openai_chat import encoder as wire
+from connections.api.owner_data import Erased, ExportEnd
+from connections.api.responses.endpoint import Compaction, Counted, Deleted, Items
+from connections.api.responses.parser import ConversationFields, Creation
+from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.http.json_responses import RefusalBody
-from connections.images.validation import TYPES as IMAGE_TYPES
-from connections.messages.models import CountRequest, MessageRequest
-from connections.messages.wire import MessageError, ReplyMessage, TokensCount
-from connections.openai import wire
-from connections.openai.requests.models import ChatRequest, CompletionRequest
-from connections.openai.requests.sampling import OFF
+from connections.images import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts
-from connections.responses.input_endpoints import Compaction, Counted
-from connections.responses.output.wire import Conversation, ConversationDeleted, Response
-from connections.responses.requests.models import ConversationFields, Creation
-from connections.responses.stored_response_endpoint import Deleted, Items
 from sessions.events import Attachment
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
@@ -72,17 +75,17 @@ _RESPONSE_TYPES = (
     wire.TextCompletion,
     wire.Model,
     wire.Models,
-    wire.ErrorBody,
+    ErrorBody,
     ReplyMessage,
     TokensCount,
     MessageError,
     RunError,
-    sound.Transcription,
-    sound.VerboseTranscription,
-    sound.TextDelta,
-    sound.TextDone,
-    sound.AudioDelta,
-    sound.AudioDone,
+    transcriptions.Transcription,
+    transcriptions.VerboseTranscription,
+    transcriptions.TextDelta,
+    transcriptions.TextDone,
+    speech.AudioDelta,
+    speech.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's endpoints take besides the native one's values: none, by a number."""
@@ -113,7 +116,7 @@ def document() -> Part:
         | _specifications(),
         "components": {
             "schemas": request_schemas(
-                (ChatRequest, CompletionRequest, UIChatRequest, sound.SpeechRequest), PLACE, _RANGES
+                (ChatRequest, CompletionRequest, UIChatRequest, speech.SpeechRequest), PLACE, _RANGES
             )
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
-from connections.agui.events import RunError
-from connections.agui.request_models import RunInput
-from connections.aisdk.endpoint import ChatStopped
-from connections.aisdk.requests import UIChatRequest
-from connections.aisdk.routes import PATH as AI_SDK
-from connections.audio import routes as audio
-from connections.audio import schemas as sound
-from connections.audio.speech_endpoint import MEDIA_TYPES
-from connections.embeddings.wire import EmbeddingList, EmbeddingRequest
-from connections.messages.models import CountRequest, MessageRequest
-from connections.messages.problems import OVERLOADED
-from connections.messages.wire import MessageError, ReplyMessage, TokensCount
-from connections.openai import wire
-from connections.openai.requests.models import ChatRequest, CompletionRequest
+from connections.api.agui.schema import RunError, RunInput
+from connections.api.ai_sdk.endpoint import PATH as AI_SDK
+from connections.api.ai_sdk.endpoint import ChatStopped
+from connections.api.ai_sdk.requests import UIChatRequest
+from connections.api.anthropic.errors import OVERLOADED
+from connections.api.anthropic.schema import (
+    CountRequest,
+    MessageError,
+    MessageRequest,
+    ReplyMessage,
+    TokensCount,
+)
+from connections.api.audio import routes as audio
+from connections.api.audio import speech, transcriptions
+from connections.api.audio.speech import MEDIA_TYPES
+from connections.api.chat_requests import ChatRequest, CompletionRequest
+from connections.api.embeddings import EmbeddingList, EmbeddingRequest
+from connections.api.errors import ErrorBody
+from connections.api.openai_chat import encoder as wire
+from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
+from connections.api.responses.parser import ConversationFields, Creation
+from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.protocol.frames import Name
-from connections.responses.input_endpoints import Compaction, Counted
-from connections.responses.output.wire import Conversation, ConversationDeleted, Response
-from connections.responses.requests.models import ConversationFields, Creation
-from connections.responses.stored_response_endpoint import MAX_ITEMS, Deleted, Items
 from specs.openapi_parts import (
     BEARER,
     Part,
@@ -106,11 +110,11 @@ def _openai() -> Part:
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
         "200": as_json("All of them.", of_type(wire.Models)),
-        **refusals(wire.ErrorBody, nobody | {503: "Not now."}),
+        **refusals(ErrorBody, nobody | {503: "Not now."}),
     }
     one = {
         "200": as_json("It.", of_type(wire.Model)),
-        **refusals(wire.ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
+        **refusals(ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
     vectors = _replies("Texts as vectors.", EmbeddingRequest, text, EmbeddingList, why)
     del vectors["post"]["responses"]["200"]["content"]["text/event-stream"]
@@ -129,7 +133,7 @@ def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], wh
     """An endpoint that takes the same bodies as that of responses."""
     answers = {
         "200": as_json("It.", of_type(reply)),
-        **refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."}),
+        **refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."}),
     }
     body = {
         "required": True,
@@ -148,7 +152,7 @@ def _responses() -> Part:
 
     def one(summary: str, words: str, reply: type[msgspec.Struct], *more: Part, **why: str) -> Part:
         refused = gone | {int(status[1:]): what for status, what in why.items()}
-        answers = {"200": as_json(words, of_type(reply)), **refusals(wire.ErrorBody, refused)}
+        answers = {"200": as_json(words, of_type(reply)), **refusals(ErrorBody, refused)}
         return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
 
     read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
@@ -180,7 +184,7 @@ def _conversations() -> Part:
     def act(
         summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None
     ) -> Part:
-        answers = {"200": as_json(words, schema), **refusals(wire.ErrorBody, gone | (more or {}))}
+        answers = {"200": as_json(words, schema), **refusals(ErrorBody, gone | (more or {}))}
         return operation(summary, answers) | {"parameters": list(names)} | BEARER
 
     def body(example: Part) -> Part:
@@ -259,7 +263,7 @@ def _replies(
     """An endpoint that answers whole, or as a stream of chunks."""
     whole = as_json("All of it, or a stream of chunks.", of_type(reply))
     whole["content"]["text/event-stream"] = {"schema": event("A chunk, or `[DONE]`.")}
-    answers = {"200": whole, **refusals(wire.ErrorBody, why | {429: "Too many."})}
+    answers = {"200": whole, **refusals(ErrorBody, why | {429: "Too many."})}
     body = {
         "required": True,
         "content": {"application/json": {"schema": of_type(request), "example": example}},
@@ -317,21 +321,22 @@ def _audio() -> Part:
         403: "A page that may not ask.",
     }
     why |= {404: "No such model, or not served here.", 413: "Too long.", 415: "Compressed, or no form."}
-    why_not = refusals(wire.ErrorBody, why | {429: "Too many.", 503: "Not now."})
+    why_not = refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."})
     words = as_json(
-        "The words.", {"oneOf": [of_type(sound.Transcription), of_type(sound.VerboseTranscription)]}
+        "The words.",
+        {"oneOf": [of_type(transcriptions.Transcription), of_type(transcriptions.VerboseTranscription)]},
     )
     words["content"] |= {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "text/vtt")}
-    events = {"oneOf": [of_type(sound.TextDelta), of_type(sound.TextDone)]}
+    events = {"oneOf": [of_type(transcriptions.TextDelta), of_type(transcriptions.TextDone)]}
     words["content"]["text/event-stream"] = {"schema": event("One of these.") | {"x-data": events}}
     form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
     transcribe = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
     example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
-    text = {"application/json": {"schema": of_type(sound.SpeechRequest), "example": example}}
+    text = {"application/json": {"schema": of_type(speech.SpeechRequest), "example": example}}
     content: Part = {
         kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
     }
-    parts = {"oneOf": [of_type(sound.AudioDelta), of_type(sound.AudioDone)]}
+    parts = {"oneOf": [of_type(speech.AudioDelta), of_type(speech.AudioDone)]}
     content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
     spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
     speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}

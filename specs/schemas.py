@@ -35,7 +35,7 @@ _NAMES: dict[type, str] = {
 }
 """What the page and its users call what has another name in the code."""
 
-_ENDPOINT_PREFIXES = {"connections.responses": "Responses"}
+_ENDPOINT_PREFIXES = {"connections.api.responses": "Responses"}
 """Endpoints whose types are called as another endpoint's are: what begins their names here."""
 
 _LENGTH: Schema = {"minimum": params.UNLIMITED, "not": {"const": 0}}

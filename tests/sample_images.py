@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from PIL import Image as Pillow
 
-from connections.images.validation import image_from_bytes
+from connections.images import image_from_bytes
 from engine.images.image import Image
 
 

@@ -33,6 +33,12 @@ EXCEPTIONS = {
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
+# The dialects of `connections/api`: each knows what they share, and none of the others.
+DIALECTS = (
+    *("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime"),
+    *("audio", "embeddings", "events", "shares", "attachments", "account", "admin"),
+)
+
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
 # imports itself and those before it.
 ORDER = {
@@ -121,22 +127,13 @@ ORDER = {
         *(
             "voice",
             "native",
-            "events",
-            "shares",
-            "attachments",
-            "account",
-            "admin",
-            "openai",
-            "embeddings",
-            "audio",
-            "realtime",
-            "translations",
-            "replies",
-            "messages",
-            "agui",
-            "responses",
-            "aisdk",
+            "api",
         ),
+    ),
+    "connections.api": (
+        *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
+        *("chat_requests", "owner_data"),
+        *DIALECTS,
     ),
     "app": (
         *("setting_values", "speech_settings", "settings", "server", "setup", "operations", "delivery"),
@@ -254,6 +251,17 @@ def test_the_packages_of_a_layer_form_a_line(layer: str) -> None:
     assert {module: behind for module in modules() if (behind := imports_from_above(layer, module))} == {}
 
 
+def test_no_dialect_imports_another() -> None:
+    crossing = {
+        (module, other)
+        for module in modules()
+        if (home := subpackage("connections.api", module)) in DIALECTS
+        for name in imports(module)
+        if (other := subpackage("connections.api", name)) in DIALECTS and other != home
+    }
+    assert not crossing
+
+
 def test_every_layer_has_its_packages_in_order() -> None:
     assert set(LAYERS) <= set(ORDER)
 
@@ -355,7 +363,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
-        ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.jwk_sets"}),
+        ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
 def test_a_library_has_its_place(library: str, home: set[str]) -> None:
@@ -373,7 +381,7 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.doctor.network",
         "connections.limits.redis_counters",
         "connections.limits.redis_leases",
-        "connections.authentication.ticket_store",
+        "connections.authentication.tickets",
     }
 
 

@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from connections.authentication.api_keys import (
+    NO_POLICY,
     ApiKey,
+    KeyPolicy,
     Kind,
     digest_of,
     new_key,
@@ -19,7 +21,6 @@ from connections.authentication.api_keys import (
     with_key,
     without_key,
 )
-from connections.authentication.key_policy import NO_POLICY, KeyPolicy
 
 
 def add(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, policy: KeyPolicy = NO_POLICY) -> str:

@@ -14,8 +14,7 @@ import click
 
 from app.operations import key_file
 from connections.authentication.api_key_store import file_of
-from connections.authentication.api_keys import Kind
-from connections.authentication.key_policy import KeyPolicy, format_policy, parse_expiry, parse_policy
+from connections.authentication.api_keys import KeyPolicy, Kind, format_policy, parse_expiry, parse_policy
 from connections.protocol.errors import InvalidList
 from connections.protocol.scopes import KeyScope
 

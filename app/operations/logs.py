@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
-from connections.admin import audit
+from connections.api.admin import audit
 from engine import trace, tracebacks
 from engine.printable import printable, printable_lines
 

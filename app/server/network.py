@@ -12,11 +12,10 @@ from app.server.http_protocol import ServerLimits
 from app.server.tls import tls_context
 from app.setting_values import SettingsError
 from app.settings import Settings
+from connections.api.anthropic.errors import refusal_of
 from connections.http.refusal_counters import RefusalCounters
-from connections.messages.problems import refusal_of
 from connections.middleware.client_address import AllowedAddresses, Network, networks
-from connections.middleware.client_filter import ClientFilterMiddleware
-from connections.middleware.hosts import allowed_hosts_for
+from connections.middleware.client_filter import ClientFilterMiddleware, allowed_hosts_for
 
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""

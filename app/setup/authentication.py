@@ -11,10 +11,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from connections.authentication.access import AccessControl, Authenticator
 from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.discovery import fetch_jwk_set
-from connections.authentication.json_web_tokens import Claims, JsonWebTokens
-from connections.authentication.jwk_sets import JwkSet
-from connections.authentication.ticket_store import RedisTickets
+from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set
 from connections.authentication.tickets import Tickets
 from connections.middleware.origins import ANY, AllowedOrigins
 from connections.protocol.errors import InvalidList
@@ -26,9 +23,7 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
         keys = None if settings.api_keys is None else ApiKeyStore(settings.api_keys)
     with _setting("allowed_origins"):
         origins = AllowedOrigins(settings.allowed_origins)
-    authenticator = Authenticator(
-        keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(RedisTickets(store))
-    )
+    authenticator = Authenticator(keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(store))
     return AccessControl(authenticator=authenticator, origins=origins, refresh_s=refresh_s)
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from app.setting_values import SettingsError, called
 from app.settings import Settings
-from connections.audio.routes import Audio
-from connections.voice.service import VoiceService
+from connections.api.audio.routes import Audio
+from connections.voice.connection import VoiceService
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
 from sessions.service import Sessions

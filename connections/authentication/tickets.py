@@ -6,48 +6,48 @@ The store has only a ticket's digest, so reading the store admits nobody.
 from __future__ import annotations
 
 import secrets
-from typing import Protocol
 
 import msgspec
+from redis.asyncio import Redis
 
 from connections.authentication.api_keys import digest_of
 from connections.authentication.identity import Identity
 from connections.protocol.errors import Unauthenticated
+from sessions.store.redis.client import PUT, run_script, store_errors
+from sessions.store.redis.pool import on_behalf_of
 
 PREFIX = "mst_"
 TTL_S = 30
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Identity).decode
-
-
-class TicketStore(Protocol):
-    """Keeps values that any replica can take once."""
-
-    async def keep(self, name: str, content: bytes, *, ttl_s: int) -> None:
-        """Keep a value for so many seconds. Raises StoreDown."""
-        ...
-
-    async def take(self, name: str) -> bytes | None:
-        """Return and delete a value in one step; None if there is none (any more). Raises StoreDown."""
-        ...
+GROUP = "/tickets"
+"""Whose calls of the store these are: who shows a ticket is not known before."""
 
 
 class Tickets:
-    """Makes and accepts tickets."""
+    """Makes and accepts tickets, in a full store, too.
 
-    def __init__(self, store: TicketStore) -> None:
-        self._store = store
+    A retry of the Redis client can't admit a ticket twice: GETDEL repeated after a lost answer finds nothing.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
 
     async def issue(self, identity: Identity) -> str:
         """Return a ticket that admits its bearer as this identity, once, within `TTL_S`. Raises StoreDown."""
         ticket = f"{PREFIX}{secrets.token_urlsafe(32)}"
-        await self._store.keep(digest_of(ticket), _encode(identity), ttl_s=TTL_S)
+        with on_behalf_of(GROUP):
+            await run_script(self._client, PUT, [_key(ticket)], [_encode(identity), TTL_S * 1000])
         return ticket
 
     async def redeem(self, ticket: str) -> Identity:
         """Return the ticket's identity; it is void from now on. Raises Unauthenticated, StoreDown."""
-        kept = await self._store.take(digest_of(ticket))
+        with on_behalf_of(GROUP), store_errors():
+            kept = await self._client.getdel(_key(ticket))
         if kept is None:
             raise Unauthenticated(why="no such ticket: used, expired or never issued")
         return _decode(kept)
+
+
+def _key(ticket: str) -> str:
+    return f"ms:ticket:{digest_of(ticket)}"

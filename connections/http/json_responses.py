@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, shorten
+from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated, shorten
 from sessions.errors import Refused
 
 _STATUS = {
@@ -68,7 +68,7 @@ def type_of(status: int) -> str:
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
 
 
-def error_code_of(why: Refused | BadParams | Unauthenticated | Close) -> str:
+def error_code_of(why: Refused | BadFrame | BadParams | Unauthenticated | Close) -> str:
     """Return a refusal's code, for metrics."""
     if isinstance(why, Close):
         is_crowded = why.code is CloseCode.TOO_MANY_CONNECTIONS

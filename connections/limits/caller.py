@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from connections.authentication.access import bearer
 from connections.authentication.identity import ANONYMOUS, Identity
-from connections.http.query_params import parse_client_id
+from connections.http.inputs import parse_client_id
 from connections.limits.owner_groups import group_of
 from connections.middleware.client_address import client_address_of
 from connections.protocol.errors import BadParams

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from connections.authentication.key_policy import NO_ALLOWANCE, Allowance
+from connections.authentication.api_keys import NO_ALLOWANCE, Allowance
 from connections.http.refusal_counters import Refusal, RefusalCounters
 from connections.limits.quotas import (
     Quota,

@@ -13,8 +13,8 @@ from typing import Self
 
 import msgspec
 
+from connections.authentication.api_keys import NO_ALLOWANCE, Allowance
 from connections.authentication.identity import ANONYMOUS, KEY
-from connections.authentication.key_policy import NO_ALLOWANCE, Allowance
 from connections.protocol.frames import LimitNear
 from sessions.errors import Refused
 from sessions.records import Client

@@ -1,20 +1,34 @@
-"""Which pages may open a socket here (RFC 6454 origins). Browsers do not apply CORS to WebSockets, so the server must."""
+"""Which pages may open a socket or send requests here (RFC 6454 origins; CORS of the Fetch standard).
+
+Browsers do not apply CORS to WebSockets, so the server must. The browser's credentials (cookies) are never requested, so `*`
+may mean every origin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from connections.http.refusal_counters import Refusal, RefusalCounters
 from connections.protocol.errors import InvalidList
 
 ANY = "*"
 """Means every origin, opaque ones (`null`) included."""
-
 _log = structlog.get_logger("midstream.authentication")
+MAX_LOGGED_ORIGINS = 100
+"""Refused origins that are logged, each once."""
+MAX_LOGGED_CHARS = 200
+"""Characters of one; its sender chooses it."""
+_EXPOSED_HEADERS = (
+    "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ignored, X-Midstream-Code"
+)
 
 
 def is_allowed(
@@ -43,12 +57,6 @@ def is_secure(connection: HTTPConnection) -> bool:
     """
     forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
     return connection.scope["scheme"] in ("https", "wss") or forwarded == "https"
-
-
-MAX_LOGGED_ORIGINS = 100
-"""Refused origins that are logged, each once."""
-MAX_LOGGED_CHARS = 200
-"""Characters of one; its sender chooses it."""
 
 
 class AllowedOrigins:
@@ -128,3 +136,60 @@ def _of_file(path: Path) -> Iterator[str]:
         ) from None
     contents = (line.partition("#")[0].strip() for line in lines)
     yield from (content for content in contents if content)
+
+
+class CorsMiddleware:
+    """Stands before an application; `refusal` answers pages that are not allowed. Without `Origin`, as from an SDK, it does nothing."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        origins: AllowedOrigins,
+        refusals: RefusalCounters,
+        *,
+        method: str,
+        refusal: Callable[[str | None], Response],
+    ) -> None:
+        self._app = app
+        self._origins = origins
+        self._refusals = refusals
+        self._method = method
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, answer a preflight request, or refuse it."""
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        secure = is_secure(HTTPConnection(scope))
+        if not self._origins.allow(origin, host=headers.get("host"), secure=secure):
+            self._refusals.count(Refusal.ORIGIN)
+            await self._refusal(origin)(scope, receive, send)
+            return
+
+        async def shown(message: Message) -> None:
+            if message["type"] == "http.response.start" and origin is not None:
+                shown_to = (
+                    {"Access-Control-Allow-Origin": ANY} if self._origins.admit_all else _allow_origin(origin)
+                )
+                MutableHeaders(scope=message).update(
+                    shown_to | {"Access-Control-Expose-Headers": _EXPOSED_HEADERS}
+                )
+            await send(message)
+
+        app = self._preflight(headers) if scope["method"] == "OPTIONS" else self._app
+        await app(scope, receive, shown)
+
+    def _preflight(self, headers: Headers) -> Response:
+        requested = headers.get("access-control-request-headers", "Authorization, Content-Type")
+        return Response(
+            status_code=204,
+            headers={
+                "Access-Control-Allow-Methods": self._method,
+                "Access-Control-Allow-Headers": requested,
+                "Access-Control-Max-Age": "600",
+            },
+        )
+
+
+def _allow_origin(origin: str) -> dict[str, str]:
+    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
+from math import ceil
 from time import monotonic
+
+import msgspec
 
 from connections.protocol.audio import LAST, AudioOutput, AudioReply, Marks, Sound
 from connections.protocol.frames import Frame
-from connections.voice.timeline import Timeline
 from sessions.events import Delta
 from sessions.turn.message_request import Precision
 from speech.errors import VoiceFailed
@@ -25,8 +28,9 @@ LISTENER_TIMEOUT_S = 10.0
 """A listener that reports nothing for this long, although sound was sent, counts as gone."""
 REPORT_TIMEOUT_S = 0.5
 """How long a cut waits for a listener that reports only then how much was heard."""
-
 Push = Callable[[Frame], None]
+AHEAD_MS = 400
+"""How far sound is sent ahead of playing at most: sound beyond a cut was mostly not even sent."""
 
 
 class SpokenReply:
@@ -53,17 +57,29 @@ class SpokenReply:
         self._timeline = Timeline(rate=output.rate, width=2 if output.format == "pcm16" else 1)
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
-        self._state = _PlaybackState(clock, reports_late=reports_late)
+        self._timeout = _ListenerTimeout(clock)
+        self._ended = asyncio.Event()
+        self._progressed = asyncio.Event()
+        self._reported = asyncio.Event()  # no more reports of what was heard will come
+        if not reports_late:
+            self._reported.set()
+        self._is_whole = False  # all of its sound is made
+        self._is_announced = self._is_ended = False  # what its listener knows of it
+        self._has_failed = False
+        self._made_marks: tuple[Mark, ...] = ()
+        self._text_chars = self._seq = 0
         self._cut = cut
         self._push: Push | None = None
         self.turn_id = ""
         self.is_guess = is_guess
         """Whether its user may continue: nobody knows of the reply yet."""
+        self.is_withdrawn = False
+        """Whether its message was taken back before its turn began: then it must not be sent."""
 
     @property
     def is_over(self) -> bool:
         """Whether no more of it is played."""
-        return self._state.over.is_set()
+        return self._ended.is_set()
 
     @property
     def played_ms(self) -> int:
@@ -76,9 +92,9 @@ class SpokenReply:
 
         If the voice failed, all of it counts, since it was left to be read.
         """
-        if self._state.has_failed:
-            return self._state.text_chars
-        return self._timeline.heard if self._state.reported.is_set() else self._timeline.sent_off
+        if self._has_failed:
+            return self._text_chars
+        return self._timeline.heard if self._reported.is_set() else self._timeline.sent_off
 
     @property
     def precision(self) -> Precision:
@@ -86,15 +102,10 @@ class SpokenReply:
         return self._timeline.precision
 
     @property
-    def is_withdrawn(self) -> bool:
-        """Whether its message was taken back before its turn began: then it must not be sent."""
-        return self._state.is_withdrawn
-
-    @property
     def listener_timeout_s(self) -> float | None:
         """How long its listener may report nothing before it counts as gone; None: it has nothing to report."""
         waits = self._push is not None and int(self._timeline.sent_ms) > self._timeline.played_ms
-        return self._state.timeout.left_s if waits else None
+        return self._timeout.left_s if waits else None
 
     def begin(self, turn_id: str) -> None:
         """Note its turn's id. If it was cut before, the turn ends as soon as possible."""
@@ -104,7 +115,7 @@ class SpokenReply:
 
     def feed(self, text: Delta) -> None:
         """Take more text. It is limited by the length of a reply."""
-        self._state.text_chars = text.off + len(text.text)
+        self._text_chars = text.off + len(text.text)
         for clause in self._clauses.feed(text.text):
             self._waiting.put_nowait(clause)
 
@@ -113,59 +124,59 @@ class SpokenReply:
         for clause in self._clauses.finish():
             self._waiting.put_nowait(clause)
         self._waiting.put_nowait(None)
-        await self._state.over.wait()
+        await self._ended.wait()
 
     async def settled(self) -> None:
         """Wait for the listener's report, if it may send one. Without a report, what was played until then counts."""
         if self._push is not None and self._timeline.sent_ms:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_TIMEOUT_S):
-                    await self._state.reported.wait()
-        self._state.reported.set()
+                    await self._reported.wait()
+        self._reported.set()
 
     def stop_at(self, ms: int) -> None:
         """Note how much of its sound its listener heard, and stop."""
         self._timeline.stop_at(ms)
-        self._state.reported.set()
+        self._reported.set()
 
     def stop(self) -> None:
         """Stop playing."""
-        self._state.timeout.stop_waiting()
-        self._state.over.set()
-        self._state.progressed.set()
+        self._timeout.stop_waiting()
+        self._ended.set()
+        self._progressed.set()
 
     def withdraw(self) -> None:
         """Note that its message must not be sent, if it was not yet."""
-        self._state.is_withdrawn = True
+        self.is_withdrawn = True
         self.stop()
 
     def attach(self, push: Push) -> None:
         """Send to a new listener, from what was played so far."""
-        self._state.timeout.stop_waiting()
-        self._state.timeout.renew()
+        self._timeout.stop_waiting()
+        self._timeout.renew()
         self._push = push
-        self._state.is_announced = self._state.is_ended = False
+        self._is_announced = self._is_ended = False
         self._timeline.rewind()
         self._send()
 
     def detach(self, grace_s: float) -> None:
         """Note that its listener left. After the grace period its turn ends, whoever else is attached."""
         self._push = None
-        self._state.reported.set()
+        self._reported.set()
         if not self.is_over:
-            self._state.timeout.wait(grace_s, lambda: self._cut(self))
+            self._timeout.wait(grace_s, lambda: self._cut(self))
 
     def confirm(self) -> None:
         """Send its sound: it was no wrong guess."""
         self.is_guess = False
-        self._state.timeout.renew()
+        self._timeout.renew()
         self._send()
 
     def played(self, ms: int) -> None:
         """Note how much of its sound was played."""
         if not self.is_over and self._timeline.played(ms):
-            self._state.timeout.renew()
-            self._state.progressed.set()
+            self._timeout.renew()
+            self._progressed.set()
             self._send()
 
     async def run(self) -> None:
@@ -175,11 +186,11 @@ class SpokenReply:
             async with asyncio.TaskGroup() as tasks:
                 speaking = tasks.create_task(self._speak())
                 watching = tasks.create_task(self._watch())
-                await self._state.over.wait()
+                await self._ended.wait()
                 speaking.cancel()
                 watching.cancel()
         except* VoiceFailed as voices:
-            self._state.has_failed = True
+            self._has_failed = True
             self.stop()
             failed += voices.exceptions
         if failed:
@@ -191,14 +202,14 @@ class SpokenReply:
                 await self._add(clause)
             while self._timeline.synthesized_ms - self._timeline.sent_ms > SYNTHESIZE_AHEAD_MS:
                 await self._wait_for_progress()
-        self._state.is_whole = True
+        self._is_whole = True
         self._send()
         while True:
             await self._wait_for_progress()
 
     async def _wait_for_progress(self) -> None:
-        self._state.progressed.clear()
-        await self._state.progressed.wait()
+        self._progressed.clear()
+        await self._progressed.wait()
 
     async def _add(self, clause: Clause) -> None:
         """Add a clause. Raises VoiceFailed."""
@@ -206,8 +217,8 @@ class SpokenReply:
         spoken = await self._voice.speak(clause.text, voice=voice)
         sound = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate, self._output)
         marks = self._timeline.add(sound, off=clause.off, chars=len(clause.text), marks=spoken.marks)
-        self._state.marks += marks
-        if self._push is not None and self._state.is_announced and marks:
+        self._made_marks += marks
+        if self._push is not None and self._is_announced and marks:
             self._push(self._marks(marks))
         self._send()
 
@@ -226,25 +237,25 @@ class SpokenReply:
         if push is None or self.is_guess or self.is_over:
             return
         if int(self._timeline.sent_ms) <= self._timeline.played_ms:
-            self._state.timeout.renew()
+            self._timeout.renew()
         while part := self._timeline.take(FRAME_MS):
             self._announce(push)
-            is_last = self._state.is_whole and self._timeline.is_sent
-            self._state.is_ended = is_last
+            is_last = self._is_whole and self._timeline.is_sent
+            self._is_ended = is_last
             push(self._sound(part, LAST if is_last else 0))
-            self._state.progressed.set()
-        if not self._state.is_whole:
+            self._progressed.set()
+        if not self._is_whole:
             return
-        if self._timeline.is_sent and not self._state.is_ended and self._state.is_announced:
-            self._state.is_ended = True
+        if self._timeline.is_sent and not self._is_ended and self._is_announced:
+            self._is_ended = True
             push(self._sound(b"", LAST))
         if self._timeline.is_played:
             self.stop()
 
     def _announce(self, push: Push) -> None:
-        if self._state.is_announced:
+        if self._is_announced:
             return
-        self._state.is_announced = True
+        self._is_announced = True
         push(
             AudioReply(
                 conversation_id=self._conversation_id,
@@ -255,38 +266,15 @@ class SpokenReply:
                 from_ms=self._timeline.played_ms,
             )
         )
-        if marks := tuple(one for one in self._state.marks if one.end_ms > self._timeline.played_ms):
+        if marks := tuple(one for one in self._made_marks if one.end_ms > self._timeline.played_ms):
             push(self._marks(marks))
 
     def _marks(self, marks: tuple[Mark, ...]) -> Marks:
         return Marks(conversation_id=self._conversation_id, turn_id=self.turn_id, marks=marks)
 
     def _sound(self, samples: bytes, flags: int) -> Sound:
-        self._state.seq += 1
-        return Sound(self._stream, self._state.seq, samples, flags, self._conversation_id, self.turn_id)
-
-
-class _PlaybackState:
-    """Its state. `is_whole`: all of its sound is made; `is_announced`, `is_ended`: what its listener knows of it.
-
-    `timeout`: with its listener; `is_withdrawn`: its message must not be sent; `reported`: no more reports will come.
-    """
-
-    __slots__ = (
-        *("is_ended", "has_failed", "is_announced", "is_whole", "is_withdrawn"),
-        *("marks", "progressed", "over", "timeout", "text_chars", "seq", "reported"),
-    )
-
-    def __init__(self, clock: Callable[[], float], *, reports_late: bool) -> None:
-        self.timeout = _ListenerTimeout(clock)
-        self.over = asyncio.Event()
-        self.progressed = asyncio.Event()
-        self.reported = asyncio.Event()
-        if not reports_late:
-            self.reported.set()
-        self.is_whole = self.is_announced = self.is_ended = self.has_failed = self.is_withdrawn = False
-        self.marks: tuple[Mark, ...] = ()
-        self.text_chars = self.seq = 0
+        self._seq += 1
+        return Sound(self._stream, self._seq, samples, flags, self._conversation_id, self.turn_id)
 
 
 class _ListenerTimeout:
@@ -324,3 +312,121 @@ def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
     from speech.sound.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     return converted(pcm, rate, output.rate, Coding(output.format))
+
+
+class _Boundary(msgspec.Struct, frozen=True):
+    """The text up to an offset was heard once so much was played."""
+
+    at_ms: int
+    off: int
+    is_word: bool
+
+
+class Timeline:
+    """Times are milliseconds from the reply's first sample."""
+
+    def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
+        """`width`: bytes of a sample; `off`: the offset of the reply's text."""
+        self._rate, self._width = rate, width
+        self._sound = bytearray()
+        self._dropped = self._sent = 0
+        self._boundaries = [_Boundary(0, off, is_word=True)]
+        self.played_ms = 0
+
+    @property
+    def synthesized_ms(self) -> float:
+        """The length of all of it."""
+        return self._ms(self._dropped + len(self._sound))
+
+    @property
+    def sent_ms(self) -> float:
+        """How much was sent."""
+        return self._ms(self._sent)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was made was sent."""
+        return self._sent == self._dropped + len(self._sound)
+
+    @property
+    def is_played(self) -> bool:
+        """Whether all that was made was played."""
+        return self.is_sent and self.played_ms >= int(self.synthesized_ms)
+
+    @property
+    def heard(self) -> int:
+        """The offset after the last word that was played to its end."""
+        return self._last(self.played_ms).off
+
+    @property
+    def sent_off(self) -> int:
+        """The offset after the last word that was sent to its end."""
+        return self._last(ceil(self.sent_ms)).off
+
+    @property
+    def precision(self) -> Precision:
+        """Whether a cut now is at a word."""
+        place = self._index_at(self.played_ms)
+        following = self._boundaries[place : place + 1]
+        return (
+            "word"
+            if self._last(self.played_ms).is_word and all(end.is_word for end in following)
+            else "chunk"
+        )
+
+    def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
+        """Take a clause's sound with its own marks; return the marks for the whole reply."""
+        begun_ms = self.synthesized_ms
+        self._sound += sound
+        if marks is None:
+            self._boundaries.append(_Boundary(ceil(self.synthesized_ms), off + chars, is_word=False))
+            return ()
+        moved = tuple(
+            Mark(
+                off=off + mark.off,
+                len=mark.len,
+                start_ms=int(begun_ms + mark.start_ms),
+                end_ms=ceil(begun_ms + mark.end_ms),
+            )
+            for mark in marks
+        )
+        self._boundaries += [_Boundary(mark.end_ms, mark.off + mark.len, is_word=True) for mark in moved]
+        return moved
+
+    def take(self, most_ms: int) -> bytes:
+        """Return the next sound to send, at most so much; empty if it is not due, or there is none."""
+        until = min(self._bytes(self.played_ms + AHEAD_MS), self._sent + self._bytes(most_ms))
+        part = bytes(self._sound[self._sent - self._dropped : max(0, until - self._dropped)])
+        self._sent += len(part)
+        return part
+
+    def played(self, ms: int) -> bool:
+        """Note how much of the sent sound was played; return whether that is more than before."""
+        ms = min(ms, ceil(self.sent_ms))
+        if ms <= self.played_ms:
+            return False
+        self.played_ms = ms
+        done = min(self._bytes(ms), self._sent) - self._dropped
+        del self._sound[:done]
+        self._dropped += done
+        return True
+
+    def stop_at(self, ms: int) -> None:
+        """Note that so much of the sent sound was heard and no more, whatever was noted before."""
+        self.played_ms = min(ms, ceil(self.sent_ms))
+
+    def rewind(self) -> None:
+        """Note that the listener lost sound that was sent and not played: it is sent again."""
+        self._sent = self._dropped
+
+    def _last(self, ms: int) -> _Boundary:
+        return self._boundaries[self._index_at(ms) - 1]
+
+    def _index_at(self, ms: int) -> int:
+        return bisect_right(self._boundaries, ms, key=lambda end: end.at_ms)
+
+    def _ms(self, size: int) -> float:
+        return size / self._width * 1000 / self._rate
+
+    def _bytes(self, ms: float) -> int:
+        return int(ms * self._rate / 1000) * self._width

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from app.operations import logs
-from connections.admin import audit
+from connections.api.admin import audit
 from tests.app.in_process_service import InProcessService, serving
 
 

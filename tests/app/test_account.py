@@ -17,8 +17,8 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.operations import key_file
-from connections.account import owner_data
-from connections.account.owner_data import AT_ONCE
+from connections.api import owner_data
+from connections.api.owner_data import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from sessions.commands import removal

@@ -21,10 +21,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.operations import key_file, logs
-from connections.admin.endpoint import PATH
-from connections.admin.operations import AdminOperations
-from connections.authentication.api_keys import Kind, digest_of
-from connections.authentication.key_policy import KeyPolicy, parse_policy
+from connections.api.admin.endpoint import PATH
+from connections.api.admin.operations import AdminOperations
+from connections.authentication.api_keys import KeyPolicy, Kind, digest_of, parse_policy
 from engine.scripted import ScriptedEngine
 from sessions.replicas import rpc
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

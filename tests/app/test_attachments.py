@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from app.operations import key_file
-from connections.authentication.key_policy import parse_policy
-from connections.images.validation import MAX_BYTES, MAX_IMAGES
+from connections.authentication.api_keys import parse_policy
+from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine

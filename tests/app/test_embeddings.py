@@ -19,7 +19,7 @@ from app.operations import key_file
 from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import file_of
-from connections.authentication.key_policy import parse_policy
+from connections.authentication.api_keys import parse_policy
 from engine.embedding import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder

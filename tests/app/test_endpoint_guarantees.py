@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.operations import key_file
-from connections.authentication.key_policy import parse_policy
+from connections.authentication.api_keys import parse_policy
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

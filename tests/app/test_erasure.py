@@ -10,7 +10,7 @@ import httpx
 from redis.asyncio import Redis
 
 from app.operations import key_file
-from connections.authentication.key_policy import parse_policy
+from connections.authentication.api_keys import parse_policy
 from connections.authentication.tickets import TTL_S
 from tests.app.in_process_service import serving
 from tests.app.test_account import call_api

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from app.composition import engines_of
 from app.settings import Settings
-from connections.images.validation import MAX_IMAGES
+from connections.images import MAX_IMAGES
 from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from app.operations import key_file
 from app.setting_values import SettingsError
 from app.setup import config_reload
-from connections.authentication.key_policy import KeyPolicy, parse_policy
+from connections.authentication.api_keys import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

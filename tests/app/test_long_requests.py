@@ -11,19 +11,19 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
 from connections.http.exchange import LARGE_BODY_BYTES, Exchange
 from connections.limits.limiters import Limiters
 from connections.native.server_info import ServerInfo
-from connections.openai.request_context import RequestContext
 from tests.app.in_process_service import InProcessService
 
 ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/v1/chat/completions": ("connections.openai.generation_endpoint.chat_turn_request", {"max_tokens": 5}),
-    "/v1/messages": ("connections.messages.endpoint.message_turn_request", {"max_tokens": 5}),
-    "/v1/ag-ui": ("connections.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
-    "/v1/responses": ("connections.responses.creator.messages_of", {"max_output_tokens": 5}),
-    "/v1/responses/input_tokens": ("connections.responses.creator.response_turn_request", {}),
+    "/v1/chat/completions": ("connections.api.openai_chat.endpoint.chat_turn_request", {"max_tokens": 5}),
+    "/v1/messages": ("connections.api.anthropic.endpoint.message_turn_request", {"max_tokens": 5}),
+    "/v1/ag-ui": ("connections.api.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
+    "/v1/responses": ("connections.api.responses.creator.messages_of", {"max_output_tokens": 5}),
+    "/v1/responses/input_tokens": ("connections.api.responses.creator.response_turn_request", {}),
 }
 
 

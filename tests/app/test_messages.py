@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from connections.api import replies
 from connections.authentication.api_keys import digest_of
-from connections.replies import streaming
 from engine.messages import Message
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_stops_the_engine_within_a_step(tmp_path: Pat
 async def test_a_stream_that_waits_long_says_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "PING_S", 0.01)
+    monkeypatch.setattr(replies, "PING_S", 0.01)
     engine = ScriptedEngine(by_hand=True)
     async with (
         serving(tmp_path, engine) as running,

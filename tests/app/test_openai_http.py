@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
-from connections.openai.requests.models import ChatRequest
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted import ScriptedEngine

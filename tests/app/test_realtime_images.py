@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from connections.images.validation import MAX_IMAGES
+from connections.images import MAX_IMAGES
 from engine.images.image import Detail, Image
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine

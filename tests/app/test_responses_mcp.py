@@ -13,10 +13,10 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from connections.replies.stored_reply import StoredReply
-from connections.responses.stored import response_store
-from connections.responses.stored.notes import MAX_NOTE_BYTES
-from connections.responses.stored.response_store import ResponseStore
+from connections.api.responses import store as response_store
+from connections.api.responses.notes import MAX_NOTE_BYTES
+from connections.api.responses.store import ResponseStore
+from connections.api.stored_replies import StoredReply
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown
 from sessions.tools.functions.declaration import tool

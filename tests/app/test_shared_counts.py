@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from connections.authentication.key_policy import Allowance
+from connections.authentication.api_keys import Allowance
 from connections.limits.quotas import QuotaSettings
 from connections.limits.redis_counters import RedisCounters
 from sessions.errors import StoreDown

@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.sizing.estimate import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
 from connections.http.exchange import MAX_BODY_BYTES
-from connections.images.validation import MAX_BYTES
+from connections.images import MAX_BYTES
 from connections.limits.constants import MAX_FRAME_BYTES
 from connections.limits.rates import GROUPS_TIMES
 from sessions.fair_share import ADDRESS, group_limit, owner_limit

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from connections.responses.stored import response_store
+from connections.api.responses import store as response_store
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.store.history import notes
 from sessions.turn import prompt

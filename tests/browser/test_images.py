@@ -16,7 +16,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from app.operations import key_file
-from connections.images.validation import MAX_BYTES, MAX_IMAGES
+from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.scripted import FEATURES, ScriptedEngine
 from tests.app.in_process_service import InProcessService
 from tests.app.in_process_service import serving as in_process

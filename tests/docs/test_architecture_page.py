@@ -29,7 +29,7 @@ NAMED = (
 
 def arrows() -> set[tuple[str, str]]:
     """The picture of the subpackages, as pairs."""
-    picture = snippets(ARCHITECTURE, "mermaid")[0]
+    picture = re.sub(r'\w+\["(\w+)/"\]', r"\1", snippets(ARCHITECTURE, "mermaid")[0])
     chains = [re.split(r" *--> *", line.strip()) for line in picture.splitlines() if "-->" in line]
     ends = [(above, below.partition("[")[0]) for chain in chains for above, below in pairwise(chain)]
     return {pair for above, below in ends for pair in product(above.split(" & "), below.split(" & "))}

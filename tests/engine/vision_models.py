@@ -22,7 +22,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.smolvlm import processing_smolvlm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from connections.images.validation import image_from_bytes
+from connections.images import image_from_bytes
 from engine.images.image import Image, in_order
 from engine.messages import Message
 from tests.engine.conftest import small_tokenizer

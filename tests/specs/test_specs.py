@@ -16,9 +16,9 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from connections.audio.routes import Audio, audio_routes
+from connections.api.audio.routes import Audio, audio_routes
+from connections.api.chat_requests import OFF
 from connections.http.refusal_counters import RefusalCounters
-from connections.openai.requests.sampling import OFF
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams
 from engine.scripted import Call, Thought

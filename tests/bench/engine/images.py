@@ -21,7 +21,7 @@ from statistics import median
 import msgspec
 from PIL import Image as Pillow
 
-from connections.images.validation import image_from_bytes
+from connections.images import image_from_bytes
 from engine.images.image import Image
 from engine.messages import Chunk, Finished, Message, Output, Params, Request, Started
 from engine.options import EngineOptions

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.aisdk.chunk_encoder import CallsAnswered, ChunkEncoder, StreamEnd
-from connections.aisdk.chunks import Chunk, encode
+from connections.api.ai_sdk.encoder import CallsAnswered, Chunk, ChunkEncoder, StreamEnd, encode
 from connections.protocol.frames import Error, Frame
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.audio.multipart import MAX_FIELDS, parse_form
-from connections.openai.problems import Problem
+from connections.api.audio.transcriptions import MAX_FIELDS, parse_form
+from connections.api.errors import Problem
 
 TYPE = "multipart/form-data; boundary=line"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.audio.multipart import File, Form
-from connections.audio.transcription_request import transcription_request
-from connections.openai.problems import Problem
+from connections.api.audio.transcriptions import File, Form, transcription_request
+from connections.api.errors import Problem
 from speech.recognition.messages import ENGLISH
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from connections.authentication.discovery import fetch_jwk_set
-from connections.authentication.jwk_sets import JwkSet, JwkSetUnavailable
+from connections.authentication.json_web_tokens import JwkSet, JwkSetUnavailable, fetch_jwk_set
 from tests.jwt_signing import Provider, jwk, provider, rsa_key
 
 

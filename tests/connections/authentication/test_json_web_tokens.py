@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.authentication.json_web_tokens import Claims, JsonWebTokens
-from connections.authentication.jwk_sets import JwkSet
+from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet
 from connections.protocol.errors import Unauthenticated
 from tests.jwt_signing import SECRET, ec_key, jwk, key_set, pem, rsa_key, sewn, token
 

@@ -7,15 +7,18 @@ from datetime import UTC, datetime
 import pytest
 
 from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.api_keys import ApiKey, digest_of, parse_keys, with_key
-from connections.authentication.identity import of_key
-from connections.authentication.key_policy import (
+from connections.authentication.api_keys import (
     Allowance,
+    ApiKey,
     KeyPolicy,
+    digest_of,
     format_policy,
     parse_expiry,
+    parse_keys,
     parse_policy,
+    with_key,
 )
+from connections.authentication.identity import of_key
 from connections.protocol.errors import InvalidList
 from connections.protocol.scopes import Grant, KeyScope
 

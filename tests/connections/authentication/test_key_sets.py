@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from connections.authentication import jwk_sets
-from connections.authentication.jwk_sets import (
+from connections.authentication import json_web_tokens
+from connections.authentication.json_web_tokens import (
     MAX_AGE_S,
     MIN_FETCH_INTERVAL_S,
     REFRESH_S,
@@ -139,7 +139,7 @@ async def test_what_is_no_key_set_is_told_as_such(content: bytes) -> None:
 
 
 def test_a_set_longer_than_any_is_not_read_on(published: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwk_sets, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_web_tokens, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="longer than 100 bytes"):
         download(published.url)
 

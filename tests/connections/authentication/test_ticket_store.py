@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 from redis.asyncio import Redis
 
-from connections.authentication.ticket_store import GROUP, RedisTickets
+from connections.authentication.identity import ANONYMOUS
+from connections.authentication.tickets import GROUP, Tickets
+from connections.protocol.errors import Unauthenticated
 from sessions.store.redis.pool import OWN, caller_group
 from tests.store_faults import without_memory
 
@@ -27,17 +30,19 @@ class Noting:
 async def test_tickets_have_no_part_in_the_replicas_own_work() -> None:
     """That may hold all of the store's connections, and anybody may show a ticket."""
     client = Noting()
-    tickets = RedisTickets(cast("Redis", cast("Any", client)))
-    await tickets.keep("name", b"content", ttl_s=1)
-    await tickets.take("name")
+    tickets = Tickets(cast("Redis", cast("Any", client)))
+    ticket = await tickets.issue(ANONYMOUS)
+    with pytest.raises(Unauthenticated):
+        await tickets.redeem(ticket)
     assert client.askers == [GROUP, GROUP]
     assert GROUP != OWN
 
 
 async def test_a_store_without_memory_takes_tickets(store: Redis) -> None:
     """People sign in to delete something."""
-    tickets = RedisTickets(store)
+    tickets = Tickets(store)
     async with without_memory(store):
-        await tickets.keep("name", b"content", ttl_s=30)
-        assert await tickets.take("name") == b"content"
-        assert await tickets.take("name") is None
+        ticket = await tickets.issue(ANONYMOUS)
+        assert await tickets.redeem(ticket) == ANONYMOUS
+        with pytest.raises(Unauthenticated):
+            await tickets.redeem(ticket)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.http import json_limits
-from connections.http.json_limits import (
+from connections.http import inputs
+from connections.http.inputs import (
     MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_VALUES,
@@ -19,7 +19,7 @@ from connections.http.json_limits import (
     check_json_limits,
 )
 
-PADDING = '"' + "x" * json_limits.SMALL_BYTES + '"'
+PADDING = '"' + "x" * inputs.SMALL_BYTES + '"'
 VALUES = st.recursive(
     st.none() | st.text(max_size=30) | st.integers(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -61,14 +61,12 @@ def depth_of(value: Any) -> int:
 @given(VALUES)
 def test_the_depth_is_that_of_the_value(value: Any) -> None:
     deep = depth_of([value])
-    around = json_limits.MAX_DEPTH - deep
-    check_json_limits(
-        f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_limits.SMALL_BYTES}".encode()
-    )
+    around = inputs.MAX_DEPTH - deep
+    check_json_limits(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * inputs.SMALL_BYTES}".encode())
     around += 1
     with pytest.raises(TooManyValues):
         check_json_limits(
-            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * json_limits.SMALL_BYTES}".encode()
+            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * inputs.SMALL_BYTES}".encode()
         )
 
 
@@ -86,12 +84,12 @@ LISTS = b"[" + b"[]," * MAX_DEPTH + b"[]]"
 @given(st.binary(max_size=400) | st.text('[]{}",\\', max_size=40).map(str.encode))
 def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
     with suppress(TooManyValues):
-        check_json_limits(LISTS + text + b" " * json_limits.SMALL_BYTES)
+        check_json_limits(LISTS + text + b" " * inputs.SMALL_BYTES)
 
 
 def test_more_strings_than_may_be_are_refused() -> None:
     with pytest.raises(TooManyValues):
-        check_json_limits(LISTS + b'""' * (json_limits.MAX_QUOTES // 2 + 1))
+        check_json_limits(LISTS + b'""' * (inputs.MAX_QUOTES // 2 + 1))
 
 
 def test_what_closes_without_an_end_is_not_too_deep() -> None:

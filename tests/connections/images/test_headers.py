@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.images.headers import MAX_BLOCKS, MAX_CHUNKS, MAX_SCANS, ImageHeader, InvalidImage, header_of
-from connections.images.validation import (
+from connections.images import (
+    MAX_BLOCKS,
     MAX_BYTES,
+    MAX_CHUNKS,
+    MAX_SCANS,
     MAX_SIDE,
+    ImageHeader,
+    InvalidImage,
+    header_of,
     image_from_base64,
     image_from_bytes,
     image_from_url,

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.openai.parser import (
+from connections.api.chat_requests import (
     chat_turn_request,
     completion_turn_requests,
     parse_chat_request,
     parse_completion_request,
 )
-from connections.openai.problems import Problem
+from connections.api.errors import Problem
 from connections.protocol.server_info import Limits
 from sessions.running.ephemeral import EphemeralRequest
 

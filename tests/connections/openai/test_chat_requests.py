@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.http.json_limits import TooManyValues
-from connections.openai import unsupported
-from connections.openai.parser import chat_turn_request, parse_chat_request
-from connections.openai.problems import Problem
-from connections.openai.requests.messages import MAX_MESSAGES
-from connections.openai.requests.sampling import MAX_BIASES
+from connections.api import fields as unsupported
+from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
+from connections.api.errors import Problem
+from connections.http.inputs import TooManyValues
 from engine.messages import Message
 from engine.reply_spec import PLAIN
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed

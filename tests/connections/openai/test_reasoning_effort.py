@@ -7,8 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.openai.parser import field_names, parse_chat_request
-from connections.openai.requests.reasoning import MAX_VALUE_CHARS, MAX_VARIABLES, shows_reasoning
+from connections.api.chat_requests import (
+    MAX_VALUE_CHARS,
+    MAX_VARIABLES,
+    field_names,
+    parse_chat_request,
+    shows_reasoning,
+)
 from engine.messages import Message
 from tests.connections.openai.request_parsing import USER, parse_error, parsed
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connections.protocol.server_info import Limits
-from connections.realtime.server_events import (
+from connections.api.realtime.server_events import (
     ArgumentsDelta,
     FunctionCall,
     FunctionCallOutput,
@@ -20,6 +19,7 @@ from connections.realtime.server_events import (
     ResponseDone,
     ServerEvent,
 )
+from connections.protocol.server_info import Limits
 from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
 
 LIMITS = Limits(

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connections.api.realtime.client_events import ItemCreate, ResponseCreate, SessionUpdate
+from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
+from connections.api.realtime.items import Items
+from connections.api.realtime.session import RealtimeSession
 from connections.protocol import frames
 from connections.protocol.errors import BadFrame
-from connections.realtime.client_events import ItemCreate, ResponseCreate, SessionUpdate
-from connections.realtime.codec import RealtimeCodec
-from connections.realtime.event_encoder import RealtimeEventEncoder
-from connections.realtime.items import Items
-from connections.realtime.session import RealtimeSession
 from sessions.events import Deleted, Status
 from tests.connections.realtime.client_mirror import LIMITS
 

@@ -8,17 +8,16 @@ from typing import Any, cast
 
 import msgspec
 
+from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
+from connections.api.realtime.handler import RealtimeHandler
+from connections.api.realtime.items import Items
+from connections.api.realtime.session import RealtimeSession
 from connections.connection import Connection, Handler, PendingWork
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
-from connections.realtime.codec import RealtimeCodec
-from connections.realtime.event_encoder import RealtimeEventEncoder
-from connections.realtime.handler import RealtimeHandler
-from connections.realtime.items import Items
-from connections.realtime.session import RealtimeSession
 from engine.images.image import Image
 from sessions.events import Accepted, Removed
 from sessions.fair_share import Subject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from connections.api.realtime.endpoint import parse_handshake
 from connections.protocol.errors import BadParams
-from connections.realtime.handshake import parse_handshake
 
 
 def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from connections.api.realtime.client_events import NewItem, Part, ResponseCreate
+from connections.api.realtime.items import Items
+from connections.api.realtime.server_events import InvalidEvent
+from connections.api.realtime.session import RealtimeSession
 from connections.protocol.frames import Send
-from connections.realtime.client_events import NewItem, Part, ResponseCreate
-from connections.realtime.items import Items
-from connections.realtime.problems import InvalidEvent
-from connections.realtime.session import RealtimeSession
 from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import JPEG, PNG
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
-from connections.realtime.problems import InvalidEvent
-from connections.realtime.server_events import Content, Message
+from connections.api.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
+from connections.api.realtime.server_events import Content, InvalidEvent, Message
 from tests.sample_images import PNG
 
 

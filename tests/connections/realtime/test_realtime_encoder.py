@@ -10,9 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from connections.outbox import Outbox
-from connections.protocol import frames
-from connections.realtime.client_events import (
+from connections.api.realtime.client_events import (
     ItemCreate,
     ItemRetrieve,
     NewItem,
@@ -20,11 +18,12 @@ from connections.realtime.client_events import (
     ResponseCreate,
     ResponseOptions,
 )
-from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.realtime.items import Items, ItemState, text_item_id
-from connections.realtime.problems import InvalidEvent
-from connections.realtime.server_events import ErrorEvent, ResponseDone
-from connections.realtime.session import RealtimeSession
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.api.realtime.items import Items, ItemState, text_item_id
+from connections.api.realtime.server_events import ErrorEvent, InvalidEvent, ResponseDone
+from connections.api.realtime.session import RealtimeSession
+from connections.outbox import Outbox
+from connections.protocol import frames
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import Accepted, CallState, Deleted, Delta, Failure, Gap, Reason, Removed
 from sessions.records import CallRecord

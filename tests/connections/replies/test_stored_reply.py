@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from connections.replies.server_tool_calls import ServerToolCall
-from connections.replies.stored_reply import StoredReply
+from connections.api.stored_replies import ServerToolCall, StoredReply
 from engine.messages import ToolCall
 from sessions import events
 from sessions.errors import NotFound, StoreDown

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.responses.output import wire
-from connections.responses.output.encoder import ResponsesEncoder, events_after
+from connections.api.responses import schema as wire
+from connections.api.responses.encoder import ResponsesEncoder, events_after
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.openai.problems import Problem
-from connections.responses.active_streams import (
+from connections.api.errors import Problem
+from connections.api.responses.websocket import (
     MAX_NEWEST_BYTES,
     MAX_STREAMS,
     MAX_UNSTORED,

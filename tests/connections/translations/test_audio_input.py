@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from connections.translations.speech_input import SpeechInput, Transcript
-from connections.translations.speech_output import voice_for
+from connections.api.realtime.translation.speech import SpeechInput, Transcript, voice_for
 from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped
 
 

@@ -10,18 +10,17 @@ from typing import Any, cast
 
 import pytest
 
+from connections.api.realtime.translation import endpoint as handling
+from connections.api.realtime.translation import events as event_encoder
+from connections.api.realtime.translation.endpoint import TranslationCodec, TranslationsHandler, decode
+from connections.api.realtime.translation.events import TranslationEventEncoder
+from connections.api.realtime.translation.session import TranslationSession
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
-from connections.translations import event_encoder
-from connections.translations import handler as handling
-from connections.translations.endpoint import TranslationCodec, decode
-from connections.translations.event_encoder import TranslationEventEncoder
-from connections.translations.handler import TranslationsHandler
-from connections.translations.session import TranslationSession
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
 from sessions.events import Accepted, Reason, SourceText
 from sessions.interpreting.interpretation import Grown, Growth

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.translations.input_queue import (
+from connections.api.realtime.translation.session import (
     FULL_CHARS,
     MAX_QUEUED_CHARS,
     MAX_QUEUED_PARTS,
     InputQueue,
+    TranslationOptions,
     fitting,
 )
-from connections.translations.options import TranslationOptions
 from sessions.errors import Overloaded
 from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
 

@@ -9,12 +9,12 @@ import pytest
 from openai.types.realtime import RealtimeTranslationServerEvent
 from pydantic import TypeAdapter
 
+from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.translation.endpoint import TranslationCodec, decode
+from connections.api.realtime.translation.events import TranslationEventEncoder, TranslationFrame, closed
+from connections.api.realtime.translation.session import TranslationSession
 from connections.protocol.errors import BadFrame, BadParams, Close
 from connections.protocol.frames import Error
-from connections.realtime.server_events import ServerEvent
-from connections.translations.endpoint import TranslationCodec, decode
-from connections.translations.event_encoder import TranslationEventEncoder, TranslationFrame, closed
-from connections.translations.session import TranslationSession
 from engine.messages import Languages, ModelFacts, Params
 from sessions.errors import Refused
 from sessions.events import Accepted, Delta, Done, Failure, Gap, Reason, SourceText, Timing, Usage

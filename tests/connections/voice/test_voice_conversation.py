@@ -10,7 +10,7 @@ import pytest
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped, Heard
 from connections.protocol.frames import Error, Frame, Send
-from connections.voice.conversation import MAX_REPLIES, VoiceConversation, VoiceMessage
+from connections.voice.connection import MAX_REPLIES, VoiceConversation, VoiceMessage
 from connections.voice.reply import SpokenReply
 from connections.voice.turn_taking import Action, ReplyAction
 from sessions.errors import Overloaded

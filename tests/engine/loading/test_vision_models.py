@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from transformers import AutoConfig
 
-from connections.images.validation import image_from_bytes
+from connections.images import image_from_bytes
 from engine.errors import ModelNotUsable
 from engine.images.image import NOT_SEEN, Image
 from engine.loading.image_processor import ImageNotDecodable, ImageProcessor, is_vision_model

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from connections.images.validation import MAX_POINTS, MAX_SIDE, image_from_bytes
+from connections.images import MAX_POINTS, MAX_SIDE, image_from_bytes
 from engine.api import OutputStream
 from engine.images.image import NOT_SEEN, Image
 from engine.messages import (

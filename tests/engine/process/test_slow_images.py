@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from connections.images.validation import image_from_bytes
+from connections.images import image_from_bytes
 from engine.api import OutputStream
 from engine.images.image import Image
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Queued, Request

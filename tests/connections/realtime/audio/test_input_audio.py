@@ -12,24 +12,25 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from connections.api.realtime import voice as voice_connection
+from connections.api.realtime.client_events import SessionUpdate
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.api.realtime.items import Items
+from connections.api.realtime.server_events import (
+    InvalidEvent,
+    OutputCleared,
+    ServerEvent,
+    TranscriptCompleted,
+)
+from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
+from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
 from connections.protocol.base import AUDIO
 from connections.protocol.frames import Cancel, Error, Frame, Send
-from connections.realtime.audio import voice_connection
-from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
-from connections.realtime.audio.audio_events import OutputCleared, TranscriptCompleted
-from connections.realtime.audio.utterances import UtteranceTracker
-from connections.realtime.audio.voice_connection import RealtimeVoiceConnection
-from connections.realtime.client_events import SessionUpdate
-from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.realtime.items import Items
-from connections.realtime.problems import InvalidEvent
-from connections.realtime.server_events import ServerEvent
-from connections.realtime.session import RealtimeSession
-from connections.voice.conversation import VoiceMessage as Message
+from connections.voice.connection import VoiceMessage as Message
+from connections.voice.connection import VoiceService
 from connections.voice.reply import SpokenReply
-from connections.voice.service import VoiceService
 from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.records import Owner

@@ -7,16 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from connections.api.realtime.client_events import ResponseCreate, SessionUpdate
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.api.realtime.items import Items, ItemState
+from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.session import (
+    MAX_WAITING,
+    SEPARATOR,
+    AudioCapabilities,
+    AudioConfig,
+    RealtimeSession,
+)
+from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
+from connections.api.realtime.voice import UtteranceTracker
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.frames import Frame, Send
-from connections.realtime.audio.audio_config import AudioCapabilities, AudioConfig
-from connections.realtime.audio.spoken_replies import Speculation, SpokenReplies
-from connections.realtime.audio.utterances import UtteranceTracker
-from connections.realtime.client_events import ResponseCreate, SessionUpdate
-from connections.realtime.event_encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.realtime.items import Items, ItemState
-from connections.realtime.server_events import ServerEvent
-from connections.realtime.session import MAX_WAITING, SEPARATOR, RealtimeSession
 from connections.voice.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
 from tests.connections.realtime.client_mirror import LIMITS, done
 from tests.connections.realtime.test_handler import accepted

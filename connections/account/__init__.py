@@ -1,1 +1,0 @@
-"""The endpoint for people's own data: export and erasure."""

@@ -1,0 +1,679 @@
+"""Converts the events of a conversation to the chunks of one message for a front end (UI message stream, version 1). Pure.
+
+A message is one turn, or several steps if it calls tools. It ends with the last turn, or when all open calls wait for the
+client, which then makes another request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, Literal, assert_never
+
+import msgspec
+
+from connections.protocol.frames import Error, Frame, ServerFrame
+from engine.images.image import Image
+from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
+from sessions.events import (
+    Accepted,
+    CallState,
+    Deleted,
+    Delta,
+    Done,
+    Gap,
+    Reason,
+    Reasoning,
+    ShownCall,
+    ToolCall,
+    ToolState,
+)
+
+FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+encode = msgspec.json.Encoder().encode
+_LOST = "The server lost a part of this reply; load the chat again."
+_DELETED = "The chat was deleted."
+_REASONS: dict[Reason, FinishReason] = {
+    Reason.STOP: "stop",
+    Reason.LENGTH: "length",
+    Reason.TIMEOUT: "other",
+    Reason.FILTERED: "content-filter",
+    Reason.TOOLS: "tool-calls",
+}
+Kind = Literal["text", "reasoning"]
+_text = msgspec.json.Encoder().encode
+_WORDS = {
+    CallState.CANCELLED: "The call was cancelled.",
+    CallState.EXPIRED: "Nobody answered the call in time.",
+    CallState.LOST: "The call was started, and its outcome is not known.",
+}
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", rename="camel", omit_defaults=True):
+    """The root of all chunks."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Facts of a turn's end besides its text. `chars`, `text_sha256`: of the stored text.
+
+    `cause`, `steps_after`, of a stopped reply: who stopped it, and engine steps after that.
+    """
+
+    turn_id: str
+    reason: str
+    chars: int
+    text_sha256: str
+    prompt_tokens: int
+    generated_tokens: int
+    model: str | None = None
+    cause: str | None = None
+    steps_after: int | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The server's part of a message's metadata."""
+
+    midstream: Facts
+
+
+class Start(Chunk, frozen=True, kw_only=True, tag="start"):
+    """A message begins, or continues if it is known."""
+
+    message_id: str
+
+
+class StartStep(Chunk, frozen=True, kw_only=True, tag="start-step"):
+    """A turn begins: a message has several if it calls tools."""
+
+
+class FinishStep(Chunk, frozen=True, kw_only=True, tag="finish-step"):
+    """A turn has ended."""
+
+
+class TextStart(Chunk, frozen=True, kw_only=True, tag="text-start"):
+    """A text part begins."""
+
+    id: str
+
+
+class TextDelta(Chunk, frozen=True, kw_only=True, tag="text-delta"):
+    """More of the part."""
+
+    id: str
+    delta: str
+
+
+class TextEnd(Chunk, frozen=True, kw_only=True, tag="text-end"):
+    """The part has ended."""
+
+    id: str
+
+
+class ReasoningStart(Chunk, frozen=True, kw_only=True, tag="reasoning-start"):
+    """A reasoning part begins."""
+
+    id: str
+
+
+class ReasoningDelta(Chunk, frozen=True, kw_only=True, tag="reasoning-delta"):
+    """More of the part."""
+
+    id: str
+    delta: str
+
+
+class ReasoningEnd(Chunk, frozen=True, kw_only=True, tag="reasoning-end"):
+    """The part has ended."""
+
+    id: str
+
+
+class ToolInputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-input-available"):
+    """A tool is called. `provider_executed`: the server runs it."""
+
+    tool_call_id: str
+    tool_name: str
+    input: msgspec.Raw
+    provider_executed: bool = False
+
+
+class ToolApprovalRequest(Chunk, frozen=True, kw_only=True, tag="tool-approval-request"):
+    """A call waits for an approval."""
+
+    approval_id: str
+    tool_call_id: str
+
+
+class ToolOutputAvailable(Chunk, frozen=True, kw_only=True, tag="tool-output-available"):
+    """The result of a call."""
+
+    tool_call_id: str
+    output: Any
+    provider_executed: bool = False
+
+
+class ToolOutputError(Chunk, frozen=True, kw_only=True, tag="tool-output-error"):
+    """A call failed."""
+
+    tool_call_id: str
+    error_text: str
+    provider_executed: bool = False
+
+
+class ToolOutputDenied(Chunk, frozen=True, kw_only=True, tag="tool-output-denied"):
+    """A call was not allowed."""
+
+    tool_call_id: str
+
+
+class MessageMetadata(Chunk, frozen=True, kw_only=True, tag="message-metadata"):
+    """The metadata of a message from now on."""
+
+    message_metadata: Metadata
+
+
+class Finish(Chunk, frozen=True, kw_only=True, tag="finish"):
+    """The message is complete, or waits for its client."""
+
+    finish_reason: FinishReason
+    message_metadata: Metadata | None = None
+
+
+class Abort(Chunk, frozen=True, kw_only=True, tag="abort"):
+    """The message was stopped."""
+
+    reason: str
+
+
+class ErrorChunk(Chunk, frozen=True, kw_only=True, tag="error"):
+    """The message has no regular end. The text is for people."""
+
+    error_text: str
+
+
+AnyChunk = (
+    Start
+    | StartStep
+    | FinishStep
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ReasoningStart
+    | ReasoningDelta
+    | ReasoningEnd
+    | ToolInputAvailable
+    | ToolApprovalRequest
+    | ToolOutputAvailable
+    | ToolOutputError
+    | ToolOutputDenied
+    | MessageMetadata
+    | Finish
+    | Abort
+    | ErrorChunk
+)
+"""Any chunk."""
+
+
+class StreamEnd(Enum):
+    """Why a stream ends without a regular end."""
+
+    SENT = auto()
+    NOTHING = auto()
+    """There was no message to send."""
+    WAITING_FOR_CLIENT = auto()
+    """Its calls wait for its client."""
+
+
+class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
+    """All answers of a client to calls were taken; never sent as it is.
+
+    `has_new_answers`: one of them was new; `following_replies`: the replies that already followed the calls.
+    """
+
+    has_new_answers: bool
+    following_replies: tuple[ShownMessage, ...] = ()
+
+
+class ChunkEncoder:
+    """One request's message.
+
+    `client_msg_id`: the `client_msg_id` of the turn that it began; `turn_id`: the current turn. `end`: how it ended;
+    `is_stopped`: its client wants no reply any more.
+    """
+
+    def __init__(self, *, ref: str) -> None:
+        self.ref = ref
+        self.client_msg_id: str | None = None
+        self.turn_id: str | None = None
+        self.end: StreamEnd | None = None
+        self.is_stopped = False
+        self._message_id: str | None = None
+        self._started = False
+        self._is_duplicate = False
+        self._ended = False
+        self._parts = Parts()
+        self._calls: dict[str, Call] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is sent."""
+        return self.end is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether anything was sent to its client."""
+        return self._started or self.is_over
+
+    def encode(self, frame: Frame) -> list[Chunk]:  # noqa: PLR0911 - one for each kind
+        """Return the chunks of a frame."""
+        if self.is_over:
+            return []
+        match frame:
+            case Accepted():
+                return self._accepted(frame) if self._is_ours(frame) else []
+            case HistoryPage():
+                return self._resumed(frame) if frame.ref == self.ref else []
+            case CallsAnswered():
+                return self._calls_answered(frame) if frame.ref == self.ref else []
+            case Error():
+                return self.fail(frame.message) if frame.ref == self.ref else []
+            case Gap():
+                return self.fail(_LOST)
+            case Deleted():
+                return self.fail(_DELETED)
+            case Delta() | Reasoning() | ToolCall() | ToolState() | Done():
+                return self._turn_event(frame)
+            case _:
+                return []
+
+    def delta(self, frame: Frame) -> bytes | None:
+        """Return the encoded chunk of a frame that only extends the open part; None: use `encode`."""
+        if not isinstance(frame, Delta | Reasoning) or frame.turn_id != self.turn_id or self.is_over:
+            return None
+        return self._parts.delta("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
+
+    def fail(self, why: str) -> list[Chunk]:
+        """End a message without a regular end."""
+        if self.is_over:
+            return []
+        self.end = StreamEnd.SENT
+        return [*self._parts.close(), ErrorChunk(error_text=why)]
+
+    def answered(self, call_id: str, *, is_allowed: bool) -> None:
+        """Note that its client answered a call: it allowed it, or else settled it. The change may be told later."""
+        if (call := self._calls.get(call_id)) is not None:
+            result = {"is_allowed": True} if is_allowed else {"is_answered": True}
+            self._calls[call_id] = msgspec.structs.replace(call, **result)
+
+    def continue_from(self, message_id: str, reply: ShownMessage) -> None:
+        """Continue a message that the client has, from its last reply, whose calls it answers."""
+        self._message_id = message_id
+        self._load_reply(reply)
+        self._ended = True
+
+    def _is_ours(self, accepted: Accepted) -> bool:
+        if accepted.follows is not None:
+            return accepted.follows == self.turn_id
+        return self.turn_id is None and accepted.client_msg_id == self.client_msg_id
+
+    def _accepted(self, accepted: Accepted) -> list[Chunk]:
+        self.turn_id = accepted.turn_id
+        self._is_duplicate = accepted.duplicate
+        self._ended = False
+        self._calls.clear()
+        self._parts.begin_turn()
+        return [*self._start(accepted.turn_id), StartStep()]
+
+    def _start(self, turn_id: str) -> list[Chunk]:
+        if self._started:
+            return []
+        self._started = True
+        self._message_id = self._message_id or turn_id
+        return [Start(message_id=self._message_id)]
+
+    def _turn_event(self, event: Delta | Reasoning | ToolCall | ToolState | Done) -> list[Chunk]:
+        if event.turn_id != self.turn_id:
+            return []
+        match event:
+            case Delta():
+                return self._parts.add("text", event.text, event.off)
+            case Reasoning():
+                return self._parts.add("reasoning", event.text, event.off)
+            case ToolCall():
+                self._calls[event.call_id] = call = Call.of(event)
+                return [*self._parts.close(), *call.begun()]
+            case ToolState():
+                return self._call_changed(event)
+            case Done():
+                return self._done(event)
+            case _:
+                assert_never(event)
+
+    def _call_changed(self, change: ToolState) -> list[Chunk]:
+        if (call := self._calls.get(change.call_id)) is None:
+            return []
+        self._calls[change.call_id] = call = call.after(change)
+        outcome = call.outcome()
+        start = self._start(self.turn_id or "") if outcome else []
+        return [*start, *outcome, *self._pause()]
+
+    def _done(self, done: Done) -> list[Chunk]:
+        result: list[Chunk] = [*self._parts.close(), FinishStep()]
+        self._ended = True
+        facts = Metadata(_facts(done))
+        match done.reason:
+            case Reason.TOOLS if not (self._is_duplicate and not done.open):
+                return [*result, MessageMetadata(message_metadata=facts), *self._pause()]
+            case Reason.CANCELLED:
+                self.end = StreamEnd.SENT
+                cause = "stopped" if done.cancel is None else str(done.cancel.cause)
+                return [*result, MessageMetadata(message_metadata=facts), Abort(reason=cause)]
+            case Reason.ERROR | Reason.INTERRUPTED:
+                why = "The reply was interrupted." if done.error is None else done.error.message
+                return [*result, MessageMetadata(message_metadata=facts), *self.fail(why)]
+            case _:
+                self.end = StreamEnd.SENT
+                return [*result, Finish(finish_reason=_REASONS[done.reason], message_metadata=facts)]
+
+    def _pause(self) -> list[Chunk]:
+        """End the stream if its message waits for its client."""
+        open_calls = [call for call in self._calls.values() if not call.state.is_settled]
+        if not self._ended or not open_calls or not all(call.waits_for_client for call in open_calls):
+            return []
+        self.end = StreamEnd.WAITING_FOR_CLIENT
+        return [*self._start(self.turn_id or ""), Finish(finish_reason="tool-calls")]
+
+    def _calls_answered(self, answered_calls: CallsAnswered) -> list[Chunk]:
+        if answered_calls.following_replies:
+            return self._continued(answered_calls.following_replies)
+        if result := self._pause():
+            return result
+        is_open = any(not call.state.is_settled for call in self._calls.values())
+        if answered_calls.has_new_answers or self._started or is_open:
+            return []
+        self.end = StreamEnd.SENT
+        return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
+
+    def _continued(self, following_replies: tuple[ShownMessage, ...]) -> list[Chunk]:
+        """Return what a client gets that repeats its answers to calls."""
+        result = [*self._start(self.turn_id or ""), *self._steps(following_replies)]
+        if not self.is_over and not is_running(following_replies):
+            self.end = StreamEnd.SENT
+            result.append(Finish(finish_reason="other"))
+        return result
+
+    def _resumed(self, page: HistoryPage) -> list[Chunk]:
+        """Return the message that is being written, from its start."""
+        chain = latest_replies(page.messages)
+        if not is_running(chain):
+            self.end = StreamEnd.NOTHING
+            return []
+        return [*self._start(chain[0].turn_id), *self._steps(chain)]
+
+    def _steps(self, replies: Sequence[ShownMessage]) -> list[Chunk]:
+        result: list[Chunk] = []
+        for reply in replies:
+            self._load_reply(reply)
+            self._ended = reply.status != RUNNING
+            result += [StartStep(), *self._parts.of(reply)]
+            if self._ended:
+                result += [*self._parts.close(), FinishStep()]
+        return result + self._pause()
+
+    def _load_reply(self, message: ShownMessage) -> None:
+        self.turn_id = message.turn_id
+        self._calls = {call.call_id: Call.of(call) for call in message.calls or ()}
+        self._parts.begin_turn()
+
+
+def latest_replies(messages: list[ShownMessage]) -> list[ShownMessage]:
+    """Return the replies after the last user's message: one message of a front end."""
+    start = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "user"), 0)
+    return messages[start:]
+
+
+def is_running(chain: Sequence[ShownMessage]) -> bool:
+    """Return whether a message continues without its client."""
+    if not chain:
+        return False
+    open_calls = [call for call in map(Call.of, chain[-1].calls or ()) if not call.state.is_settled]
+    return chain[-1].status == RUNNING or any(not call.waits_for_client for call in open_calls)
+
+
+def _facts(done: Done) -> Facts:
+    return Facts(
+        turn_id=done.turn_id,
+        reason=done.reason,
+        chars=done.chars,
+        text_sha256=done.text_sha256,
+        prompt_tokens=done.usage.prompt_tokens,
+        generated_tokens=done.usage.generated_tokens,
+        model=done.model,
+        cause=None if done.cancel is None else done.cancel.cause,
+        steps_after=None if done.cancel is None else done.cancel.steps_after,
+    )
+
+
+class Parts:
+    """The parts of one message. `chars`: how much of each kind the running turn has sent."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Kind, str] | None = None
+        self._before = b""
+        self._begun = 0
+        self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
+
+    def begin_turn(self) -> None:
+        """Another turn's text begins."""
+        self.chars = {"text": 0, "reasoning": 0}
+
+    def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
+        """Return an encoded chunk if a piece continues the open part exactly; None: use `add`.
+
+        This is the most frequent case, token by token: only the text is encoded.
+        """
+        if self._open is None or self._open[0] != kind or off != self.chars[kind]:
+            return None
+        self.chars[kind] = off + len(text)
+        return b"%b%b}" % (self._before, _text(text))
+
+    def add(self, kind: Kind, text: str, off: int) -> list[Chunk]:
+        """Return the new part of a piece, which may overlap what was sent."""
+        new = text[max(self.chars[kind] - off, 0) :]
+        if not new:
+            return []
+        self.chars[kind] = off + len(text)
+        result: list[Chunk] = []
+        if self._open is None or self._open[0] != kind:
+            result += self.close()
+            self._begun += 1
+            self._open = (kind, f"{kind}-{self._begun}")
+            begin = TextStart if kind == "text" else ReasoningStart
+            result.append(begin(id=self._open[1]))
+        delta = TextDelta if kind == "text" else ReasoningDelta
+        chunk = delta(id=self._open[1], delta=new)
+        if result:
+            self._before = encode(msgspec.structs.replace(chunk, delta="")).removesuffix(b'""}')
+        return [*result, chunk]
+
+    def close(self) -> list[Chunk]:
+        """End the open part, if there is one."""
+        if self._open is None:
+            return []
+        kind, number = self._open
+        self._open = None
+        return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
+
+    def of(self, message: ShownMessage) -> list[Chunk]:
+        """Return a stored reply: its reasoning, then its text with each call at its place."""
+        result = self.add("reasoning", message.reasoning or "", 0)
+        at = 0
+        for call in message.calls or ():
+            result += self.add("text", message.content[at : call.off], at)
+            at = max(at, call.off)
+            shown = Call.of(call)
+            result += [*self.close(), *shown.begun(), *shown.outcome()]
+        return result + self.add("text", message.content[at:], at)
+
+
+def ui_messages(
+    messages: list[ShownMessage], images: Mapping[str, Image] | None = None
+) -> list[dict[str, Any]]:
+    """Return a history for a front end. Replies after calls are steps of one message. `images`: by their ids."""
+    result: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "user":
+            shown = () if message.attachments is msgspec.UNSET else message.attachments
+            parts = [_file(images[one.id]) for one in shown if images and one.id in images]
+            if message.content or not parts:
+                parts.append({"type": "text", "text": message.content})
+            result.append({"id": message.message_id, "role": "user", "parts": parts})
+            continue
+        if not result or result[-1]["role"] == "user":
+            result.append({"id": message.turn_id, "role": "assistant", "parts": []})
+        result[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
+    return result
+
+
+def _file(image: Image) -> dict[str, Any]:
+    return {"type": "file", "mediaType": image.media_type, "url": image.url}
+
+
+def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    if message.reasoning:
+        parts.append({"type": "reasoning", "text": message.reasoning, "state": "done"})
+    at = 0
+    for call in message.calls or ():
+        if call.off > at:
+            parts.append({"type": "text", "text": message.content[at : call.off], "state": "done"})
+        at = max(at, call.off)
+        parts.append(Call.of(call).part())
+    if message.content[at:]:
+        parts.append({"type": "text", "text": message.content[at:], "state": "done"})
+    return parts
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, as far as a stream needs it.
+
+    `is_allowed`: its client allowed it; `is_answered`: its client settled it. Its state may change later.
+    """
+
+    call_id: str
+    name: str
+    args: str
+    args_sha256: str
+    is_server: bool
+    needs_approval: bool
+    state: CallState = CallState.WAITING
+    content: str | None = None
+    error: str | None = None
+    is_allowed: bool = False
+    is_answered: bool = False
+
+    @classmethod
+    def of(cls, event: ToolCall | ShownCall) -> Call:
+        """Make one from an event, or from the history."""
+        call = cls(
+            call_id=event.call_id,
+            name=event.name,
+            args=event.args,
+            args_sha256=event.args_sha256,
+            is_server=event.where == "server",
+            needs_approval=event.needs == "approval",
+        )
+        if isinstance(event, ToolCall):
+            return call
+        return msgspec.structs.replace(call, state=event.state, content=event.content, error=event.error)
+
+    def after(self, change: ToolState) -> Call:
+        """Return the call after a change."""
+        return msgspec.structs.replace(self, state=change.state, content=change.content, error=change.error)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it waits until its client answers."""
+        if self.state.is_settled or self.is_answered:
+            return False
+        return not self.is_server or self.waits_for_approval
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Whether it waits for an approval."""
+        return self.needs_approval and self.state is CallState.WAITING and not self.is_allowed
+
+    @property
+    def approval_id(self) -> str:
+        """The id of its approval: it names the arguments that are shown, so no others can be meant."""
+        return f"{self.call_id}.{self.args_sha256}"
+
+    def begun(self) -> list[Chunk]:
+        """Return the chunks that begin the call."""
+        available = ToolInputAvailable(
+            tool_call_id=self.call_id,
+            tool_name=self.name,
+            input=msgspec.Raw(self.args.encode()),
+            provider_executed=self.is_server,
+        )
+        if not self.waits_for_approval:
+            return [available]
+        return [available, ToolApprovalRequest(approval_id=self.approval_id, tool_call_id=self.call_id)]
+
+    def outcome(self) -> list[Chunk]:
+        """Return the chunks of its outcome; none while it continues."""
+        match self.state:
+            case CallState.WAITING | CallState.RUNNING:
+                return []
+            case CallState.DENIED:
+                return [ToolOutputDenied(tool_call_id=self.call_id)]
+            case CallState.DONE if self.error is None:
+                output = output_of(self.content or "")
+                return [
+                    ToolOutputAvailable(
+                        tool_call_id=self.call_id, output=output, provider_executed=self.is_server
+                    )
+                ]
+            case CallState.DONE | CallState.CANCELLED | CallState.EXPIRED | CallState.LOST:
+                return [
+                    ToolOutputError(
+                        tool_call_id=self.call_id,
+                        error_text=self.error or _WORDS.get(self.state, ""),
+                        provider_executed=self.is_server,
+                    )
+                ]
+            case _:
+                assert_never(self.state)
+
+    def part(self) -> dict[str, Any]:
+        """Return the call as a part of a UI message."""
+        part: dict[str, Any] = {
+            "type": f"tool-{self.name}",
+            "toolCallId": self.call_id,
+            "state": "input-available",
+            "input": msgspec.Raw(self.args.encode()),
+        }
+        if self.is_server:
+            part["providerExecuted"] = True
+        if self.waits_for_approval:
+            return part | {"state": "approval-requested", "approval": {"id": self.approval_id}}
+        for event in self.outcome():
+            match event:
+                case ToolOutputAvailable():
+                    part |= {"state": "output-available", "output": event.output}
+                case ToolOutputError():
+                    part |= {"state": "output-error", "errorText": event.error_text}
+                case _:
+                    approval = {"id": self.approval_id, "approved": False}
+                    part |= {"state": "output-denied", "approval": approval}
+        return part
+
+
+def output_of(content: str) -> Any:
+    """Return a result for a client: a JSON object or list as such, anything else as text."""
+    if content[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError):
+            return content
+    return content

@@ -1,0 +1,865 @@
+"""Chat requests, as far as supported, and their conversion to what turns are asked. Pure; a refusal names the field.
+
+The fields have OpenAI's names (API reference: Chat, Completions). Besides its own there are those of vLLM, SGLang, Ollama and
+DeepSeek that have an effect here. Other dialects convert their requests to these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from connections.api.errors import Problem, invalid
+from connections.api.fields import (
+    IMAGES,
+    check_images,
+    decode_request,
+    image_at,
+    image_not_allowed,
+    is_neutral,
+    json_object,
+    null,
+    schema_text,
+    unsupported_part,
+)
+from connections.protocol import frames, params
+from connections.protocol.errors import BadParams, field_message
+from connections.protocol.server_info import Limits
+from engine.images.image import Image, Seen, joined
+from engine.messages import Message, Params, ToolCall
+from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
+from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
+
+_MAX_COMPLETION_TOKENS = "max_completion_tokens"
+MAX_PATTERN_CHARS = 4096
+MAX_GRAMMAR_CHARS = 65_536
+MAX_CHOICES = 256
+_REGEX_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
+_NULL = b"null"
+_TOO_MANY = "A reply can have one format: leave `{}` out."
+RequestedFormat = tuple[str, Format]
+"""A format, and the field that asks for it."""
+MAX_MESSAGES = 2048
+MAX_NAME_CHARS = 256
+"""Characters of a call's id and of its function's name in the history, which may come from other servers."""
+Role = Literal["system", "user", "assistant", "tool"]
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_BOUNDED = ("system", "user")
+"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
+_REFUSED = {
+    "function_call": "This server takes `tool_calls` in place of `function_call`.",
+    "audio": "This server does not speak: replies are text.",
+}
+_REASONING_PARTS = ("reasoning", "thinking")
+MAX_VARIABLES = 32
+MAX_VALUE_CHARS = 4096
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_EFFORT = re.compile(r"[a-z]{1,16}\Z")
+_EFFORTS = {"none": "off", "off": "off", "auto": "auto", "default": "auto"}
+_RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
+"""Variables of a template that come from other fields, or can't be set."""
+MAX_TOP_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_TOKEN_ID = 2**31 - 1
+OFF = -1
+"""A `top_k` or `seed` of none, as in vLLM and llama.cpp."""
+_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("min_p", lambda n: 0 <= n <= 1, "from 0 to 1"),
+    ("presence_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
+    ("frequency_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
+)
+MAX_TOOLS = 128
+_FUNCTION = "function"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_ANY_OBJECT = '{"type":"object","properties":{}}'
+
+
+class ImageUrl(msgspec.Struct, frozen=True):
+    """An image in a `data:` URL. `detail`: how closely the model should look at it."""
+
+    url: str
+    detail: str | None = None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a message's content: text, an image, or an assistant's reasoning."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    image_url: ImageUrl | str | None = None
+
+
+class MessageFunction(msgspec.Struct, frozen=True):
+    """A function that was called. `arguments`: the text of a JSON object."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class MessageCall(msgspec.Struct, frozen=True):
+    """A call in an assistant's message."""
+
+    function: MessageFunction
+    id: str = ""
+    type: str = "function"
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """A message of a request. `reasoning` is vLLM's newer name for `reasoning_content`; `function_call` is refused."""
+
+    role: str
+    content: str | list[Part] | None = None
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    function_call: msgspec.Raw = msgspec.field(default_factory=null)
+    audio: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function that may be called. `parameters`: a JSON Schema of an object."""
+
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class FunctionTool(msgspec.Struct, frozen=True):
+    """A tool of a request."""
+
+    function: Function | None = None
+    type: str = "function"
+
+
+class FunctionName(msgspec.Struct, frozen=True):
+    """Names a function."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """Names a tool."""
+
+    function: FunctionName
+    type: str = "function"
+
+
+class AllowedTools(msgspec.Struct, frozen=True):
+    """Some of the tools, and whether one of them has to be called."""
+
+    tools: list[NamedTool]
+    mode: str = "auto"
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """The one function to call, or the tools that may be called."""
+
+    type: str = "function"
+    function: FunctionName | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+class NamedSchema(msgspec.Struct, frozen=True):
+    """A JSON Schema. `strict` has no effect: a reply with a schema always follows it."""
+
+    name: str = ""
+    schema: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The format of a reply: `text`, `json_object` or `json_schema`."""
+
+    type: str
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(msgspec.Struct, frozen=True):
+    """vLLM's fields for the same; one of them. `json`: a JSON Schema, or its text; `grammar`: Lark as in llguidance."""
+
+    json: msgspec.Raw = msgspec.field(default_factory=null)
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """OpenRouter's fields for reasoning. `exclude`: it is not sent."""
+
+    effort: str | None = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """DeepSeek's field for the same: `enabled` or `disabled`."""
+
+    type: str
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that both endpoints of OpenAI's have.
+
+    `n`: number of replies. `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
+    `skip_special_tokens` and those that begin with `guided_` come from other servers.
+    """
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: msgspec.Raw = msgspec.field(default_factory=null)
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+
+    @property
+    def cached_for(self) -> str:
+        """What the application says about its user: prompts of others are cached apart."""
+        return self.prompt_cache_key or self.safety_identifier or self.user or ""
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with its usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class ChatRequest(BaseRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/chat/completions`."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    verbosity: str | None = None
+    reasoning_effort: str | None = None
+    reasoning: Reasoning | None = None
+    think: bool | str | None = None
+    thinking: Thinking | None = None
+    enable_thinking: bool | None = None
+    include_reasoning: bool | None = None
+    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+
+class CompletionRequest(BaseRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/completions`. `logprobs`: number of likeliest tokens to send with each one."""
+
+    prompt: str | list[str]
+    logprobs: int | None = None
+
+
+_chat = msgspec.json.Decoder(ChatRequest).decode
+_completion = msgspec.json.Decoder(CompletionRequest).decode
+
+
+def parse_chat_request(body: bytes) -> ChatRequest:
+    """Return a request of the chat's endpoint, with checked types. Raises Problem, TooManyValues."""
+    return decode_request(body, _chat)
+
+
+def parse_completion_request(body: bytes) -> CompletionRequest:
+    """Return a request of the completions' endpoint. Raises Problem, TooManyValues."""
+    return decode_request(body, _completion)
+
+
+def chat_turn_request(request: ChatRequest, limits: Limits) -> EphemeralRequest:
+    """Return the messages and how to answer them. Raises Problem."""
+    return EphemeralRequest(
+        messages_of(request.messages, limits),
+        params_of(request, limits, length=_length(request), top_logprobs=_top_logprobs(request)),
+        affinity=request.prompt_cache_key or "",
+        user=request.cached_for,
+        spec=_spec(request),
+        replies=replies_of(request),
+        ignored=(
+            *ignored_tools(request.tools),
+            *(("verbosity",) if request.verbosity not in (None, "medium") else ()),
+        ),
+        streams=bool(request.stream),
+    )
+
+
+def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list[EphemeralRequest]:
+    """Return the prompts, unchanged, and how to continue each. Raises Problem."""
+    prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    if not 0 < len(prompts) <= MAX_REPLIES or not all(prompts):
+        why = f"must be a text, or 1 to {MAX_REPLIES} of them, none of them empty."
+        raise invalid("prompt", field_message("prompt", why))
+    found = format_of(request)
+    if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
+        raise invalid("logprobs", field_message("logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}."))
+    params = params_of(request, limits, length="max_tokens", top_logprobs=request.logprobs)
+    spec = ReplySpec(raw=True, format=found[1] if found else None)
+    replies, affinity = replies_of(request, len(prompts)), request.prompt_cache_key or ""
+    return [
+        EphemeralRequest(
+            (Message("user", prompt),),
+            params,
+            affinity=affinity,
+            user=request.cached_for,
+            spec=spec,
+            replies=replies,
+        )
+        for prompt in prompts
+    ]
+
+
+def field_names(request: BaseRequest) -> dict[str, str]:
+    """Return the client's names of fields that the layers below name otherwise."""
+    found = format_of(request)
+    names = {
+        "max_new_tokens": "max_tokens",
+        "special_tokens": "skip_special_tokens",
+        "continues": "continue_final_message",
+        "raw": "prompt",
+        "format": found[0] if found else "response_format",
+    }
+    if isinstance(request, ChatRequest):
+        names |= {
+            "max_new_tokens": _length(request),
+            "reasoning": reasoning_of(request)[1] or "reasoning_effort",
+            "template": template_field(request),
+            "tool_calls": "messages",
+            "role": "messages",
+            "images": "messages",
+        }
+    return names
+
+
+def _spec(request: ChatRequest) -> ReplySpec:
+    """Return the requirements of the reply. Raises Problem."""
+    spec, found = tools_spec(request), format_of(request)
+    return msgspec.structs.replace(
+        spec,
+        format=found[1] if found and not spec.must_call else None,
+        reasoning=reasoning_of(request)[0],
+        template=template_of(request),
+        continues=_continues(request),
+    )
+
+
+def _continues(request: ChatRequest) -> bool:
+    """Return whether to continue the last message, as in vLLM. The template then begins no other. Raises Problem."""
+    adds_prompt, continues = request.add_generation_prompt is not False, bool(request.continue_final_message)
+    if adds_prompt and continues:
+        why = "needs `add_generation_prompt` to be false."
+        raise invalid("continue_final_message", field_message("continue_final_message", why))
+    if not adds_prompt and not continues:
+        why = "can be false together with `continue_final_message` alone."
+        raise invalid("add_generation_prompt", field_message("add_generation_prompt", why))
+    if continues and (request.messages[-1].role != "assistant" or request.messages[-1].tool_calls):
+        why = "needs a message of the role assistant, without calls, as the last one."
+        raise invalid("continue_final_message", field_message("continue_final_message", why))
+    return continues
+
+
+def _length(request: ChatRequest) -> str:
+    """Return the field that limits the length of a reply."""
+    return "max_tokens" if request.max_completion_tokens is None else _MAX_COMPLETION_TOKENS
+
+
+def _top_logprobs(request: ChatRequest) -> int | None:
+    """Return how many of the likeliest tokens to send with each one; None: no log-probabilities."""
+    top = request.top_logprobs or 0
+    if not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise invalid("top_logprobs", f"`top_logprobs` must be from 0 to {MAX_TOP_LOGPROBS}.")
+    if top and not request.logprobs:
+        raise invalid("top_logprobs", "`top_logprobs` is for requests whose `logprobs` is true.")
+    return top if request.logprobs else None
+
+
+def format_of(request: BaseRequest) -> RequestedFormat | None:
+    """Return the one requested format, and its field; None: text. Raises Problem."""
+    found = list(_formats(request))
+    if len(found) > 1:
+        raise invalid(found[1][0], _TOO_MANY.format(found[1][0]))
+    return found[0] if found else None
+
+
+def _formats(request: BaseRequest) -> Iterator[RequestedFormat]:
+    if request.response_format is not None:
+        yield from _response_format(request.response_format)
+    if request.structured_outputs is not None:
+        yield from _structured(request.structured_outputs)
+    yield from _vllm_formats(
+        "guided_",
+        StructuredOutputs(
+            json=request.guided_json,
+            regex=request.guided_regex,
+            choice=request.guided_choice,
+            grammar=request.guided_grammar,
+        ),
+    )
+
+
+def _response_format(given: ResponseFormat) -> Iterator[RequestedFormat]:
+    match given.type:
+        case "text":
+            return
+        case "json_object":
+            yield "response_format", JsonObject()
+        case "json_schema":
+            named = given.json_schema
+            where = "response_format.json_schema.schema"
+            schema = None if named is None else schema_text(named.schema, where)
+            if schema is None:
+                raise invalid(where, field_message(where, "is missing."))
+            yield "response_format", JsonSchema(schema)
+        case _:
+            why = "must be text, json_object or json_schema."
+            raise invalid("response_format.type", field_message("response_format.type", why))
+
+
+def _structured(given: StructuredOutputs) -> Iterator[RequestedFormat]:
+    where = "structured_outputs.structural_tag"
+    if bytes(given.structural_tag) != _NULL:
+        why = "This server does not apply `structured_outputs.structural_tag`."
+        raise invalid(where, why, code="unsupported_parameter")
+    if given.json_object:
+        yield "structured_outputs.json_object", JsonObject()
+    yield from _vllm_formats("structured_outputs.", given)
+
+
+def _vllm_formats(prefix: str, given: StructuredOutputs) -> Iterator[RequestedFormat]:
+    if (schema := schema_text(given.json, where := f"{prefix}json", as_text=True)) is not None:
+        yield where, JsonSchema(schema)
+    if given.regex is not None:
+        yield (where := f"{prefix}regex"), Regex(_bounded_text(given.regex, where, MAX_PATTERN_CHARS))
+    if given.choice is not None:
+        yield (where := f"{prefix}choice"), Regex(_choice_pattern(given.choice, where))
+    if given.grammar is not None:
+        yield (where := f"{prefix}grammar"), Grammar(_bounded_text(given.grammar, where, MAX_GRAMMAR_CHARS))
+
+
+def _bounded_text(text: str, where: str, most: int) -> str:
+    if not 0 < len(text) <= most:
+        raise invalid(where, field_message(where, f"must have 1 to {most} characters."))
+    return text
+
+
+def _choice_pattern(texts: Sequence[str], where: str) -> str:
+    """Return a pattern that matches exactly these texts."""
+    if not 0 < len(texts) <= MAX_CHOICES or not all(texts):
+        raise invalid(where, field_message(where, f"must have 1 to {MAX_CHOICES} texts, none of them empty."))
+    pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
+    return _bounded_text(f"({pattern})", where, MAX_PATTERN_CHARS)
+
+
+def is_null(raw: msgspec.Raw) -> bool:
+    """Return whether a field is null."""
+    return bytes(raw) == _NULL
+
+
+def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:
+    """Return the messages. Raises Problem."""
+    if not given:
+        raise invalid("messages", "`messages` must have at least one message.")
+    if len(given) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    messages = tuple(_messages(given, limits))
+    check_images(messages, "messages", limits)
+    return messages
+
+
+def _messages(given: Sequence[ChatMessage], limits: Limits) -> Iterator[Message]:
+    max_chars = limits.max_content_chars
+    call_ids: set[str] = set()
+    for number, message in enumerate(given):
+        where = f"messages[{number}]"
+        converted = _message(message, where, limits)
+        if converted.role in _BOUNDED and len(converted.content) > max_chars:
+            length = len(converted.content)
+            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
+            raise invalid(f"{where}.content", why, code="content_too_long")
+        call_ids.update(call.call_id for call in converted.calls)
+        if converted.role == "tool" and converted.call_id not in call_ids:
+            where = f"{where}.tool_call_id"
+            raise invalid(where, field_message(where, "names no call of a message before it."))
+        yield converted
+
+
+def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
+    for field, refused in _REFUSED.items():
+        if not is_neutral(getattr(message, field), ([],)):
+            raise invalid(f"{where}.{field}", refused, code="unsupported_parameter")
+    if (role := _ROLES.get(message.role)) is None:
+        raise _no_role(message.role, f"{where}.role")
+    (content, images), reasoning_text = _content(message, where, limits)
+    if role != "assistant":
+        _reject_assistant_fields(message, where)
+        call_id = _result_call_id(message, where) if role == "tool" else ""
+        return Message(role, content, call_id=call_id, images=images)
+    reasoning_text = message.reasoning_content or message.reasoning or reasoning_text
+    return Message(
+        role, content, reasoning=reasoning_text, calls=tuple(_calls(message.tool_calls or [], where))
+    )
+
+
+def _reject_assistant_fields(message: ChatMessage, where: str) -> None:
+    if message.tool_calls:
+        raise invalid(
+            f"{where}.tool_calls",
+            field_message(f"{where}.tool_calls", "is for messages of the role assistant."),
+        )
+
+
+def _result_call_id(message: ChatMessage, where: str) -> str:
+    where = f"{where}.tool_call_id"
+    if not message.tool_call_id:
+        raise invalid(where, field_message(where, "is missing."))
+    return message.tool_call_id
+
+
+def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
+    for number, call in enumerate(given):
+        place = f"{where}.tool_calls[{number}]"
+        if call.type != "function":
+            raise invalid(f"{place}.type", field_message(f"{place}.type", "must be function."))
+        for field, name in (("id", call.id), ("function.name", call.function.name)):
+            if not 0 < len(name) <= MAX_NAME_CHARS:
+                why = f"must have 1 to {MAX_NAME_CHARS} characters."
+                raise invalid(f"{place}.{field}", field_message(f"{place}.{field}", why))
+        arguments = call.function.arguments.strip() or "{}"
+        if not json_object(arguments):
+            field = f"{place}.function.arguments"
+            raise invalid(field, field_message(field, "must be the text of a JSON object."))
+        yield ToolCall(call.id, call.function.name, arguments)
+
+
+def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, str]:
+    """Return what the message says and shows, and its reasoning."""
+    match message.content:
+        case str() as text:
+            return (text, ()), ""
+        case list() as parts:
+            return _join_parts(parts, message.role, where, limits)
+        case None if message.role == "assistant":
+            return ("", ()), ""
+        case None:
+            raise invalid(f"{where}.content", field_message(f"{where}.content", "is missing."))
+
+
+def _join_parts(parts: Sequence[Part], role: str, where: str, limits: Limits) -> tuple[Seen, str]:
+    contents: list[Seen] = []
+    reasoning_text: list[str] = []
+    for number, part in enumerate(parts):
+        place = f"{where}.content[{number}]"
+        if part.type in IMAGES:
+            contents.append(("", (_image(part, role, place, limits),)))
+            continue
+        thinks = role == "assistant" and part.type in _REASONING_PARTS
+        if part.type != "text" and not thinks:
+            raise invalid(f"{place}.type", unsupported_part(part.type))
+        text = part.text if part.text is not None or not thinks else part.thinking
+        if text is None:
+            raise invalid(f"{place}.text", field_message(f"{place}.text", "is missing."))
+        if thinks:
+            reasoning_text.append(text)
+        else:
+            contents.append((text, ()))
+    return joined(contents), "\n".join(reasoning_text)
+
+
+def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
+    if role != "user":
+        raise image_not_allowed(f"{where}.type", limits)
+    shown = ImageUrl(part.image_url) if isinstance(part.image_url, str) else part.image_url
+    url, detail = (None, None) if shown is None else (shown.url, shown.detail)
+    return image_at(url, f"{where}.image_url", limits, detail=detail)
+
+
+def _no_role(role: str, field: str) -> Problem:
+    if role == "function":
+        return invalid(field, "This server takes messages of the role tool in place of function.")
+    return invalid(field, field_message(field, "must be system, developer, user, assistant or tool."))
+
+
+def reasoning_of(request: ChatRequest) -> tuple[str, str]:
+    """Return the reasoning (`auto`, `off` or an effort) and its field, empty if there is none. Raises Problem."""
+    for field, effort in _requested_efforts(request):
+        if not _EFFORT.match(effort):
+            raise invalid(field, field_message(field, "must be none, or a word like low, medium or high."))
+        if (known := _EFFORTS.get(effort, effort)) != "auto":
+            return known, field
+    return "auto", ""
+
+
+def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
+    """Return the other variables of the chat template. Raises Problem."""
+    variables: dict[str, TemplateValue] = {}
+    if request.enable_thinking or request.think is True or _is_enabled(request):
+        variables["enable_thinking"] = True
+    given = request.chat_template_kwargs or {}
+    if len(given) > MAX_VARIABLES:
+        why = f"may have at most {MAX_VARIABLES} variables."
+        raise invalid("chat_template_kwargs", field_message("chat_template_kwargs", why))
+    for name, value in given.items():
+        _check(name, value)
+    return variables | given
+
+
+def template_field(request: ChatRequest) -> str:
+    """Return the field with variables of the template."""
+    if request.chat_template_kwargs:
+        return "chat_template_kwargs"
+    fields = {
+        "enable_thinking": request.enable_thinking,
+        "think": request.think,
+        "thinking": request.thinking,
+    }
+    return next((field for field, value in fields.items() if value), "reasoning")
+
+
+def shows_reasoning(request: ChatRequest) -> bool:
+    """Return whether reasoning is sent."""
+    is_excluded = request.reasoning is not None and request.reasoning.exclude
+    return request.include_reasoning is not False and not is_excluded
+
+
+def _requested_efforts(request: ChatRequest) -> Iterator[tuple[str, str]]:
+    if request.reasoning_effort is not None:
+        yield "reasoning_effort", request.reasoning_effort
+    if (reasoning := request.reasoning) is not None:
+        yield "reasoning.effort", reasoning.effort or "auto"
+        yield "reasoning", "off" if reasoning.enabled is False else "auto"
+    if request.think is not None:
+        yield "think", request.think if isinstance(request.think, str) else _word(request.think)
+    if request.thinking is not None:
+        yield "thinking", {"disabled": "off", "enabled": "auto"}.get(request.thinking.type, "")
+    if request.enable_thinking is not None:
+        yield "enable_thinking", _word(request.enable_thinking)
+
+
+def _word(thinks: bool) -> str:  # noqa: FBT001 - as it stands in the request
+    return "auto" if thinks else "off"
+
+
+def _is_enabled(request: ChatRequest) -> bool:
+    by_word = request.thinking is not None and request.thinking.type == "enabled"
+    return by_word or bool(request.reasoning is not None and request.reasoning.enabled)
+
+
+def _check(name: str, value: TemplateValue) -> None:
+    where = "chat_template_kwargs"
+    if not _VARIABLE.match(name) or name in _RESERVED:
+        raise invalid(where, field_message(where, "has a name that no variable of a template can have here."))
+    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+        where = f"{where}.{name}"
+        raise invalid(where, field_message(where, f"may have at most {MAX_VALUE_CHARS} characters."))
+
+
+def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
+    """Return the sampling parameters. `length`: the field that limits the length. Raises Problem."""
+    for field, fits, wanted in _RANGES:
+        value = getattr(request, field)
+        if value is not None and not fits(value):
+            raise invalid(field, field_message(field, f"must be {wanted}."))
+    most = limits.max_new_tokens
+    if not 0 <= (request.min_tokens or 0) <= most:
+        raise invalid("min_tokens", field_message("min_tokens", f"must be from 0 to {most}."))
+    requested = frames.Params(
+        max_new_tokens=getattr(request, length),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=0 if request.top_k == OFF else request.top_k,
+        repetition_penalty=request.repetition_penalty,
+        seed=None if request.seed == OFF else request.seed,
+        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+    )
+    try:
+        generation = params.generation(requested, max_new_tokens=most)
+    except BadParams as error:
+        raise _out_of_range(error, length) from None
+    return msgspec.structs.replace(
+        generation.params,
+        top_logprobs=top_logprobs,
+        min_p=request.min_p or None,
+        presence_penalty=request.presence_penalty or None,
+        frequency_penalty=request.frequency_penalty or None,
+        logit_bias=_biases(request.logit_bias or {}),
+        min_tokens=request.min_tokens or None,
+        ignore_eos=request.ignore_eos or None,
+        special_tokens=True if request.skip_special_tokens is False else None,
+    )
+
+
+def replies_of(request: BaseRequest, prompts: int = 1) -> int:
+    """Return the number of replies to each prompt. Raises Problem."""
+    replies = 1 if request.n is None else request.n
+    most = MAX_REPLIES // prompts
+    if not 1 <= replies <= most:
+        wanted = "1" if most == 1 else f"from 1 to {most}"
+        raise invalid(
+            "n", field_message("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}.")
+        )
+    return replies
+
+
+def _biases(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
+    if len(given) > MAX_BIASES:
+        raise invalid("logit_bias", field_message("logit_bias", f"may have at most {MAX_BIASES} tokens."))
+    return tuple((_token(name), _bias(value)) for name, value in given.items())
+
+
+def _token(name: str) -> int:
+    if not (
+        name.isascii()
+        and name.isdecimal()
+        and len(name) <= len(str(MAX_TOKEN_ID))
+        and int(name) <= MAX_TOKEN_ID
+    ):
+        raise invalid("logit_bias", field_message("logit_bias", "must have ids of tokens as its names."))
+    return int(name)
+
+
+def _bias(value: float) -> float:
+    if not -100 <= value <= 100:  # noqa: PLR2004 - OpenAI's range
+        raise invalid("logit_bias", field_message("logit_bias", "must have values from -100 to 100."))
+    return value
+
+
+def _out_of_range(error: BadParams, length: str) -> Problem:
+    field = (error.field or "").removeprefix("params.")
+    field = length if field == "max_new_tokens" else field
+    return invalid(field, field_message(field, error.why))
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    """The tools that the model sees, and what it should do with them."""
+
+    tools: tuple[Tool, ...]
+    mode: Literal["auto", "none", "required", "named"]
+    name: str = ""
+
+
+def tools_spec(request: ChatRequest) -> ReplySpec:
+    """Return the tools of a request, and how to choose among them. Raises Problem."""
+    tools = _tools(request.tools or [])
+    choice = _choice(request.tool_choice, tools)
+    if not choice.tools and choice.mode in ("required", "named"):
+        raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
+    if not choice.tools:
+        return ReplySpec()
+    return ReplySpec(
+        tools=choice.tools,
+        tool_choice=choice.mode,
+        tool_name=choice.name,
+        parallel_calls=request.parallel_tool_calls is not False,
+    )
+
+
+def _tools(given: Sequence[FunctionTool]) -> tuple[Tool, ...]:
+    if len(given) > MAX_TOOLS:
+        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
+    tools: dict[str, Tool] = {}
+    for number, one in enumerate(given):
+        if one.type != _FUNCTION:
+            continue
+        tool = _tool(one, f"tools[{number}]")
+        if tool.name in tools:
+            where = f"tools[{number}].function.name"
+            raise invalid(where, field_message(where, "is the name of another tool, too."))
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def ignored_tools(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
+    """Return the places of tools that are not functions: only their client's own server runs them."""
+    return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type != _FUNCTION)
+
+
+def _tool(tool: FunctionTool, where: str) -> Tool:
+    if tool.function is None:
+        raise invalid(f"{where}.function", field_message(f"{where}.function", "is missing."))
+    return _function(tool.function, f"{where}.function")
+
+
+def _function(function: Function, where: str) -> Tool:
+    if not _NAME.match(function.name):
+        why = "must have 1 to 64 letters, digits, _ or -."
+        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
+    parameters = schema_text(function.parameters, f"{where}.parameters")
+    return Tool(function.name, function.description or "", parameters or _ANY_OBJECT)
+
+
+def _choice(given: str | ToolChoice | None, tools: tuple[Tool, ...]) -> _Choice:
+    match given:
+        case None:
+            return _Choice(tools, "auto")
+        case "auto" | "none" | "required":
+            return _Choice(tools, given)
+        case ToolChoice(type="allowed_tools", allowed_tools=AllowedTools() as allowed):
+            return _allowed(allowed, tools)
+        case ToolChoice(type="function", function=named) if named is not None:
+            where = "tool_choice.function.name"
+            return _Choice(tools, "named", _known(named.name, tools, where))
+        case _:
+            why = "must be auto, none, required, or a function of `tools`."
+            raise invalid("tool_choice", field_message("tool_choice", why))
+
+
+def _allowed(allowed: AllowedTools, tools: tuple[Tool, ...]) -> _Choice:
+    where = "tool_choice.allowed_tools"
+    if allowed.mode not in ("auto", "required"):
+        raise invalid(f"{where}.mode", field_message(f"{where}.mode", "must be auto or required."))
+    names = {_of(one, number, tools) for number, one in enumerate(allowed.tools)}
+    mode: Literal["auto", "required"] = "required" if allowed.mode == "required" else "auto"
+    return _Choice(tuple(tool for tool in tools if tool.name in names), mode)
+
+
+def _of(named: NamedTool, number: int, tools: tuple[Tool, ...]) -> str:
+    where = f"tool_choice.allowed_tools.tools[{number}].function.name"
+    return _known(named.function.name, tools, where)
+
+
+def _known(name: str, tools: tuple[Tool, ...], where: str) -> str:
+    if all(tool.name != name for tool in tools):
+        raise _unknown(where)
+    return name
+
+
+def _unknown(where: str) -> Problem:
+    return invalid(where, field_message(where, "names no function of `tools`."))

@@ -1,0 +1,372 @@
+"""Endpoints of APIs: the client and its rights, its request, and the end of work for clients that have left.
+
+Clients have the same keys, tokens, names and limits as on a WebSocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of, with_client_field
+from connections.api.replies import ReplySource
+from connections.authentication.access import AccessControl, bearer
+from connections.authentication.identity import Identity
+from connections.authentication.tickets import PREFIX as TICKET
+from connections.http.exchange import LARGE_BODY_BYTES, Exchange
+from connections.http.refusal_counters import EndpointName, Refusal
+from connections.limits.caller import Caller, caller_of, client_id_of
+from connections.limits.limiters import Limiters
+from connections.limits.quotas import RateLimited
+from connections.middleware.client_address import client_address_of
+from connections.native.server_info import ServerInfo
+from connections.protocol.codec import FrameCost
+from connections.protocol.errors import Close, Unauthenticated, field_message
+from connections.protocol.frames import Frame
+from connections.protocol.scopes import Grant, KeyScope
+from connections.protocol.server_info import Limits
+from connections.websocket_endpoint import WebSocketEndpoint
+from engine.errors import EngineError
+from engine.served_models import ServedModel
+from sessions.conversation.conversation import refusal_of
+from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
+from sessions.running.admission import AGAIN_MS
+from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
+from sessions.service import Sessions
+from sessions.store.redis.pool import on_behalf_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+IGNORED_HEADER = "X-Midstream-Ignored"
+"""The header with the ignored fields of a request: hints, and tools that can't be called if the operator allows that."""
+G = TypeVar("G")
+
+
+class _HttpConnection:
+    """The connection of an HTTP reply, for the API key store. Its client notices only its end."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def push(self, frame: Frame) -> None:
+        """Do nothing: a running reply can't carry other frames."""
+
+    def shut(self, close: Close) -> None:  # noqa: ARG002 - the log has the reason
+        """End it at once."""
+        self._exchange.cut_off()
+
+
+class RequestContext:
+    """Admits every request of these endpoints."""
+
+    def __init__(
+        self,
+        *,
+        access: AccessControl,
+        limiters: Limiters,
+        server_info: ServerInfo,
+        refuses_tools: bool = False,
+    ) -> None:
+        """`refuses_tools`: requests with tools that can't be offered are refused, and not answered without them."""
+        self._refuses_tools = refuses_tools
+        self._access = access
+        self._limiters = limiters
+        self._server_info = server_info
+        self._thread_lock = asyncio.Lock()
+
+    def models(self, grant: Grant) -> tuple[ServedModel, ...]:
+        """Return the served models that the client may use, the default first."""
+        return self._server_info.models_for(grant)
+
+    def names(self, grant: Grant) -> list[str]:
+        """Return the names and aliases of those models."""
+        return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
+
+    async def caller(self, request: Request, token: str | None = None) -> Caller:
+        """Return the client. `token`: for clients that do not send it in `Authorization`. Raises Refused."""
+        authorization = request.headers.get("authorization")
+        identity = await self.identity(authorization, token)
+        bearer_token = bearer(authorization)
+        name = client_id_of(identity, token if bearer_token is None else bearer_token, request.scope)
+        return caller_of(identity, name, request.scope)
+
+    async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
+        """Return the identity behind a header, or else a token. Raises Refused."""
+        try:
+            return await self._access.identify(authorization=authorization, token=token)
+        except Unauthenticated as refused:
+            raise invalid_api_key(refused) from None
+
+    async def run_while_valid(
+        self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
+    ) -> None:
+        """Do the work while its client is there and its token is valid. Raises ClientDisconnect if that ends."""
+        with self._access.watch(caller.identity, _HttpConnection(exchange)):
+            await exchange.cancel_on_disconnect(work)
+
+    def model(self, name: str | None, grant: Grant) -> ServedModel:
+        """Return the named model, or else the first that the client may use. Raises ModelNotFound, Forbidden."""
+        allowed = self.models(grant)
+        if name is None and allowed:
+            return allowed[0]
+        if (model := self._server_info.model(name)) is None:
+            raise ModelNotFound(name or "", [one.name for one in allowed])
+        if model not in allowed:
+            raise Forbidden(f'This key may not use the model "{model.name}".')
+        return model
+
+    async def limits(self, model: ServedModel) -> Limits:
+        """Return the limits of a model; wait a moment if none is loaded. Raises EngineDown."""
+        try:
+            return await self._server_info.limits(model)
+        except EngineError as error:
+            raise EngineDown("The model is not loaded yet.") from error
+
+    def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
+        """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
+        try:
+            for _ in range(messages):
+                self._limiters.rates.take(counts, caller.subject)
+        except RateLimited:
+            self._limiters.refusals.count(Refusal.RATE)
+            raise
+
+    async def read(
+        self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
+    ) -> T:
+        """Read a request's body. Raises Refused, ClientDisconnect."""
+        body = await exchange.body(partial(self._reserve_body, caller, body_lease))
+        return await self.run_in_thread(exchange, partial(decode, body))
+
+    async def run_in_thread(self, exchange: Exchange, work: Callable[[], T]) -> T:
+        """Return the result of work whose duration grows with the request's body.
+
+        Four megabytes take longer than the time between two tokens, so a thread works on long bodies. It is one
+        thread, since the event loop would have to wait for each of several. If the client leaves, this still waits for
+        the thread, which can't be stopped: no other one may work beside it.
+        """
+        if exchange.body_bytes <= LARGE_BODY_BYTES:
+            return work()
+        async with self._thread_lock:
+            task = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                await asyncio.gather(task, return_exceptions=True)
+                raise
+            finally:
+                # An error's traceback holds this frame, and with it the task, the error and the body.
+                del task
+
+    def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
+        """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
+        bodies, subject = self._limiters.bodies, caller.subject
+        if not bodies.has_capacity_for(subject):
+            raise Overloaded(
+                "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
+            )
+        bodies.take(subject)
+        body_lease.callback(bodies.give_back, subject)
+
+    def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
+        """Return the answer to a refused request, and count it."""
+        self.count_error(refused, endpoint)
+        return problem_of(refused).response()
+
+    def count_error(self, refused: Refused, endpoint: EndpointName) -> None:
+        """Count a refusal that is sent."""
+        self._limiters.refusals.count_error(endpoint, metric_code(refused))
+
+    async def count(self, caller: Caller, messages: int = 1) -> None:
+        """Count messages on all replicas. Raises RateLimited."""
+        if (meter := self._limiters.quota_limiter) is not None:
+            with on_behalf_of(caller.group or caller.client.client_id):
+                for _ in range(messages):
+                    await meter.admit(caller.client)
+
+    def used(self, caller: Caller, tokens: int) -> None:
+        """Count tokens outside turns."""
+        if (meter := self._limiters.quota_limiter) is not None:
+            meter.used(caller.client, tokens)
+
+    def for_caller(
+        self, caller: Caller, ask: EphemeralRequest, model: ServedModel, names: Mapping[str, str]
+    ) -> EphemeralRequest:
+        """Return an ask for its caller and for a model. `names`: as in `with_client_field`. Raises Problem."""
+        if self._refuses_tools and (left_out := [name for name in ask.ignored if name.startswith("tools[")]):
+            where = f"{left_out[0]}.type"
+            raise invalid(where, field_message(where, "is of tools that can't be called here."))
+        return msgspec.structs.replace(
+            ask,
+            client_id=caller.client.client_id,
+            group=caller.group,
+            model=model.name,
+            ignored=ignored_fields(model, ask, names),
+        )
+
+
+async def identity_or_ticket(
+    access: AccessControl, authorization: str | None, ticket: str | None
+) -> Identity:
+    """Return the identity behind a header, or else a ticket in the URL. Raises Unauthenticated, Refused.
+
+    A lasting token must not be in a URL.
+    """
+    if ticket is not None and not (ticket.startswith(TICKET) or access.allows_anonymous):
+        raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
+    return await access.identify(authorization=authorization, token=ticket)
+
+
+def ignored_fields(model: ServedModel, ask: EphemeralRequest, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ignored fields of a request: those that its endpoint ignores, and a reasoning effort unknown to the model."""
+    facts = model.engine.facts
+    knows = facts is None or "effort" in facts.features or ask.spec.reasoning in ("auto", "off", "least")
+    return ask.ignored if knows else (*ask.ignored, names.get("reasoning", "reasoning"))
+
+
+class HttpEndpoint(ABC, Generic[R]):
+    """Answers or refuses requests, in its protocol's terms. A client that leaves ends the work for it."""
+
+    endpoint: ClassVar[EndpointName]
+    counts: ClassVar[FrameCost] = FrameCost.MESSAGE
+    """What each request counts as."""
+
+    def __init__(self, request_context: RequestContext) -> None:
+        self.request_context = request_context
+
+    @abstractmethod
+    def read(self, body: bytes) -> R:
+        """Return the request in a body. Raises Refused."""
+
+    @abstractmethod
+    async def serve(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
+        """Answer a request while its client is there. `body_lease`: held while a large body is in memory. Raises Refused."""
+
+    def token(self, request: Request) -> str | None:  # noqa: ARG002 - most have it in no other place
+        """Return a token outside the `Authorization` header."""
+        return None
+
+    def required_scope(self, request: Request) -> KeyScope:  # noqa: ARG002 - most have a model answer
+        """Return the scope that a key needs."""
+        return KeyScope.CHAT
+
+    def refusal(self, refused: Refused) -> Response:
+        """Return the answer to a refused request."""
+        return problem_of(refused).response()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send)
+        refused = await refusal_of(self._serve(exchange))
+        if refused is not None and not exchange.begun:
+            self.request_context.count_error(refused, self.endpoint)
+            await exchange.answer(self.refusal(refused))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Serve a request. Raises Refused."""
+        with suppress(ClientDisconnect):
+            caller = await self.request_context.caller(exchange.request, self.token(exchange.request))
+            caller.grant.check(self.required_scope(exchange.request))
+            self.request_context.take(caller, counts=self.counts)
+            with ExitStack() as body_lease:
+                request = await self.request_context.read(exchange, caller, body_lease, self.read)
+                work = self.serve(exchange, caller, request, body_lease)
+                await self.request_context.run_while_valid(exchange, caller, work)
+
+
+class ModelRequest(Protocol):
+    """A request with a model's name."""
+
+    @property
+    def model(self) -> str | None:
+        """The requested model; None: the default."""
+
+
+M = TypeVar("M", bound=ModelRequest)
+
+
+class ModelEndpoint(HttpEndpoint[M]):
+    """Asks a model for any client."""
+
+    def __init__(self, sessions: Sessions, request_context: RequestContext) -> None:
+        super().__init__(request_context)
+        self.sessions = sessions
+
+    @abstractmethod
+    def turn_request(self, request: M, limits: Limits) -> EphemeralRequest:
+        """Return what the model is asked. Raises Refused."""
+
+    @abstractmethod
+    def names(self, request: M) -> Mapping[str, str]:
+        """Return the client's names of fields that the layers below name otherwise."""
+
+    @abstractmethod
+    async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
+        """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the layers below."""
+
+    async def build_request(self, exchange: Exchange, caller: Caller, request: M) -> EphemeralRequest:
+        """Return what a model is asked for a caller. Raises Refused."""
+        model = self.request_context.model(request.model, caller.grant)
+        limits = await self.request_context.limits(model)
+        turn_request = await self.request_context.run_in_thread(
+            exchange, lambda: self.turn_request(request, limits)
+        )
+        return self.request_context.for_caller(caller, turn_request, model, self.names(request))
+
+    async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
+        """Answer a request. Raises Refused, with the client's own names."""
+        try:
+            await self.answer(exchange, caller, request, body_lease)
+        except BadParams as refused:
+            raise with_client_field(refused, self.names(request)) from None
+
+
+class SingleReplyEndpoint(ModelEndpoint[M]):
+    """Answers each request with a reply. A client that leaves stops its turn."""
+
+    @abstractmethod
+    async def send_reply(self, exchange: Exchange, request: M, reply: EphemeralReply) -> None:
+        """Send a reply up to its end, of any kind. Raises Refused while nothing of it was sent."""
+
+    async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
+        """Have a turn write the reply. Raises Refused."""
+        turn_request = await self.build_request(exchange, caller, request)
+        await self.request_context.count(caller)
+        reply = await self.sessions.ephemeral.answer(caller.owner, turn_request)
+        body_lease.close()
+        try:
+            await self.send_reply(exchange, request, reply)
+        finally:
+            reply.cancel()
+
+
+def ignored_header(reply: ReplySource[object]) -> dict[str, str]:
+    """Return the header with the ignored fields, if there are any."""
+    return {IGNORED_HEADER: ", ".join(reply.ignored)} if reply.ignored else {}
+
+
+class ApiWebSocketEndpoint(WebSocketEndpoint[G]):
+    """Serves sockets whose handshake identifies the client."""
+
+    @abstractmethod
+    async def handshake_info(self, websocket: WebSocket) -> G:
+        """Return the client and its request. Raises Refused."""
+
+    async def receive(self, websocket: WebSocket) -> G | Response:
+        """Return the client, or the refusal."""
+        try:
+            with self.limiters.handshake_limit.slot(client_address_of(websocket.scope)):
+                return await self.handshake_info(websocket)
+        except Refused as refused:
+            self.tally.sent(metric_code(refused))
+            return problem_of(refused).response()

@@ -1,0 +1,1 @@
+"""Chat completions, completions and models, as clients of OpenAI, vLLM and others ask for them."""

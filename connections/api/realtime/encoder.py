@@ -1,0 +1,677 @@
+"""Converts the events of a conversation to the Realtime protocol's. Pure.
+
+A reply's response and item are named after its turn. The item follows the last answered message, before the waiting
+items. A client that orders items by `previous_item_id` has the order of the history.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from connections.api.realtime.client_events import (
+    AnyClientEvent,
+    ItemCreate,
+    Metadata,
+    ResponseCancel,
+    TokenLimit,
+)
+from connections.api.realtime.items import (
+    Item,
+    Items,
+    ItemState,
+    call_item,
+    has_images,
+    output_item,
+    text_item_id,
+)
+from connections.api.realtime.server_events import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    AudioPart,
+    CachedTokens,
+    ContentPartAdded,
+    ContentPartDone,
+    Failure,
+    InputTokens,
+    ItemAdded,
+    ItemDeleted,
+    ItemDone,
+    ItemStatus,
+    ItemTruncated,
+    OutputAudioDelta,
+    OutputAudioDone,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    OutputTokens,
+    OutputTranscriptDelta,
+    OutputTranscriptDone,
+    Response,
+    ResponseCreated,
+    ResponseDone,
+    ServerEvent,
+    StatusDetails,
+    TextPart,
+    Usage,
+    error_event,
+)
+from connections.api.realtime.session import PendingTurn, RealtimeSession
+from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
+from connections.api.replies import problem_at_end
+from connections.http.inputs import check_json_limits
+from connections.limits.constants import MAX_FRAME_BYTES
+from connections.protocol import codec, frames
+from connections.protocol.audio import AudioReply, Sound
+from connections.protocol.errors import BadFrame
+from connections.protocol.frames import Cancelled, Error, Frame, ServerFrame
+from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
+from sessions.events import (
+    Accepted,
+    Deleted,
+    Delta,
+    Done,
+    Gap,
+    Reason,
+    Removed,
+    ShownCall,
+    ToolCall,
+    ToolState,
+)
+from sessions.turn.tool_calls import CANCELLED, result_text
+
+_LOST = "Some events could not be told. Come back with ?conversation_id= to have what is there now."
+_NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words
+_encode = msgspec.json.Encoder().encode
+_WHOLE = (Reason.STOP, Reason.TOOLS)
+_INCOMPLETE = {
+    Reason.LENGTH: StatusDetails("incomplete", "max_output_tokens"),
+    Reason.TIMEOUT: StatusDetails("incomplete", "max_output_tokens"),
+    Reason.FILTERED: StatusDetails("incomplete", "content_filter"),
+}
+_decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
+_DELTA = b'{"type":"response.output_text.delta","event_id":'
+_TOO_LARGE = f"Only an item with images, and without sound, may be larger than {MAX_FRAME_BYTES} bytes."
+
+
+class RealtimeFrame(ServerFrame, frozen=True, kw_only=True, tag="realtime"):
+    """Events of this endpoint, in order with all other frames."""
+
+    events: tuple[ServerEvent, ...]
+
+
+def response_id(turn_id: str) -> str:
+    """Return the id of a turn's response."""
+    return f"resp_{turn_id.removeprefix('turn_')}"
+
+
+def turn_id_of(response: str) -> str:
+    """Return the turn of a response."""
+    return f"turn_{response.removeprefix('resp_')}"
+
+
+class RealtimeEventEncoder:
+    """One session, as far as its client knows it. The text of a reply that only calls has a place, but is not sent.
+
+    `on_removed`: turns that are rolled back so that their items wait again, with what is called then; `after`:
+    the newest item of a client that came back: the first page of the history is sent from there on. `spoken`:
+    the spoken replies.
+    """
+
+    def __init__(self, items: Items, session: RealtimeSession, *, after: str | None = None) -> None:
+        self.on_removed: dict[str, Callable[[], None]] = {}
+        self.spoken = SpokenReplies(monotonic)
+        self._after = after
+        self._items = items
+        self._session = session
+        self._replies: dict[str, Reply] = {}
+        self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
+        self._has_gap = False  # an unknown parent may be one that was not sent
+
+    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
+        """Return the events of a frame; none if the protocol has no word for it."""
+        if self.spoken.holds_back(frame):
+            return ()
+        if isinstance(frame, Speculation | AudioReply | Sound):
+            return self._audio(frame)
+        match frame:
+            case RealtimeFrame():
+                return frame.events
+            case Accepted():
+                return self._accepted(frame)
+            case Delta() | ToolCall() | ToolState():
+                return self._delta(frame)
+            case Done():
+                return self._done(frame)
+            case Removed():
+                return self._removed(frame.turn_id)
+            case Deleted():
+                return self._drop(self._items.stored())
+            case HistoryPage():
+                return self._history(frame)
+            case Gap():
+                self._has_gap = True
+        is_stopping = isinstance(frame, Cancelled) and frame.turn_id in self._replies
+        error = None if is_stopping else _error(frame)
+        return () if error is None else (error_event(error),)
+
+    def delta(self, text: Delta) -> bytes | None:
+        """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
+        reply = self._replies.get(text.turn_id)
+        if reply is None or reply.speaks or reply.item_id not in reply.output:
+            return None
+        return reply.delta(text.text)
+
+    def _delta(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
+        """Return the events of a piece of a reply, or of its calls' outcomes; server tools are not shown here."""
+        match piece:
+            case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
+                return [*self._begin_text(reply), reply.text(piece.text)]
+            case ToolCall():
+                return self._call(piece)
+            case ToolState() if piece.state.is_settled:
+                return self._call_output(piece.call_id, result_text(piece))
+            case _:
+                return []
+
+    def _audio(self, frame: Speculation | AudioReply | Sound) -> list[ServerEvent]:
+        match frame:
+            case Speculation():
+                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
+            case AudioReply():
+                self.spoken.begin(frame)
+                return []
+            case Sound():
+                return self._sound(frame)
+
+    def _sound(self, sound: Sound) -> list[ServerEvent]:
+        """Return the events of a reply's sound, which is sent now."""
+        reply = self._replies.get(sound.turn_id)
+        if reply is None or not reply.speaks or not sound.samples:
+            return []
+        self.spoken.sent(sound)
+        delta = b64encode(sound.samples).decode()
+        return [*self._begin_text(reply), OutputAudioDelta(**reply.about(), delta=delta)]
+
+    def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
+        begun = self._text_of(accepted.continues)
+        gone = self._drop_other_branch(accepted)
+        pending = self._session.accept(accepted)
+        message = self._foreign_message(accepted)
+        exchange = self._items.first_turn_of(accepted.message_id)
+        reply = self._reply(accepted.turn_id, pending)
+        sent = [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
+        return [*sent, *self._begin_text(reply), reply.text(begun)] if begun else sent
+
+    def _text_of(self, message_id: str | None) -> str:
+        """Return the text of a continued reply: here the new item begins with it."""
+        known = (item.text for item in self._items.stored() if message_id and item.message_id == message_id)
+        return next(known, "")
+
+    def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
+        """Remove items of another branch than a turn; a reply that is being written, once it has ended."""
+        if accepted.parent_id is msgspec.UNSET or self._has_gap:
+            return []
+        gone = self._items.after(accepted.message_id, accepted.parent_id)
+        self._other_branch_turns |= {item.turn_id for item in gone if item.turn_id in self._replies}
+        return self._drop([item for item in gone if item.turn_id not in self._other_branch_turns])
+
+    def _foreign_message(self, accepted: Accepted) -> list[ServerEvent]:
+        """Return a message from another endpoint or connection; none if a message is answered again."""
+        known = {item.message_id for item in self._items.stored()}
+        if accepted.content is None or accepted.message_id in known:
+            return []
+        return self._item_events(
+            Item(
+                item_id=accepted.message_id,
+                role="user",
+                text=accepted.content,
+                turn_id=accepted.turn_id,
+                message_id=accepted.message_id,
+                images=tuple(one.image for one in accepted.attachments),
+            )
+        )
+
+    def _item_events(self, item: Item) -> list[ServerEvent]:
+        previous, shown = self._items.store(item), item.shown()
+        return [
+            ItemAdded(previous_item_id=previous, item=shown),
+            ItemDone(previous_item_id=previous, item=shown),
+        ]
+
+    def _reply(self, turn_id: str, pending: PendingTurn | None = None) -> Reply:
+        return Reply(
+            response_id=response_id(turn_id),
+            item_id=text_item_id(turn_id),
+            conversation_id=self._session.conversation_id,
+            max_output_tokens="inf" if pending is None else pending.max_output_tokens,
+            metadata=None if pending is None else pending.metadata,
+            speaks=pending is not None and pending.speaks,
+        )
+
+    def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
+        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
+        self._replies[turn_id] = reply
+        self._items.store(
+            Item(
+                item_id=reply.item_id,
+                role="assistant",
+                text="",
+                status="in_progress",
+                turn_id=turn_id,
+                message_id=message_id,
+                exchange=exchange,
+                sent=False,
+                sound_ms=0 if reply.speaks else None,
+            )
+        )
+        return reply.begin()
+
+    def _begin_text(self, reply: Reply) -> list[ServerEvent]:
+        if reply.item_id in reply.output:
+            return []
+        return reply.begin_text(*self._items.finish(reply.item_id, sent=True))
+
+    def _call(self, called: ToolCall | ShownCall, turn_id: str = "") -> list[ServerEvent]:
+        """Return the events of a call in a reply that is being written."""
+        turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
+        if (reply := self._replies.get(turn_id)) is None:
+            return []
+        reply.called.append(called.call_id)
+        if called.where == "server":
+            return []
+        text = self._items.get(reply.item_id)
+        call = call_item(called, turn_id, exchange=text.exchange if text else "")
+        begun = msgspec.structs.replace(call, status="in_progress")
+        return reply.call(begun, call, self._items.store(call))
+
+    def _call_output(self, call_id: str, output: str) -> list[ServerEvent]:
+        """Return the events of a call's outcome, unless it came from here."""
+        call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
+        if call is None:
+            return []
+        ids = {"turn_id": call.turn_id, "exchange": call.exchange, "message_id": call.message_id}
+        mine = self._items.outcome(call_id)
+        if mine is not None and mine.text == output:
+            self._items.change([mine.item_id], state=ItemState.STORED, **ids)
+            return []
+        gone = [] if mine is None else self._drop([mine])
+        return [*gone, *self._item_events(output_item(call, output))]
+
+    def _done(self, done: Done) -> list[ServerEvent]:
+        reply = self._replies.pop(done.turn_id, None)
+        if reply is None:
+            return []
+        events = self._drop([one for one in self._calls(done.turn_id) if one.off > done.chars])
+        mine = [one.item_id for one in self._items.of_turn(done.turn_id) if one.role != "user"]
+        self._items.change(mine, message_id=done.message_id)
+        heard = self.spoken.end(done)
+        if reply.speaks:
+            self._items.change([reply.item_id], sound_ms=heard.ms)
+        events += self._end_text(reply, done)
+        output = [item for one in reply.output if (item := self._items.get(one)) is not None]
+        events.append(reply.end(output, done, interrupted_by_speech=heard.interrupted_by_speech))
+        if heard.stop_ms is not None and (item := self._items.get(reply.item_id)) is not None:
+            events.append(truncated_event(item))
+        if done.reason is not Reason.TOOLS:
+            for call in self._calls(done.turn_id):
+                events += self._call_output(call.call_id, CANCELLED)
+        if done.removed:
+            events += self._removed(done.turn_id)
+        elif done.turn_id in self._other_branch_turns:
+            events += self._drop(self._items.of_turn(done.turn_id))
+        self._other_branch_turns.discard(done.turn_id)
+        return events
+
+    def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
+        """Return the events that the text is complete; a reply that only calls has none."""
+        if reply.item_id not in reply.output and reply.called:
+            self._items.finish(reply.item_id, status=item_status(done))
+            return []
+        begun = self._begin_text(reply)
+        whole = self._items.finish(reply.item_id, text=reply.kept(done), status=item_status(done))
+        return [*begun, *reply.end_text(*whole)]
+
+    def _calls(self, turn_id: str) -> list[Item]:
+        return [item for item in self._items.of_turn(turn_id) if item.is_call]
+
+    def _removed(self, turn_id: str) -> list[ServerEvent]:
+        """Remove an exchange that left the history; its message waits again if this session wanted that."""
+        items = self._items.of_reply_chain(turn_id)
+        if (freed := self.on_removed.pop(turn_id, None)) is None:
+            return self._drop(items)
+        user_item_ids = [one.item_id for one in items if one.role == "user"]
+        gone = self._drop([one for one in items if one.role != "user"])
+        self._items.change(user_item_ids, state=ItemState.WAITING, turn_id="", message_id="")
+        freed()
+        return gone
+
+    def _drop(self, items: Sequence[Item]) -> list[ServerEvent]:
+        """Remove items, and waiting outcomes of calls that are gone."""
+        gone = {item.item_id: item for item in items}
+        for item in items:
+            if item.is_call and (outcome := self._items.outcome(item.call_id)) is not None:
+                gone[outcome.item_id] = outcome
+        for item in gone.values():
+            self._items.remove(item.item_id)
+            self._session.forget(item)
+            if not item.call_id:
+                self._replies.pop(item.turn_id, None)
+        return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.sent]
+
+    def _history(self, page: HistoryPage) -> list[ServerEvent]:
+        """Bring the items to the state of a page: add unknown messages, remove those of other branches."""
+        shown = {(message.turn_id, message.role) for message in page.messages}
+        stored = self._items.stored()
+        known = [place for place, item in enumerate(stored) if _message_key(item) in shown]
+        first = known[0] if known else 0
+        gone = [item for item in stored[first:] if _message_key(item) not in shown]
+        there = {_message_key(item) for item in stored}
+        events = self._drop(gone)
+        for message in page.messages:
+            if (message.turn_id, message.role) not in there:
+                events += self._message(message)
+        after, self._after = self._after, None
+        return _events_after(events, after)
+
+    def _message(self, message: ShownMessage) -> list[ServerEvent]:
+        """Return a message, and its calls with their outcomes."""
+        calls = () if message.calls is msgspec.UNSET else message.calls
+        exchange = self._items.first_turn_of(message.parent_id) if message.role == "assistant" else ""
+        if message.status == RUNNING:
+            events = self._running(message, calls, exchange)
+        else:
+            events = self._stored(message, calls, exchange)
+        for call in calls:
+            if call.state.is_settled:
+                events += self._call_output(call.call_id, result_text(call))
+        return events
+
+    def _running(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
+        reply = self._reply(message.turn_id)
+        begun = self._begin(message.turn_id, reply, message_id=message.message_id, exchange=exchange)
+        events = [begun]
+        if message.content:
+            events += [*self._begin_text(reply), reply.text(message.content)]
+        for call in calls:
+            events += self._call(call, message.turn_id)
+        return events
+
+    def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
+        item = Item(
+            item_id=message.message_id if message.role == "user" else text_item_id(message.turn_id),
+            role=message.role,
+            text=message.content,
+            status="completed" if message.status == "complete" else "incomplete",
+            turn_id=message.turn_id,
+            exchange=exchange,
+            message_id=message.message_id,
+            images=tuple(one.image for one in message.attachments or ()),
+        )
+        is_sent = bool(message.content or not calls)
+        whole = self._item_events(msgspec.structs.replace(item, sent=is_sent))
+        events = whole if is_sent else []
+        for call in calls:
+            if call.where == "client":
+                called = call_item(call, message.turn_id, exchange=exchange)
+                events += self._item_events(msgspec.structs.replace(called, message_id=message.message_id))
+        return events
+
+
+def truncated_event(item: Item) -> ServerEvent:
+    """Return the event that an item ends where it does."""
+    return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
+
+
+def _error(frame: Frame) -> Error | None:
+    match frame:
+        case Error(code="unauthenticated", retryable=True):
+            return Error(code="session_expired", message="The token has expired: come back with another.")
+        case Error():
+            return frame
+        case Cancelled(already=True):
+            return Error(ref=frame.ref, code="response_cancel_not_active", message=_NOT_ACTIVE)
+        case Gap():
+            return Error(code="events_lost", message=_LOST)
+        case _:
+            return None
+
+
+def _message_key(item: Item) -> tuple[str, str]:
+    """Return the message that an item belongs to."""
+    return item.turn_id, "user" if item.role == "user" else "assistant"
+
+
+def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
+    """Return the events after an item that is complete; all if it is not among them."""
+    places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
+    return events[max(places, default=-1) + 1 :]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The common values of one reply's events, its text so far, and its items in order.
+
+    `called`: its calls, also those that the server runs, which are no items. `speaks`: its text is a
+    transcript. `before`: the common part of all text events, between their id and their text, once one was
+    sent.
+    """
+
+    response_id: str
+    item_id: str
+    conversation_id: str
+    max_output_tokens: TokenLimit = "inf"
+    metadata: Metadata | None = None
+    parts: list[str] = []
+    output: list[str] = []
+    before: list[bytes] = []
+    called: list[str] = []
+    speaks: bool = False
+
+    def begin(self) -> ServerEvent:
+        """Return the event that the response exists."""
+        return ResponseCreated(response=self._response())
+
+    def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        """Return the events that the item of its text, and the item's part, exist."""
+        place = self._place(item)
+        part = ContentPartAdded(
+            response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
+        )
+        return [*self._added(item, previous, place), part]
+
+    def text(self, text: str) -> ServerEvent:
+        """Return the event of more text."""
+        self.parts.append(text)
+        kind = OutputTranscriptDelta if self.speaks else OutputTextDelta
+        return kind(**self.about(), delta=text)
+
+    def about(self) -> dict[str, Any]:
+        """Return the common first fields of the events of its text and its sound."""
+        place = self.output.index(self.item_id)
+        return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
+
+    def delta(self, text: str) -> bytes:
+        """Return the event of more text, encoded after its id: only the text is encoded anew."""
+        if not self.before:
+            whole = _encode(self.text(""))
+            self.parts.pop()
+            self.before.append(whole.partition(b'"event_id":""')[2].removesuffix(b'""}'))
+        self.parts.append(text)
+        return b"%b%b}" % (self.before[0], _encode(text))
+
+    def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
+        """Return the events of a complete call. `begun`: without its arguments."""
+        place = self._place(item)
+        about: dict[str, Any] = {
+            "response_id": self.response_id,
+            "item_id": item.item_id,
+            "output_index": place,
+            "call_id": item.call_id,
+        }
+        return [
+            *self._added(begun, previous, place),
+            ArgumentsDelta(**about, delta=item.text),
+            ArgumentsDone(**about, name=item.name, arguments=item.text),
+            *self._whole(item, previous, place),
+        ]
+
+    def kept(self, done: Done) -> str:
+        """Return the text that the history has."""
+        return "".join(self.parts)[: done.chars]
+
+    def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        """Return the events that the text is complete."""
+        place, about = self._place(item), self.about()
+        done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
+        if self.speaks:
+            done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
+        return [
+            *done,
+            ContentPartDone(**about, part=self._part(item.text)),
+            *self._whole(item, previous, place),
+        ]
+
+    def _part(self, text: str) -> TextPart | AudioPart:
+        return AudioPart(text) if self.speaks else TextPart(text)
+
+    def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
+        """Return the event that all is complete. `interrupted_by_speech`: its listener spoke over it."""
+        details = _details(done, interrupted_by_speech=interrupted_by_speech)
+        return ResponseDone(
+            response=msgspec.structs.replace(
+                self._response(),
+                status=details.type,
+                status_details=details,
+                output=tuple(item.shown() for item in output),
+                usage=_usage(done),
+                model=done.model or msgspec.UNSET,
+            )
+        )
+
+    def _place(self, item: Item) -> int:
+        """Return the index of an item among those of the reply; a new one is last."""
+        if item.item_id not in self.output:
+            self.output.append(item.item_id)
+        return self.output.index(item.item_id)
+
+    def _added(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
+        shown = item.shown()
+        return [
+            OutputItemAdded(response_id=self.response_id, output_index=place, item=shown),
+            ItemAdded(previous_item_id=previous, item=shown),
+        ]
+
+    def _whole(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
+        shown = item.shown()
+        return [
+            ItemDone(previous_item_id=previous, item=shown),
+            OutputItemDone(response_id=self.response_id, output_index=place, item=shown),
+        ]
+
+    def _response(self) -> Response:
+        return Response(
+            id=self.response_id,
+            conversation_id=self.conversation_id,
+            output_modalities=("audio",) if self.speaks else ("text",),
+            max_output_tokens=self.max_output_tokens,
+            metadata=self.metadata,
+        )
+
+
+def item_status(done: Done) -> ItemStatus:
+    """Return whether the model completed its reply."""
+    return "completed" if done.reason in _WHOLE else "incomplete"
+
+
+def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
+    if done.reason in _WHOLE:
+        return StatusDetails("completed")
+    if done.reason is Reason.CANCELLED:
+        return StatusDetails("cancelled", "turn_detected" if interrupted_by_speech else "client_cancelled")
+    if done.reason in _INCOMPLETE:
+        return _INCOMPLETE[done.reason]
+    if (problem := problem_at_end(done)) is None:
+        raise RuntimeError(f"A reply that ended by {done.reason} has neither a regular end nor a problem.")
+    kind = "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    return StatusDetails("failed", error=Failure(kind, problem.error_code, str(problem)))
+
+
+def _usage(done: Done) -> Usage:
+    prompt, cached, generated = (
+        done.usage.prompt_tokens,
+        done.usage.cached_tokens,
+        done.usage.generated_tokens,
+    )
+    return Usage(
+        total_tokens=prompt + generated,
+        input_tokens=prompt,
+        output_tokens=generated,
+        input_token_details=InputTokens(prompt, cached, CachedTokens(cached)),
+        output_token_details=OutputTokens(generated),
+    )
+
+
+class EventLines:
+    """Numbers the events of one session, and makes a line of each."""
+
+    def __init__(self) -> None:
+        self.event_ids = f"event_{secrets.token_hex(8)}"
+        self.sent_count = 0
+
+    def lines(self, events: Iterable[msgspec.Struct]) -> bytes:
+        """Return the lines of events: none, one or several. JSON contains no line breaks."""
+        return b"\n".join(map(self._line, events))
+
+    def _line(self, event: msgspec.Struct) -> bytes:
+        self.sent_count += 1
+        return _encode(msgspec.structs.replace(event, event_id=f"{self.event_ids}_{self.sent_count}"))
+
+
+class RealtimeCodec(EventLines):
+    """The coding of one session. What stops a turn becomes a native frame, and so takes effect as early as there."""
+
+    def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
+        super().__init__()
+        self._encoder = encoder
+        self._conversation_id = conversation_id
+        self._delta = b'%b"%b_' % (_DELTA, self.event_ids.encode())
+
+    def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
+        """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
+
+        A large one may only bring images: a session would keep all else, or have it wait.
+        """
+        is_large = _is_large(message)
+        if is_large:
+            check_json_limits(message if isinstance(message, bytes) else message.encode())
+        event = codec.read(_decoder, message)
+        if is_large and not (isinstance(event, ItemCreate) and has_images(event.item, alone=True)):
+            raise BadFrame(_TOO_LARGE, ref=event.ref)
+        if not isinstance(event, ResponseCancel):
+            return event
+        turn_id = None if event.response_id is None else turn_id_of(event.response_id)
+        return frames.Cancel(
+            ref=event.event_id,
+            turn_id=turn_id,
+            conversation_id=self._conversation_id if turn_id is None else None,
+        )
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
+            self.sent_count += 1
+            return b'%b%d"%b' % (self._delta, self.sent_count, rest)
+        return self.lines(self._encoder.encode(frame))
+
+
+def _is_large(message: str | bytes) -> bool:
+    if isinstance(message, bytes) or message.isascii():
+        return len(message) > MAX_FRAME_BYTES
+    return len(message.encode()) > MAX_FRAME_BYTES

@@ -1,0 +1,606 @@
+"""A session's sound: the microphone's sound goes to the recognizer, and replies are played by a clock.
+
+An utterance becomes an item, and a message of the session. Speech over a reply is reported once it ends the reply, so that a
+cough empties no player. A guess is reported once it is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from math import inf
+
+import msgspec
+
+from connections.api.realtime import server_events
+from connections.api.realtime.encoder import RealtimeFrame, response_id
+from connections.api.realtime.items import Item, Items, ItemState
+from connections.api.realtime.server_events import (
+    Cleared,
+    Committed,
+    Duration,
+    InvalidEvent,
+    ItemAdded,
+    ItemDone,
+    OutputCleared,
+    ServerEvent,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptCompleted,
+    TranscriptDelta,
+)
+from connections.api.realtime.session import AudioConfig, RealtimeSession
+from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
+from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
+from connections.native.handler import ClientMessage
+from connections.protocol.audio import (
+    AudioClear,
+    AudioCommit,
+    AudioInput,
+    AudioOutput,
+    AudioStart,
+    AudioStarted,
+    AudioStopped,
+    Heard,
+    Marks,
+    Speech,
+)
+from connections.protocol.errors import BadParams
+from connections.protocol.frames import Cancel, Error, Frame, Send
+from connections.voice.connection import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceService
+from connections.voice.connection import VoiceMessage as Message
+from connections.voice.reply import SpokenReply
+from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
+from sessions.errors import Refused
+from speech.errors import RecognitionOverload, RecognizerLost
+from speech.interfaces import Listening, Stopped
+from speech.sound.wav import Coding
+
+PLAYBACK_TICK_S = 0.05
+"""How often the played sound is noted."""
+EARLY_AUDIO_S = 10
+"""Seconds of early sound that wait until listening begins; more is dropped."""
+COMMIT_TIMEOUT_S = 20.0
+"""How long a `commit` waits for a recognizer, which may have to be started first."""
+RETRY_S = 1.0
+"""Pause before a refused start is tried again."""
+_TAKEN_ELSEWHERE = (
+    "Another connection speaks in this conversation now. To speak here again, send session.update."
+)
+_TRANSLATED_FRAMES = (AudioStarted, Speech, Heard, Marks)
+"""Frames that this endpoint sends in other words."""
+
+
+class RealtimeVoiceConnection(VoiceConnection):
+    """The voice connection of one session. It begins to listen with the first sound, or when a reply is to be spoken."""
+
+    reports_late = True
+
+    def __init__(
+        self,
+        voice_service: VoiceService,
+        connection: Connection,
+        *,
+        session: RealtimeSession,
+        hearing: UtteranceTracker,
+        replies: SpokenReplies,
+    ) -> None:
+        super().__init__(voice_service, connection)
+        self._session = session
+        self._utterances = hearing
+        self._spoken_replies = replies
+        self._inner: Handler[ClientMessage] | None = None
+        self._playing: list[SpokenReply] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._active: _ListeningSession | None = None
+        self._committed_text: asyncio.Future[str] | None = None
+        self._early = _EarlyAudio()
+        self._retry_at = 0.0
+
+    @asynccontextmanager
+    async def running(self, inner: Handler[ClientMessage]) -> AsyncIterator[None]:
+        """Listen and play while the context lasts. `inner`: answers frames."""
+        self._inner, self.handle_message = inner, inner.handle
+        try:
+            yield
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._inner = self.handle_message = None  # breaks a cycle that only the collector would free
+
+    async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
+        """Return the talk and the listening once replies can be spoken. Raises InvalidEvent if they can't be.
+
+        If other settings end a listening, the next one is returned.
+        """
+        while True:
+            self.listen()
+            if (listens := self._active) is None:
+                raise _unavailable()
+            if listens.is_over:
+                await asyncio.wait((listens.task,))
+                continue
+            await listens.speaks.wait()
+            if self.conversation is not None and not listens.is_over:
+                return self.conversation, listens
+            if not listens.is_over:
+                raise _unavailable()
+
+    def changed(self) -> None:
+        """Note that the session's settings changed: what was refused may be tried again."""
+        self._retry_at = 0.0
+        if self._active is not None:
+            self.listen()
+
+    def listen(self) -> None:
+        """Start listening with the settings; if it listens with others, restart once no reply is played."""
+        start, listens = self._settings.start(self._session.conversation_id), self._active
+        if listens is None:
+            if asyncio.get_running_loop().time() >= self._retry_at:
+                self._active = _ListeningSession(start, self._task(self._listen_until_stopped(start)))
+        elif (
+            listens.start != start
+            and not listens.is_over
+            and self.conversation
+            and not self.conversation.is_talking
+        ):
+            listens.is_over = True
+            self.stop(AudioStopped(conversation_id=self._session.conversation_id, reason="stop"))
+
+    def append(self, audio: str) -> None:
+        """Take the microphone's sound, in base64. It is dropped if nobody will listen. Raises InvalidEvent."""
+        form = self._settings.input
+        sound = decoded(audio, form, "audio")
+        self.listen()
+        if (listens := self._active) is None:
+            return
+        self._utterances.take(len(sound) * 1000 / _bytes_per_s(form))
+        if self.is_listening and listens.start.input == form and not listens.is_over:
+            self.feed(sound)
+        else:
+            self._early.add(sound, form)
+
+    async def commit(self) -> None:
+        """Make the current utterance an item with its words. Raises InvalidEvent."""
+        if self._active is None:
+            raise _no_speech()
+        try:
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                _, listens = await self.ready()
+                await listens.hears.wait()
+        except TimeoutError:
+            raise _unavailable() from None
+        if not self.is_listening:
+            raise _unavailable()
+        self._committed_text = asyncio.get_running_loop().create_future()
+        self._utterances.end_utterance()
+        self.handle(AudioCommit(conversation_id=self._session.conversation_id))
+        if not await self._committed_text:
+            raise _no_speech()
+
+    def clear(self) -> None:
+        """Drop the current utterance."""
+        self._early.clear()
+        self._utterances.forget()
+        if self.conversation is not None:
+            self.handle(AudioClear(conversation_id=self._session.conversation_id))
+        self.connection.push(RealtimeFrame(events=(Cleared(),)))
+
+    async def understand(self, audio: str, field: str) -> str:
+        """Return the words of sound outside the microphone; it takes a place. Raises InvalidEvent, Overloaded."""
+        form, voice_service = self._settings.input, self._voice_service
+        assert voice_service is not None  # noqa: S101 - it was created with one
+        language = voice_service.language_of(self._settings.start(self._session.conversation_id))
+        listening = Listening(coding=Coding(form.format), rate=form.rate, detects=False, language=language)
+        sound = decoded(audio, form, field)
+        with voice_service.slot(self.connection.caller.subject):
+            try:
+                async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
+                    hearing.feed(sound)
+                    hearing.commit()
+                    async for heard in hearing.events():
+                        if isinstance(heard, Stopped):
+                            return heard.text
+            except (RecognizerLost, RecognitionOverload) as why:
+                raise InvalidEvent(str(why), code="speech_unavailable") from None
+        return ""
+
+    async def answer(self, send: Send, output: AudioOutput) -> None:
+        """Have a typed message answered, and the reply spoken. Raises InvalidEvent, Overloaded."""
+        conversation, _ = await self.ready()
+        await conversation.answer(self, send, output)
+
+    def truncate(self, turn_id: str, ms: int) -> PendingWork | None:
+        """End a reply at what its client reports as heard, whether or not it was cut already."""
+        self._spoken_replies.stop(turn_id, ms)
+        reply = next((one for one in self._playing if one.turn_id == turn_id), None)
+        if reply is None:
+            return None
+        was_over = reply.is_over
+        reply.stop_at(ms)
+        if was_over or self._inner is None:
+            return None
+        return self._inner.handle(
+            self.connection, Cancel(turn_id=turn_id, conversation_id=self._session.conversation_id)
+        )
+
+    def clear_output(self) -> PendingWork | None:
+        """End the current reply, at what was heard by now. A guess is not played."""
+        slows: list[PendingWork] = []
+        for turn_id in [
+            one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
+        ]:
+            if (slow := self.truncate(turn_id, self._spoken_replies.clock.heard_ms(turn_id))) is not None:
+                slows.append(slow)
+            self.connection.push(RealtimeFrame(events=(OutputCleared(response_id=response_id(turn_id)),)))
+        return ChainedWork(_run_in_order(slows), *slows) if slows else None
+
+    def push(self, frame: Frame) -> None:
+        """Send a frame to the client, in this endpoint's terms."""
+        match frame:
+            case AudioStopped(reason="elsewhere"):
+                self._retry_at = inf
+                self.connection.push(Error(code="audio_taken_elsewhere", message=_TAKEN_ELSEWHERE))
+            case AudioStarted():
+                if self._active is not None:
+                    self._active.speaks.set()
+            case _ if not isinstance(frame, (*_TRANSLATED_FRAMES, AudioStopped)):
+                self.connection.push(frame)
+
+    def on_action(self, act: Action, *, talking: bool) -> None:
+        """Send the frames about an act."""
+        if act is ReplyAction.CUT:
+            for reply in self._playing:
+                if not reply.is_over:
+                    self._spoken_replies.interrupt(reply.turn_id)
+        self._push(self._utterances.on_action(act, talking=talking))
+        if isinstance(act, TranscriptUpdate) and act.final:
+            self._resolve_commit(act.text)
+
+    def message(self, send: Send, *, is_guess: bool) -> Send | None:
+        """Make the utterance an item; return the message if the session answers at once."""
+        worded, frames = self._utterances.message(send, is_guess=is_guess)
+        self._push(frames)
+        return worded
+
+    def refused(self, send: Send) -> None:
+        """Let the utterance wait, as any item."""
+        self._push(self._utterances.refused(send.client_msg_id))
+
+    async def send_message(self, request: Message) -> None:
+        """Send a message for the connection. Raises Refused, BadParams."""
+        if isinstance(request.playback, SpokenReply):
+            self._playing = [*self._playing[1 - MAX_REPLIES :], request.playback]
+            self._task(self._play(request.playback))
+        shown = self._session.image_positions(request.send.client_msg_id)
+        try:
+            await super().send_message(msgspec.structs.replace(request, shown=shown))
+        except BaseException:
+            self.refused(request.send)
+            raise
+        if (
+            request.is_withdrawn
+            and isinstance(request.playback, SpokenReply)
+            and not request.playback.turn_id
+        ):
+            self._push(
+                [Speculation(request_id=request.send.client_msg_id, status="void")]
+            )  # no turn of it will end
+
+    def listening_started(self) -> None:
+        """Listen to early sound first."""
+        if self._active is None or self._active.is_over:
+            return
+        if early := self._early.take(self.start.input):
+            self.feed(early)
+        self._active.hears.set()
+
+    def listening_stopped(self) -> None:
+        """Drop the current utterance, and sound that nobody listened to."""
+        if self._active is not None:
+            self._active.hears.clear()
+        self._early.clear()
+        self._utterances.forget()
+        self._resolve_commit("")
+
+    @property
+    def _settings(self) -> AudioConfig:
+        assert self._session.settings.sound is not None  # noqa: S101 - no session has a microphone otherwise
+        return self._session.settings.sound
+
+    def _task(self, work: PendingWork) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _listen_until_stopped(self, start: AudioStart) -> None:
+        """Listen until it ends, or is refused."""
+        try:
+            if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
+                await slow
+        except (Refused, BadParams) as why:
+            self._retry_at = asyncio.get_running_loop().time() + RETRY_S
+            self.connection.push(error_frame(why, None))
+        finally:
+            listens, self._active = self._active, None
+            self._resolve_commit("")
+            self._utterances.forget()
+            if listens is not None:
+                if not listens.is_over:  # nothing listens after it
+                    self._early.clear()
+                listens.speaks.set()
+                listens.hears.set()
+
+    async def _play(self, reply: SpokenReply) -> None:
+        while not reply.is_over:
+            await asyncio.sleep(PLAYBACK_TICK_S)
+            reply.played(self._spoken_replies.clock.heard_ms(reply.turn_id))
+        self._spoken_replies.clock.stop(reply.turn_id, reply.played_ms)
+
+    def _resolve_commit(self, text: str) -> None:
+        if self._committed_text is not None and not self._committed_text.done():
+            self._committed_text.set_result(text)
+
+    def _push(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self.connection.push(frame)
+
+
+class _ListeningSession:
+    """A listening session with its settings. `is_over`: a stop was requested.
+
+    `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
+    """
+
+    __slots__ = ("hears", "is_over", "speaks", "start", "task")
+
+    def __init__(self, start: AudioStart, task: asyncio.Task[None]) -> None:
+        self.start = start
+        self.task = task
+        self.is_over = False
+        self.speaks = asyncio.Event()
+        self.hears = asyncio.Event()
+
+
+class _EarlyAudio:
+    """Early sound in one coding; sound in another coding replaces it."""
+
+    __slots__ = ("_form", "_sound")
+
+    def __init__(self) -> None:
+        self._form = AudioInput()
+        self._sound = bytearray()
+
+    def add(self, sound: bytes, form: AudioInput) -> None:
+        """Keep it, up to `EARLY_AUDIO_S`."""
+        if form != self._form:
+            self._form = form
+            self._sound.clear()
+        if len(self._sound) + len(sound) <= EARLY_AUDIO_S * _bytes_per_s(form):
+            self._sound += sound
+
+    def take(self, form: AudioInput) -> bytes:
+        """Return the sound in this coding, once."""
+        sound = bytes(self._sound) if form == self._form else b""
+        self._sound.clear()
+        return sound
+
+    def clear(self) -> None:
+        """Drop it."""
+        self._sound.clear()
+
+
+async def _run_in_order(slows: Iterable[PendingWork]) -> None:
+    for slow in slows:
+        await slow
+
+
+def decoded(audio: str, form: AudioInput, field: str) -> bytes:
+    """Return sound from base64. Raises InvalidEvent."""
+    try:
+        sound = b64decode(audio, validate=True)
+    except (NotBase64, ValueError):
+        raise InvalidEvent("must be base64.", field=field) from None
+    if form.format == "pcm16" and len(sound) % 2:
+        raise InvalidEvent("must have two bytes for each sample.", field=field)
+    return sound
+
+
+def _bytes_per_s(form: AudioInput) -> int:
+    return form.rate * (2 if form.format == "pcm16" else 1)
+
+
+def _unavailable() -> InvalidEvent:
+    why = "Nobody listens and nobody speaks at the moment. Try again."
+    return InvalidEvent(why, code="speech_unavailable")
+
+
+def _no_speech() -> InvalidEvent:
+    why = "Nothing was said, or nothing was understood."
+    return InvalidEvent(why, code="input_audio_buffer_commit_empty")
+
+
+class UtteranceTracker:
+    """One session's microphone."""
+
+    def __init__(self, items: Items, session: RealtimeSession) -> None:
+        self._items = items
+        self._session = session
+        self._utterance = _Utterance()
+        self._guess: _SpeculativeText | None = None
+        self._buffer = _Buffer()
+
+    def take(self, ms: float) -> None:
+        """Count received sound."""
+        self._buffer.ms += ms
+
+    def end_utterance(self) -> None:
+        """Note that the current utterance is complete."""
+        self._buffer.ended_ms, self._buffer.ms = self._buffer.ms, 0.0
+
+    def forget(self) -> None:
+        """Forget the sound so far: it is not part of the next utterance."""
+        self._buffer = _Buffer()
+
+    def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
+        """Return the frames about an act. `talking`: a reply is being made or played."""
+        match act:
+            case SpeechEdge(True, at_ms):
+                self._utterance = _Utterance(started_ms=at_ms)
+                return [] if talking and self._interrupts else self._start()
+            case SpeechEdge(False, at_ms):
+                if self._utterance.is_committed:  # without detection it is all sound since then
+                    self._utterance = _Utterance()
+                self._utterance.stopped_ms = at_ms
+                self._utterance.ms = self._duration_ms()
+                return self._stop() if self._utterance.is_announced else []
+            case TranscriptUpdate(text, False):
+                return self._extend_transcript(text) if self._utterance.is_announced else []
+            case ReplyAction.CUT if (
+                not self._utterance.is_announced and self._utterance.started_ms is not None
+            ):
+                stop = [] if self._utterance.stopped_ms is None else self._stop()
+                return [*self._start(), *stop]
+            case ReplyAction.CONFIRM if (guess := self._guess) is not None:
+                self._guess = None
+                return [
+                    *self._commit(guess.text, ItemState.PENDING),
+                    Speculation(request_id=guess.request_id, status="true"),
+                ]
+            case ReplyAction.CONFIRM:  # nothing was sent
+                return self._commit(self._utterance.text, ItemState.WAITING)
+            case ReplyAction.ROLL_BACK if (guess := self._guess) is not None:
+                self._guess = None
+                self._session.requeue(guess.request_id)
+                return [Speculation(request_id=guess.request_id, status="false")]
+            case _:
+                return []
+
+    def message(self, send: Send, *, is_guess: bool) -> tuple[Send | None, list[Frame]]:
+        """Return the utterance as a message, and the frames about it; None: it waits for `response.create`."""
+        self._utterance.text = send.content
+        if not self._creates:
+            return None, [] if is_guess else self._commit(send.content, ItemState.WAITING)
+        if is_guess:
+            self._guess = _SpeculativeText(send.client_msg_id, send.content)
+            message = self._session.speech_message(send, self._utterance.item_id)
+            return message, [Speculation(request_id=send.client_msg_id, status="up")]
+        sent = self._commit(send.content, ItemState.WAITING)
+        return self._session.speech_message(send, self._utterance.item_id), sent
+
+    def refused(self, request_id: str) -> list[Frame]:
+        """Note that a message was refused: its utterance waits, as any item."""
+        self._session.requeue(request_id)
+        if self._guess is not None and self._guess.request_id == request_id:
+            self._guess = None
+        return [Speculation(request_id=request_id, status="void")]
+
+    @property
+    def _creates(self) -> bool:
+        sound = self._session.settings.sound
+        return sound is not None and sound.creates
+
+    @property
+    def _interrupts(self) -> bool:
+        sound = self._session.settings.sound
+        return sound is not None and sound.interrupts
+
+    @property
+    def _transcribes(self) -> bool:
+        sound = self._session.settings.sound
+        return sound is not None and sound.transcription is not None
+
+    def _duration_ms(self) -> int:
+        """Return the length of the last utterance in ms; without detection, that of the sound sent for it."""
+        utterance, sent_ms = self._utterance, self._buffer.ended_ms
+        self._buffer.ended_ms = 0.0
+        if utterance.started_ms is None:
+            return round(sent_ms)
+        return max(0, (utterance.stopped_ms or 0) - utterance.started_ms)
+
+    def _start(self) -> list[Frame]:
+        utterance = self._utterance
+        utterance.is_announced = True
+        return _frames(SpeechStarted(audio_start_ms=utterance.started_ms or 0, item_id=utterance.item_id))
+
+    def _stop(self) -> list[Frame]:
+        return _frames(
+            SpeechStopped(audio_end_ms=self._utterance.stopped_ms or 0, item_id=self._utterance.item_id)
+        )
+
+    def _extend_transcript(self, text: str) -> list[Frame]:
+        """Take the words so far; each text extends the one before."""
+        if not self._transcribes or not text.startswith(self._utterance.sent) or text == self._utterance.sent:
+            return []
+        more, self._utterance.sent = text[len(self._utterance.sent) :], text
+        return _frames(TranscriptDelta(item_id=self._utterance.item_id, delta=more))
+
+    def _commit(self, text: str, state: ItemState) -> list[Frame]:
+        utterance = self._utterance
+        if utterance.is_committed:  # a second message of one utterance, as after a forgotten one
+            self._utterance = utterance = _Utterance()
+        utterance.is_committed = True
+        is_kept = state is ItemState.WAITING and not self._session.settings.transcribes
+        gone = self._session.evict_for(text) if is_kept else []
+        item = Item(item_id=utterance.item_id, role="user", text=text, state=state, sound_ms=0)
+        if self._session.settings.transcribes:  # nothing will answer it
+            previous = self._items.store(msgspec.structs.replace(item, state=ItemState.STORED))
+        else:
+            previous = self._items.create(item, after=None)
+        shown = item.shown()
+        if self._transcribes and isinstance(shown, server_events.Message):
+            unheard = server_events.SpokenContent("input_audio", None)
+            shown = msgspec.structs.replace(shown, content=(unheard,))
+        events: list[ServerEvent] = [
+            *gone,
+            Committed(previous_item_id=previous, item_id=utterance.item_id),
+            ItemAdded(previous_item_id=previous, item=shown),
+            ItemDone(previous_item_id=previous, item=shown),
+        ]
+        if self._transcribes:
+            usage = Duration(utterance.ms / 1000)
+            events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
+        return _frames(*events)
+
+
+class _SpeculativeText:
+    """The words that were understood at a pause."""
+
+    __slots__ = ("request_id", "text")
+
+    def __init__(self, request_id: str, text: str) -> None:
+        self.request_id = request_id
+        self.text = text
+
+
+class _Buffer:
+    """Received sound in ms. `ended_ms`: committed sound that is not understood yet."""
+
+    __slots__ = ("ended_ms", "ms")
+
+    def __init__(self) -> None:
+        self.ms = self.ended_ms = 0.0
+
+
+class _Utterance:
+    """The words between two silences. `sent`: those that its client knows; `ms`: their length."""
+
+    __slots__ = ("is_announced", "is_committed", "item_id", "ms", "sent", "started_ms", "stopped_ms", "text")
+
+    def __init__(self, started_ms: int | None = None) -> None:
+        self.item_id = f"item_{secrets.token_hex(12)}"
+        self.started_ms = started_ms
+        self.stopped_ms: int | None = None
+        self.is_announced = self.is_committed = False
+        self.text = self.sent = ""
+        self.ms = 0
+
+
+def _frames(*events: ServerEvent) -> list[Frame]:
+    return [RealtimeFrame(events=events)]

@@ -1,0 +1,721 @@
+"""Stored responses and conversations. A response is a place in a conversation's tree of turns, so any can be continued.
+
+A conversation is read by the items of its active branch. Items that a client adds are stored as turns whose replies the
+client brings. So all other endpoints see them, and no model runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from connections.api.errors import Problem, invalid
+from connections.api.fields import is_conversation_id
+from connections.api.responses import schema
+from connections.api.responses.encoder import problem_at_end
+from connections.api.responses.notes import (
+    CREATED_PREFIX,
+    IMPLICIT_PREFIX,
+    SEPARATOR,
+    CallAnswers,
+    ItemWithImages,
+    ResponseNote,
+    ResponseRef,
+    UserInput,
+    continues_automatically,
+    conversation_of,
+    decode_note,
+    encode_note,
+    items_of,
+    model_messages,
+    needs_approval,
+    new_conversation,
+    pending_calls,
+    ref_of_item,
+    resource_of,
+)
+from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
+from connections.api.responses.schema import McpApprovalRequest, McpCall, McpListTools
+from connections.api.stored_replies import StoredReply, StoredTurns
+from connections.limits.caller import Caller, can_reconnect
+from connections.protocol.server_info import Limits
+from engine.images.image import Image, together
+from engine.messages import Message
+from engine.reply_spec import Tool
+from sessions.commands.resumption import ReaderPosition
+from sessions.conversation.history_page import StoredTurn
+from sessions.errors import Busy, NotFound
+from sessions.records import CallRecord, MessageRecord, Owner
+from sessions.store.history.codec import Keys
+from sessions.turn.message_request import (
+    Append,
+    GenerationConfig,
+    MessageRequest,
+    OfferedTool,
+    Placement,
+    ProvidedReply,
+    Regenerate,
+)
+from sessions.turn.tool_calls import Result
+from sessions.turn.turn import Cancel, NullSubscriber
+
+MAX_PATH_BYTES = 4 * 1024 * 1024
+"""Of what was said before a response, as much as a request may bring: more is not read for one that names it."""
+CANCEL_TIMEOUT_S = 5.0
+"""How long a cancel waits for the end that it decided."""
+MAX_REFERENCED_RESPONSES = 64
+"""Responses whose items one request may name."""
+REFERENCE = "item_reference"
+_CALL_ID = re.compile(r"[!-~]{1,256}\Z")
+_ANYTHING = '{"type":"object"}'
+_PUBLIC_KEY_REFUSED = "This server keeps conversations for secret keys: without authentication, send a random one of 22 characters or more."
+_ONLY_MESSAGES = (
+    "Items of a conversation are messages of users and assistants, reasoning, calls and their outputs: send system text as "
+    "`instructions` of each response."
+)
+_FIRST_IS_USER = "The first item of a conversation must be a message of the user."
+_CALLS_OPEN = "Calls wait for their outputs: add `function_call_output` items for all of them first."
+_OUTPUTS = "`items` must have one output of each call that waits for one, and no others."
+_CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and name one call of its conversation."
+_LOCKED = "A response is being written in this conversation: try again when it has ended."
+_NOT_LAST = "Only the last item of a conversation can be deleted, and no calls or outputs of calls: delete the conversation instead."
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """A stored response, and the messages up to its end.
+
+    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow; `is_cut`: messages stand before the path.
+    """
+
+    ref: ResponseRef
+    turns: tuple[StoredTurn, ...]
+    note: ResponseNote
+    waits: bool = False
+    path: tuple[MessageRecord, ...] = ()
+    is_cut: bool = False
+
+    @property
+    def last(self) -> StoredTurn:
+        """The last turn so far."""
+        return self.turns[-1]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is written."""
+        return not self.waits and self.last.record.done is not None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages for a model that continues from it."""
+        return model_messages(self.path, self.note)
+
+    @property
+    def open_calls(self) -> tuple[CallRecord, ...]:
+        """The calls that wait for their client."""
+        return pending_calls(self.last)
+
+
+class InsertionPoint(msgspec.Struct, frozen=True):
+    """The place of a new response. `after`: the one that it continues; None: it continues the conversation."""
+
+    conversation_id: str
+    after: StoredResponse | None
+
+
+class ResponseStore(StoredTurns):
+    """Finds responses for their owners, and begins stored turns."""
+
+    answered_code: ClassVar[str] = "approval_answered"
+
+    async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> StoredResponse | None:
+        """Return a response; None if this owner has no such, or it is not stored. Raises StoreDown."""
+        if (ref := conversation_of(response_id)) is None:
+            return None
+        turn = await self.sessions.kept.turn(owner, ref.conversation_id, ref.turn_id)
+        if turn is None:
+            return None
+        turns, waits = [turn], False
+        while continues_automatically(turns[-1]):
+            following = await self.sessions.kept.following(owner, ref.conversation_id, turns[-1])
+            if waits := following is None:
+                break
+            turns.append(following)
+        path: Sequence[MessageRecord] = ()
+        is_cut = False
+        if with_path:
+            last = turns[-1]
+            leaf = last.record.message_id if last.reply is None else last.record.reply_id
+            path, is_cut = await self.sessions.kept.path(
+                owner, ref.conversation_id, leaf, most_bytes=MAX_PATH_BYTES
+            )
+        return StoredResponse(ref, tuple(turns), decode_note(turn.note), waits, tuple(path), is_cut)
+
+    async def previous(self, owner: Owner, response_id: str) -> StoredResponse:
+        """Return a response to continue. Raises Problem, StoreDown."""
+        kept = await self.find(owner, response_id, with_path=True)
+        if kept is None:
+            raise response_not_found(response_id)
+        if not kept.has_ended:
+            why = "The response before this one is still being written: continue from it when it has ended."
+            raise Problem(400, why, code="response_in_progress", param="previous_response_id")
+        return kept
+
+    async def waiting(self, owner: Owner, conversation_id: str) -> StoredResponse | None:
+        """Return the last response of a conversation if its calls wait for their client. Raises StoreDown."""
+        path, _ = await self.sessions.kept.path(owner, conversation_id, most_bytes=0)
+        if not path or path[-1].role != "assistant":
+            return None
+        ref = ResponseRef(conversation_id, path[-1].turn_id)
+        kept = await self.find(owner, ref.response_id, with_path=True)
+        return kept if kept is not None and kept.has_ended and kept.open_calls else None
+
+    async def with_bytes(
+        self, caller: Caller, ref: ResponseRef, messages: Sequence[Message]
+    ) -> tuple[Message, ...]:
+        """Return messages with the bytes of their newest images, as in a conversation's prompt. Raises Refused."""
+        if not any(one.images for one in messages):
+            return tuple(messages)
+        keys = Keys.of(caller.owner, ref.conversation_id)
+        with self.sessions.ephemeral.reading_images(caller.owner, caller.group):
+            return await self.sessions.images.shown(keys, messages)
+
+    async def images(self, owner: Owner, conversation_id: str, images: Sequence[Image]) -> tuple[Image, ...]:
+        """Return images with their bytes, as far as they are stored. Raises StoreDown."""
+        digests = sorted({image.digest for image in images if not image.data})
+        known = await self.sessions.images.of(owner, conversation_id, digests)
+        data = {digest: image.data for digest, image in known.items()}
+        return tuple(image.with_data(data) for image in images)
+
+    async def begin(
+        self, caller: Caller, given: UserInput, generation: GenerationConfig, insertion_point: InsertionPoint
+    ) -> StoredReply:
+        """Begin a turn with a message; return once it is accepted. Raises Refused."""
+        await self.sessions.images.keep(caller.owner, *given.images, group=caller.group)
+        send = MessageRequest(
+            client_msg_id=f"response_{secrets.token_hex(12)}",
+            conversation_id=insertion_point.conversation_id,
+            content=given.content,
+            images=tuple(image.digest for image in given.images),
+            shown=tuple((image.at, image.detail) for image in given.images),
+            place=Append()
+            if insertion_point.after is None
+            else Append(insertion_point.after.last.record.reply_id),
+            on_busy="enqueue",
+            on_disconnect="continue",  # a client that leaves cancels it itself; a reply's calls wait for another request
+            group=caller.group,
+            client_id=caller.client.client_id,
+            untitled=True,
+        )
+        return await self.send(caller, send, generation)
+
+    async def continue_with_answers(
+        self, caller: Caller, given: CallAnswers, generation: GenerationConfig, previous: StoredResponse
+    ) -> StoredReply:
+        """Answer calls; return once the turn that follows them is accepted. Raises Refused.
+
+        `generation`: for its reply, unless that is generated like the one that called.
+        """
+        *answers, last = given.answers
+        if not given.same_settings and isinstance(last, Result):
+            last = msgspec.structs.replace(last, then=generation)
+        return await self.answer(
+            caller.owner,
+            previous.ref.conversation_id,
+            previous.last.record.turn_id,
+            (*answers, last),
+            model=previous.note.response.model,
+        )
+
+    async def answered(self, owner: Owner, previous: StoredResponse) -> tuple[CallRecord, ...]:
+        """Return the calls of a response that needed an approval, with their outcomes. Raises StoreDown."""
+        reply_id = previous.last.record.reply_id
+        path, _ = await self.sessions.kept.path(owner, previous.ref.conversation_id, reply_id, most_bytes=0)
+        return tuple(call for reply in path[-1:] for call in reply.calls if needs_approval(call))
+
+    async def note(self, owner: Owner, ref: ResponseRef, note: ResponseNote) -> None:
+        """Store how a response was requested. Raises NotFound, StoreDown."""
+        noted = encode_note(note)
+        if not await self.sessions.kept.note(owner, ref.conversation_id, ref.turn_id, noted):
+            raise NotFound("The conversation was deleted before the response began.")
+
+    async def follow(self, owner: Owner, kept: StoredResponse) -> StoredReply:
+        """Read a response from its beginning, as it is written. Raises Refused."""
+        record = kept.turns[0].record
+        stored = StoredReply(turn_id=record.turn_id, model=kept.note.response.model)
+        position = ReaderPosition(kept.turns[0].epoch, record.accepted_seq)
+        try:
+            await self.sessions.resume(owner, stored, kept.ref.conversation_id, position, ref=None)
+        except BaseException:
+            self.forget(stored)
+            raise
+        return stored
+
+    async def cancel(self, owner: Owner, kept: StoredResponse) -> None:
+        """End a response; return when the end is published. Raises Refused."""
+        if kept.has_ended:
+            return
+        stored = await self.follow(owner, kept)
+        try:
+            cancel = Cancel(conversation_id=kept.ref.conversation_id, turn_id=kept.last.record.turn_id)
+            if self.sessions.turns.cancel(owner, cancel) is None:
+                await self.sessions.cancel_elsewhere(owner, cancel)
+            async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                async for _ in stored:
+                    pass
+        except TimeoutError:
+            return  # its end is decided, and published when the store takes it
+        finally:
+            self.forget(stored)
+
+    async def delete(self, owner: Owner, kept: StoredResponse) -> None:
+        """Delete a response, with the last one a conversation that no client named. Raises Refused."""
+        conversation_id = kept.ref.conversation_id
+        # with the calls before it
+        await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
+        await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
+        is_first = kept.turns[0].record.parent_id is None
+        if (
+            is_first
+            and conversation_id.startswith(IMPLICIT_PREFIX)
+            and await self.sessions.kept.is_empty(owner, conversation_id)
+        ):
+            await self.sessions.delete(owner, conversation_id, ref=None, subscriber=NullSubscriber())
+
+
+def response_not_found(response_id: str) -> Problem:
+    """Return the refusal of a response that can't be continued."""
+    why = (
+        f'There is no response "{response_id[:160]}" to go on from: it was not kept, or not for you. '
+        "Send the whole conversation as `input`."
+    )
+    return Problem(400, why, code="previous_response_not_found", param="previous_response_id")
+
+
+async def resolve_references(
+    response_store: ResponseStore, owner: Owner, request: Creation, limits: Limits
+) -> Creation:
+    """Return the request with the items that it names.
+
+    If its items up to the last one of a stored response are that response's conversation, it continues from there. So a
+    client that repeats its conversation has one stored conversation. Raises Problem, StoreDown.
+    """
+    given = request.input
+    if isinstance(given, str):
+        return request
+    items = await _items(response_store, owner, given)
+    whole = msgspec.structs.replace(request, input=items)
+    refs = [(number, ref) for number, item in enumerate(given) if (ref := ref_of_item(item.id or ""))]
+    is_continuation = request.previous_response_id is not None or request.conversation is not None
+    if not refs or is_continuation or request.store is False:
+        return whole
+    last, ref = refs[-1]
+    end = _end_of_reply(items, last)
+    kept = await response_store.find(owner, ref.response_id, with_path=True)
+    beginning = messages_of(items[:end], limits)
+    if kept is None or not kept.has_ended or not _same_conversation(beginning, kept.messages):
+        return whole
+    return msgspec.structs.replace(request, input=items[end:], previous_response_id=ref.response_id)
+
+
+def _end_of_reply(items: Sequence[Item], last: int) -> int:
+    """Return the end of the reply that an item belongs to: some clients send its calls without their ids."""
+    end = last + 1
+    while end < len(items) and items[end].type == "function_call":
+        end += 1
+    return end
+
+
+async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[Item]) -> list[Item]:
+    """Return all items. Raises Problem, StoreDown."""
+    known: dict[ResponseRef, dict[str, Item]] = {}
+    items: list[Item] = []
+    for number, item in enumerate(given):
+        if item.type != REFERENCE:
+            items.append(item)
+            continue
+        ref = ref_of_item(item.id or "")
+        if ref is not None and ref not in known:
+            known[ref] = await _stored_items(response_store, owner, ref)
+        if len(known) > MAX_REFERENCED_RESPONSES:
+            why = f"`input` may name items of {MAX_REFERENCED_RESPONSES} responses: send the others as they are."
+            raise invalid("input", why)
+        if ref is None or (found := known[ref].get(item.id or "")) is None:
+            raise _unknown(f"input[{number}].id")
+        items.append(found)
+    return items
+
+
+async def _stored_items(response_store: ResponseStore, owner: Owner, ref: ResponseRef) -> dict[str, Item]:
+    """Return the items of a response, by their ids."""
+    kept = await response_store.find(owner, ref.response_id)
+    if kept is None:
+        return {}
+    output = resource_of(kept.turns, kept.note, ref.name, waits=kept.waits).output
+    return {item.id: _input_item(item) for item in output}
+
+
+def _input_item(item: schema.Output) -> Item:
+    match item:
+        case schema.Message():
+            texts = [part for part in item.content if not isinstance(part, schema.InputImage)]
+            parts = [Part("output_text", part.text) for part in texts]
+            return Item("message", role="assistant", content=parts)
+        case schema.ReasoningItem():
+            parts = [Part("reasoning_text", part.text) for part in item.content]
+            return Item("reasoning", content=parts)
+        case schema.FunctionCall():
+            return Item(
+                "function_call",
+                call_id=item.call_id,
+                name=item.name,
+                namespace=item.namespace or None,
+                arguments=item.arguments,
+            )
+        case McpListTools():
+            return Item("mcp_list_tools", id=item.id)
+        case McpApprovalRequest():
+            return Item("mcp_approval_request", id=item.id, name=item.name, arguments=item.arguments)
+        case McpCall():
+            return Item(
+                "mcp_call",
+                id=item.id,
+                name=item.name,
+                arguments=item.arguments,
+                output=item.output,
+                error=msgspec.Raw(msgspec.json.encode(item.error)),
+            )
+
+
+def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> bool:
+    """Return whether two conversations say the same; system messages count as one, at any place."""
+    return _split_roles(given) == _split_roles(stored)
+
+
+def _split_roles(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
+    """Return the system text, the messages in turn, and results of calls, by their ids.
+
+    All that the model said until the user spoke again counts as one: items do not show which turn called.
+    """
+    system = SEPARATOR.join(one.content for one in messages if one.role == "system" and one.content)
+    turns: list[list[Message]] = []
+    for one in map(_normalized, messages):
+        if one.role == "assistant" and turns and turns[-1][-1].role == "assistant":
+            turns[-1].append(one)
+        elif one.role in ("user", "assistant"):
+            turns.append([one])
+    return (
+        system,
+        list(map(_joined, turns)),
+        {one.call_id: one.content for one in messages if one.role == "tool"},
+    )
+
+
+def _joined(messages: Sequence[Message]) -> Message:
+    return msgspec.structs.replace(
+        messages[0],
+        content="".join(one.content for one in messages),
+        reasoning="".join(one.reasoning for one in messages),
+        calls=tuple(call for one in messages for call in one.calls),
+    )
+
+
+def _normalized(message: Message) -> Message:
+    """Return a message with its calls' arguments in one spelling: clients parse them and write them anew.
+
+    An image is known by its digest, and its place counts.
+    """
+    calls = tuple(
+        msgspec.structs.replace(call, arguments=_normalized_json(call.arguments)) for call in message.calls
+    )
+    return msgspec.structs.replace(message.without_data(), calls=calls)
+
+
+def _normalized_json(arguments: str) -> str:
+    return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
+
+
+def _unknown(field: str) -> Problem:
+    return invalid(field, "There is no such item, or it was not kept: send it as it is.", code="not_found")
+
+
+class ConversationDescription(msgspec.Struct, frozen=True):
+    """What a client stored about a conversation. `created_at`: Unix seconds."""
+
+    created_at: int
+    metadata: Metadata = {}
+
+
+class StoredConversation(msgspec.Struct, frozen=True):
+    """A conversation. `path`: the messages of its active branch, if they were asked for."""
+
+    conversation_id: str
+    description: ConversationDescription
+    path: tuple[MessageRecord, ...] = ()
+    is_locked: bool = False
+
+    @property
+    def items(self) -> list[ItemWithImages]:
+        """The items, oldest first."""
+        return [item for record in self.path for item in items_of(record, self.conversation_id)]
+
+
+def calls_without_output(path: Sequence[MessageRecord]) -> tuple[CallRecord, ...]:
+    """Return the calls after some messages that wait for their outputs."""
+    return tuple(call for record in path[-1:] for call in record.calls if not call.state.is_settled)
+
+
+class ItemTurn(msgspec.Struct, frozen=True):
+    """Items that are one turn: what the user says, or results of calls, or neither; and the reply to it."""
+
+    input: UserInput | tuple[Result, ...] | None
+    given: ProvidedReply
+
+
+class ConversationStore:
+    """Reads and changes conversations, each for its owner only."""
+
+    def __init__(self, response_store: ResponseStore) -> None:
+        self._response_store = response_store
+        self._sessions = response_store.sessions
+
+    async def find(
+        self, owner: Owner, conversation_id: str, *, with_path: bool = False
+    ) -> StoredConversation:
+        """Return a conversation. Raises Problem, StoreDown."""
+        found = None
+        if is_conversation_id(conversation_id):
+            found = await self._sessions.kept.conversation(owner, conversation_id)
+        if found is None:
+            raise conversation_not_found(conversation_id)
+        meta, text = found
+        description = (
+            ConversationDescription(meta.updated_at // 1000) if text is None else _decode_description(text)
+        )
+        path: Sequence[MessageRecord] = ()
+        if with_path:
+            path, _ = await self._sessions.kept.path(owner, conversation_id, most_bytes=MAX_PATH_BYTES)
+        return StoredConversation(
+            conversation_id, description, tuple(path), is_locked=meta.running is not None
+        )
+
+    async def create(self, caller: Caller, metadata: Metadata) -> StoredConversation:
+        """Begin a conversation without messages. Raises Refused."""
+        if not can_reconnect(caller):
+            raise invalid(None, _PUBLIC_KEY_REFUSED, code="unsupported_parameter")
+        found = StoredConversation(
+            new_conversation(CREATED_PREFIX), ConversationDescription(int(time.time()), metadata)
+        )
+        await self._describe(caller, found, new=True)
+        return found
+
+    async def update(
+        self, caller: Caller, found: StoredConversation, metadata: Metadata
+    ) -> StoredConversation:
+        """Replace a conversation's metadata. Raises Refused."""
+        description = msgspec.structs.replace(found.description, metadata=metadata)
+        found = msgspec.structs.replace(found, description=description)
+        await self._describe(caller, found)
+        return found
+
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Delete a conversation; a response that is being written in it ends. Raises Refused."""
+        await self._sessions.delete(owner, conversation_id, ref=None, subscriber=NullSubscriber())
+
+    async def add(self, caller: Caller, found: StoredConversation, steps: Sequence[ItemTurn]) -> None:
+        """Add turns at the end. Raises Refused; what was added before stays."""
+        if found.is_locked and not calls_without_output(found.path):
+            raise _locked()
+        last = found.path[-1] if found.path else None
+        called_by, replaced = "" if last is None else last.turn_id, ""
+        for step in steps:
+            match step.input:
+                case UserInput() as user_input:
+                    stored = await self._store_turn(
+                        caller, found.conversation_id, Append(), user_input, step.given
+                    )
+                    called_by = stored.turn_id
+                case None if last is not None:
+                    called_by = await self._replace_reply(caller, found.conversation_id, last, step.given)
+                    replaced = last.turn_id
+                case tuple() as results:
+                    *others, final = results
+                    final = msgspec.structs.replace(final, then=_generation(caller, step.given))
+                    stored = await self._response_store.answer(
+                        caller.owner, found.conversation_id, called_by, (*others, final)
+                    )
+                    await self._wait_until_ended(stored)
+                    called_by = stored.turn_id
+        if replaced and not steps[-1].given.calls:  # else the turn that waits for them is in the way
+            await self._sessions.take_back(caller.owner, found.conversation_id, replaced)
+
+    async def delete_item(self, caller: Caller, found: StoredConversation, item_id: str) -> None:
+        """Delete the last item. Raises Refused."""
+        conversation_id = found.conversation_id
+        record = next((one for one in found.path if item_id in _ids(one, conversation_id)), None)
+        if record is None:
+            raise item_not_found(item_id)
+        if found.is_locked:
+            raise _locked()
+        last = found.path[-1]
+        if record is last and not record.calls:
+            await self._replace_reply(caller, conversation_id, last, ProvidedReply())
+            await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
+        elif record.role == "user" and found.path[-2:] == (record, last) and not _ids(last, conversation_id):
+            await self._sessions.take_back(caller.owner, conversation_id, last.turn_id)
+        else:
+            raise Problem(409, _NOT_LAST, code="conflict", param="item_id")
+
+    async def _describe(self, caller: Caller, found: StoredConversation, *, new: bool = False) -> None:
+        text = msgspec.json.encode(found.description)
+        is_done = await self._sessions.kept.describe(
+            caller.owner, found.conversation_id, text, new=new, group=caller.group
+        )
+        if not is_done:
+            raise conversation_not_found(found.conversation_id)
+
+    async def _replace_reply(
+        self, caller: Caller, conversation_id: str, reply: MessageRecord, given: ProvidedReply
+    ) -> str:
+        """Store another reply beside the last one; return its turn. Raises Refused."""
+        return (
+            await self._store_turn(
+                caller, conversation_id, Regenerate(reply.message_id, is_last=True), UserInput("", ""), given
+            )
+        ).turn_id
+
+    async def _store_turn(
+        self,
+        caller: Caller,
+        conversation_id: str,
+        placement: Placement,
+        user_input: UserInput,
+        given: ProvidedReply,
+    ) -> StoredReply:
+        """Store a message and the reply to it. Raises Refused."""
+        await self._sessions.images.keep(caller.owner, *user_input.images, group=caller.group)
+        send = MessageRequest(
+            client_msg_id=f"item_{secrets.token_hex(12)}",
+            conversation_id=conversation_id,
+            content=user_input.content,
+            images=tuple(image.digest for image in user_input.images),
+            shown=tuple((image.at, image.detail) for image in user_input.images),
+            place=placement,
+            on_disconnect="continue",
+            group=caller.group,
+            client_id=caller.client.client_id,
+            untitled=True,
+        )
+        try:
+            stored = await self._response_store.send(caller, send, _generation(caller, given))
+        except Busy:
+            raise _locked() from None
+        await self._wait_until_ended(stored)
+        return stored
+
+    async def _wait_until_ended(self, stored: StoredReply) -> None:
+        """Wait until a turn has ended. Raises Refused."""
+        try:
+            async for _ in stored:
+                pass
+        finally:
+            self._response_store.forget(stored)
+        if (problem := problem_at_end(stored.ended)) is not None:
+            raise problem
+
+
+_decode_description = msgspec.json.Decoder(ConversationDescription).decode
+
+
+def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] = ()) -> Iterator[ItemTurn]:
+    """Return messages as turns. `path`: the messages before them. Raises Problem if they do not follow those."""
+    known = {call.call_id for record in path for call in record.calls}
+    calls = {call.call_id for call in calls_without_output(path)}
+    last = path[-1] if path else None
+    rest = deque(messages)
+    is_first = True
+    while rest:
+        turn_input: UserInput | tuple[Result, ...] | None = None
+        before = ProvidedReply()
+        match rest[0].role:
+            case "tool":
+                results = tuple(
+                    Result(call_id=one.call_id, content=one.content) for one in _take_role(rest, "tool")
+                )
+                if sorted(one.call_id for one in results) != sorted(calls):
+                    raise invalid("items", _OUTPUTS)
+                turn_input = results
+            case _ if calls:
+                raise invalid("items", _CALLS_OPEN)
+            case "user":
+                user_parts = [(one.content, one.images) for one in _take_role(rest, "user")]
+                content, images = together(user_parts, SEPARATOR)
+                if "\0" in content or not (content or images):
+                    raise invalid(
+                        "items", "Messages of a conversation must have a text, without NUL, or an image."
+                    )
+                turn_input = UserInput(content, "", images)
+            case "assistant" if is_first and last is not None and not last.calls:
+                before = ProvidedReply(last.content, last.reasoning)
+            case "assistant":
+                raise invalid("items", _FIRST_IS_USER if last is None else _CALLS_OPEN)
+            case _:
+                raise invalid("items", _ONLY_MESSAGES)
+        given = _take_reply(before, rest)
+        calls = {call.call_id for call in given.calls}
+        if known & calls or len(calls) != len(given.calls) or not all(map(_CALL_ID.match, calls)):
+            raise invalid("items", _CALLS)
+        known |= calls
+        is_first = False
+        yield ItemTurn(turn_input, given)
+
+
+def _take_role(rest: deque[Message], role: str) -> Iterator[Message]:
+    """Take the next messages of a role."""
+    while rest and rest[0].role == role:
+        yield rest.popleft()
+
+
+def _take_reply(given: ProvidedReply, rest: deque[Message]) -> ProvidedReply:
+    """Take the next messages of the assistant, up to one with calls, as one reply with what it says before."""
+    while rest and rest[0].role == "assistant" and not given.calls:
+        more = rest.popleft()
+        given = ProvidedReply(
+            SEPARATOR.join(text for text in (given.content, more.content) if text),
+            SEPARATOR.join(text for text in (given.reasoning, more.reasoning) if text),
+            more.calls,
+        )
+    return given
+
+
+def _generation(caller: Caller, given: ProvidedReply) -> GenerationConfig:
+    """Return how to store a reply: its calls are of tools that its client runs."""
+    names = dict.fromkeys(call.name for call in given.calls)
+    tools = tuple(OfferedTool(tool=Tool(name, "", _ANYTHING)) for name in names)
+    return GenerationConfig(tools=tools, given=given, only=tuple(sorted(caller.grant.models)))
+
+
+def _ids(record: MessageRecord, conversation_id: str) -> list[str]:
+    return [item.id for item, _ in items_of(record, conversation_id)]
+
+
+def _locked() -> Problem:
+    return Problem(409, _LOCKED, code="conversation_locked")
+
+
+def conversation_not_found(conversation_id: str) -> Problem:
+    """Return the refusal of a conversation that its sender does not have."""
+    why = f'You have no conversation "{conversation_id[:160]}".'
+    return Problem(404, why, code="not_found", param="conversation_id")
+
+
+def item_not_found(item_id: str) -> Problem:
+    """Return the refusal of an item that its conversation does not have."""
+    why = f'This conversation has no item "{item_id[:160]}".'
+    return Problem(404, why, code="not_found", param="item_id")

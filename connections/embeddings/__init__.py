@@ -1,1 +1,0 @@
-"""Texts as vectors, for OpenAI's clients."""

@@ -1,1 +1,0 @@
-"""Answers: responses, their items, and the events of a stream."""

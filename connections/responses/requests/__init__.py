@@ -1,1 +1,0 @@
-"""Requests of the Responses API, read and checked."""

@@ -1,1 +1,0 @@
-"""Stored responses, as turns of conversations."""

@@ -1,1 +1,0 @@
-"""The endpoint for readers of shared conversations."""
