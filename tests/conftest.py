@@ -96,7 +96,6 @@ TAKE_LONG = frozenset(
         "chaos/test_replicas.py",
         "chaos/test_upgrade.py",
         "clients/test_realtime_voice_clients.py",
-        "demo_model/test_training.py",
         "demo_translator/test_checkpoint.py",
         "deploy/test_backup.py",
         "deploy/test_monitoring.py",

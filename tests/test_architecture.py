@@ -15,13 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("engine", "speech", "sessions", "connections", "app")  # from the ground up
 STRANGERS = {("speech", "engine"), ("sessions", "speech")}  # stand beside each other
-BESIDE = (
-    "midstream",
-    "demo_model",
-    "demo_translator",
-    "midstream_server",
-)  # import no layer, and no layer imports them
-TRAINED = ("demo_model", "demo_translator")  # by programs of their own; the second has values of the first
+BESIDE = ("midstream", "midstream_server")  # import no layer, and no layer imports them
 NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
@@ -214,7 +208,6 @@ def astray(module: str) -> set[str]:
     """What a module imports from above or beside its layer, or from what is not shipped."""
     home = package(module)
     allowed = {home} if home in BESIDE else set(LAYERS[: LAYERS.index(home) + 1])
-    allowed |= {*TRAINED[: TRAINED.index(home)]} if home in TRAINED else set()
     allowed -= {other for one, other in STRANGERS if one == home}
     allowed |= {imported for importer, imported in EXCEPTIONS if importer == module}
     return libraries(module) & {*LAYERS, *BESIDE, *NOT_SHIPPED} - allowed
@@ -272,11 +265,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
         "engine.loading.__main__",
         *(f"speech.{name}.models.__main__" for name in ("recognition", "voice", "listening")),
     )
-    assert [
-        module
-        for module in modules()
-        if libraries(module) & TORCH and package(module) not in TRAINED and module not in process
-    ] == []
+    assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
 
 def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:

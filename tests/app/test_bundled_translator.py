@@ -15,8 +15,6 @@ import midstream
 from app.settings import Settings
 from app.setup.models import with_names, with_translator
 from app.setup.translator import FACTS, NAME, serves_translator, translator
-from demo_translator.evaluate import probes
-from demo_translator.sentences import SKILLS
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Finished, Message, Request
@@ -27,6 +25,7 @@ from engine.reply_spec import ReplySpec, Translation
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving
+from tests.demo_translator.held_out import SENTENCES
 from tests.sessions.chat_driver import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -133,12 +132,12 @@ async def translated(engine: EngineOnDemand, name: str, text: str, draft: str = 
     return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
 
 
-@pytest.mark.parametrize("skill", tuple(SKILLS))
+@pytest.mark.parametrize("skill", tuple(SENTENCES))
 async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated_as_anew(
     engine: EngineOnDemand, skill: str
 ) -> None:
     """And what is said once more takes one step."""
-    for number, pair in enumerate(probes(skill, 4, 7)):
+    for number, pair in enumerate(SENTENCES[skill][:4]):
         draft, words = "", pair.english.split()
         for count in range(1, len(words) + 1):
             text, name = " ".join(words[:count]), f"{skill} {number} {count}"
@@ -154,9 +153,9 @@ async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated
 
 async def test_many_interpretations_at_once_say_what_each_says_alone(service: InProcessService) -> None:
     sources = [
-        " ".join(pair.english for pair in probes(skill, 2, seed))
-        for seed in range(AT_ONCE // len(SKILLS) + 1)
-        for skill in SKILLS
+        " ".join(pair.english for pair in pairs[start : start + 2])
+        for start in range(0, 12, 2)
+        for pairs in SENTENCES.values()
     ][:AT_ONCE]
     async with midstream.connect(service.url, features=["interpret"]) as client:
 
