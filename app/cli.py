@@ -123,11 +123,9 @@ def serve(**options: Any) -> None:
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}
-        for number in (
-            signal.SIGUSR1,
-            signal.SIGHUP,
-        ):  # their default action would end a process that still starts
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # its default action would end a process that still starts
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()

@@ -13,7 +13,6 @@ from starlette.types import ASGIApp
 from app.api_routes import api_routes
 from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
-from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness, waiting_report
 from app.operations.tracing import traced
 from app.routes import SecurityHeadersMiddleware, application
@@ -208,12 +207,7 @@ async def composed(
                 ),
                 drain_s=settings.drain_s,
                 lag=lag,
-                profiler=_profiler(settings, models),
             )
-
-
-def _profiler(settings: Settings, engines: Engine) -> Profiler:
-    return Profiler(Path(settings.data_dir).expanduser() / "profiles", engines)
 
 
 def _observer(metrics: Metrics, quota_limiter: QuotaLimiter | None) -> Observer:

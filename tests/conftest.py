@@ -67,7 +67,6 @@ TAKE_LONG = frozenset(
         "app/test_bundled_translator.py",
         "app/test_conversion.py",
         "app/test_memory.py",
-        "app/test_profiling.py",
         "app/test_realtime_audio.py",
         "app/test_speech_models.py",
         "app/test_tool_attacks.py",

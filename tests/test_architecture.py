@@ -34,7 +34,6 @@ ORDER = {
         *(
             "trace",
             "reply_spec",
-            "profiler",
             "images",
             "messages",
             "history",
