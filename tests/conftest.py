@@ -120,7 +120,6 @@ TAKE_LONG = frozenset(
         "engine/prompts/test_worker.py",
         "engine/sampling/test_device_draw.py",
         "midstream/terminal/test_pipe.py",
-        "midstream/terminal/voice/test_voice_chat.py",
         "sessions/tools/test_rogue_servers.py",
         "speech/models/test_streaming_recognizers.py",
     }

@@ -342,9 +342,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
         ("soxr", {"speech.sound.samples"}),
         ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
-        ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
+        ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens", "connections.authentication.jwk_sets"}),
     ],
 )

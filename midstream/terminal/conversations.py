@@ -50,19 +50,16 @@ class Conversations:
         self.open_id = open_id
         self.last = Last()
 
-    async def show(self, *, takes_commands: bool = True) -> None:
+    async def show(self) -> None:
         """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
         self.last = Last()
         show_past = await self._history()
         if not show_past:
-            self._ui.note(
-                f"This is a new conversation.{' /list shows those that you have.' * takes_commands}"
-            )
+            self._ui.note("This is a new conversation. /list shows those that you have.")
             return
         row = await self._row(self.open_id)
         description = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
-        commands = " /new begins another, /list shows all." * takes_commands
-        self._ui.note(f"Open:{description or f' {self.open_id}'}.{commands}")
+        self._ui.note(f"Open:{description or f' {self.open_id}'}. /new begins another, /list shows all.")
         for message in show_past:
             self._take(message)
 

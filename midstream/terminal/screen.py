@@ -25,6 +25,7 @@ from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.shortcuts import CompleteStyle
 from rich.console import Console
+from rich.text import Text
 
 from midstream.calls import Call
 from midstream.client import Client
@@ -32,41 +33,11 @@ from midstream.reply import Reply
 from midstream.terminal.call_prompts import CallPrompt
 from midstream.terminal.cbreak import cbreak
 from midstream.terminal.commands import NAMES
-from midstream.terminal.live_rows import LiveRows
-from midstream.terminal.markdown import Painter
-from midstream.terminal.markdown_stream import MarkdownStream
+from midstream.terminal.markdown_page import LiveRows, MarkdownPage, rows_of
 from midstream.terminal.plain_page import PlainPage, clean
 from midstream.terminal.reply_view import HoldableOutput, ReplyView
 from midstream.terminal.texts import call_line, end_text, is_whole, reasoning_text
 from midstream.terminal.user_interface import Page
-
-
-class MarkdownPage:
-    """Rewrites the live rows. `before`: the text that the reply continues."""
-
-    def __init__(self, rows: LiveRows, before: str) -> None:
-        self._rows = rows
-        self._flow = MarkdownStream(Painter(rows.columns), before)
-        self._before = before
-        self._shown = ""
-
-    def show(self, text: str) -> None:
-        """Show the text so far."""
-        self._shown = text
-        self._rows.settle(*self._flow.take(self._before + text))
-
-    def settle(self) -> None:
-        """Fix what is shown."""
-        if self._shown:
-            self._rows.settle(self._flow.take(self._before + self._shown, is_whole=True)[0])
-
-    def end(self, text: str) -> bool:
-        """Show the text as it is kept; return whether more was shown that can't be removed."""
-        was_more = self._flow.is_beyond(self._before + text)
-        self._shown = text
-        self.settle()
-        return was_more
-
 
 Frame = dict[str, Any]
 _PROMPT = FormattedText([("bold", "> ")])
@@ -131,20 +102,20 @@ class Screen(HoldableOutput):
 
     def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
-        self._print_rows([row for line in lines for row in self._painter().line(clean(line))])
+        self._print_rows([row for line in lines for row in self._line(line)])
 
     def note(self, line: str) -> None:
         """Print a note that is not part of the conversation."""
-        self._print_rows(self._painter().line(clean(line), "dim"))
+        self._print_rows(self._line(line, "dim"))
 
     def fail(self, line: str) -> None:
         """Print a failure."""
-        self._print_rows(self._painter().line(clean(line), "yellow"))
+        self._print_rows(self._line(line, "yellow"))
 
     def wait(self, line: str) -> None:
         """Show what is waited for, until something else comes; an empty line shows nothing."""
         if not self._is_dumb:
-            self._rows.show(self._painter().line(clean(line), "dim") if line else [])
+            self._rows.show(self._line(line, "dim") if line else [])
 
     def page(self, before: str) -> Page:
         """Return the page for a reply's text."""
@@ -191,8 +162,9 @@ class Screen(HoldableOutput):
         self._ahead.extend(_printable(line) for line in lines)
         self._begun = _printable(rest if lines else self._begun + rest)
 
-    def _painter(self) -> Painter:
-        return Painter(self._rows.columns)
+    def _line(self, words: str, style: str = "") -> list[str]:
+        """Return the rows of a line of the client's own text."""
+        return rows_of(Text(clean(words), style=style), self._rows.columns)
 
     def _print_rows(self, rows: list[str]) -> None:
         self._print_above_prompt(lambda: self._rows.settle(rows))
