@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from midstream.address import is_here, origin_of, socket_url
 from midstream.client import Client, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
-from midstream.terminal.chat_session import ChatSession
-from midstream.terminal.conversations import new_id
+from midstream.server_connection import is_here, origin_of, socket_url
+from midstream.terminal.chat_session import ChatSession, new_id
 from midstream.terminal.pipe import Pipe, print_error
-from midstream.terminal.user_interface import UserInterface
+from midstream.terminal.reply_view import UserInterface
 
 if TYPE_CHECKING:
     from midstream.terminal.screen import Screen

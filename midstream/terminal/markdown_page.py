@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.text import Text
 
-from midstream.terminal.plain_page import clean
+from midstream.terminal.texts import clean
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"

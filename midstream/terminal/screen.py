@@ -10,9 +10,11 @@ import re
 import select
 import signal
 import sys
+import termios
+import tty
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +29,32 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from rich.console import Console
 from rich.text import Text
 
-from midstream.calls import Call
 from midstream.client import Client
-from midstream.reply import Reply
+from midstream.reply import Call, Reply
 from midstream.terminal.call_prompts import CallPrompt
-from midstream.terminal.cbreak import cbreak
-from midstream.terminal.commands import NAMES
+from midstream.terminal.chat_session import NAMES
 from midstream.terminal.markdown_page import LiveRows, MarkdownPage, rows_of
-from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.reply_view import HoldableOutput, ReplyView
-from midstream.terminal.texts import call_line, end_text, is_whole, reasoning_text
-from midstream.terminal.user_interface import Page
+from midstream.terminal.reply_view import Page, PlainPage, UserInterface
+from midstream.terminal.texts import call_line, clean, end_text, is_whole, reasoning_text
+
+
+@contextmanager
+def cbreak(fd: int) -> Iterator[None]:
+    """Keys are neither echoed nor gathered into lines, but Ctrl-C is a signal still."""
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
 
 Frame = dict[str, Any]
 _PROMPT = FormattedText([("bold", "> ")])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
-class Screen(HoldableOutput):
+class Screen(UserInterface):
     """The terminal of the process. `history`: the file of typed lines; None: none is kept."""
 
     is_watched = True
@@ -140,7 +150,7 @@ class Screen(HoldableOutput):
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
         with cbreak(sys.stdin.fileno()):
-            await self._show(ReplyView(client, reply, self, before=before))
+            await super().show(client, reply, before=before)
 
     def ended(self, reason: str) -> None:
         """Print how a reply ended, if it is incomplete."""
