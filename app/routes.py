@@ -24,35 +24,48 @@ from app.not_found import (
 )
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
+from connections.account.endpoint import AccountEndpoint, account_routes
+from connections.account.owner_data import OwnerDataService
+from connections.admin.endpoint import AdminEndpoint
+from connections.admin.operations import AdminOperations
+from connections.admin.replica_requests import ReplicaRequestHandler
+from connections.agui.endpoint import agui_routes
+from connections.aisdk.endpoint import ChatEndpoint
+from connections.aisdk.routes import aisdk_routes
+from connections.aisdk.service import ChatService, ClientAuthenticator
+from connections.aisdk.socket_endpoint import ChatSocketEndpoint
+from connections.attachments.endpoint import AttachmentsEndpoint, attachments_routes
+from connections.audio.routes import Audio, audio_routes
 from connections.authentication.access import AccessControl
+from connections.authentication.ticket_endpoint import TicketEndpoint, ticket_routes
+from connections.embeddings.endpoint import embeddings_routes
+from connections.events.endpoint import EventsEndpoint, events_routes
 from connections.http.json_responses import json_response, refusal_response
 from connections.http.refusal_counters import RefusalCounters
+from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
+from connections.messages.routes import messages_routes
 from connections.middleware.client_address import client_address_of, is_private
+from connections.native.endpoint import NativeEndpoint
+from connections.native.server_info import ServerInfo
+from connections.openai.request_context import RequestContext
+from connections.openai.routes import openai_routes
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.server_info import ServerFacts
-from connections.shares.endpoint import NO_INDEX_HEADERS
+from connections.realtime.endpoint import RealtimeEndpoint, realtime_routes
+from connections.responses.creator import ResponseCreator
+from connections.responses.routes import responses_routes
+from connections.responses.websocket_endpoint import ResponsesWebSocketEndpoint
+from connections.shares.endpoint import NO_INDEX_HEADERS, SharesEndpoint, shares_routes
+from connections.translations.endpoint import TranslationEndpoint, translations_routes
+from connections.voice.service import VoiceService
 from engine import trace
+from sessions.service import Sessions
 
 PATH = "/docs"
 NOT_BUILT = (
     "This installation has no documentation. In a checkout `make docs` builds it; its sources are in docs/."
 )
-
-
-def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
-    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
-
-    async def redirect(_: Request) -> Response:
-        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
-
-    async def none(request: Request) -> Response:
-        return nothing(request.scope, NOT_BUILT)
-
-    if not (folder / "index.html").is_file():
-        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
-    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
-
-
 PAGE = Path(__file__).parent / "page"
 DOCS = Path(__file__).parent / "docs"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
@@ -71,6 +84,20 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
+    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
+
+    async def redirect(_: Request) -> Response:
+        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
+
+    async def none(request: Request) -> Response:
+        return nothing(request.scope, NOT_BUILT)
+
+    if not (folder / "index.html").is_file():
+        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
+    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
 
 
 def application(
@@ -203,3 +230,91 @@ class SecurityHeadersMiddleware:
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def api_routes(
+    *,
+    sessions: Sessions,
+    server_info: ServerInfo,
+    access: AccessControl,
+    lifecycle: ConnectionLifecycle,
+    limiters: Limiters,
+    audio: Audio,
+    spoken: VoiceService | None,
+    hello_s: float,
+) -> list[BaseRoute]:
+    """Return the routes of the API. `hello_s`: seconds that a connection has to send `hello`."""
+    endpoint = NativeEndpoint(
+        sessions=sessions,
+        server_info=server_info,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+        hello_s=hello_s,
+    )
+    request_context = RequestContext(
+        access=access, limiters=limiters, server_info=server_info, refuses_tools=sessions.refuses_tools
+    )
+    realtime = RealtimeEndpoint(
+        sessions=sessions,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+    )
+    translations = TranslationEndpoint(
+        sessions=sessions,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+    )
+    creator = ResponseCreator(sessions, request_context)
+    responses = ResponsesWebSocketEndpoint(
+        creator=creator,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+    )
+    events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
+    host = ChatService(
+        sessions=sessions,
+        request_context=request_context,
+        authenticator=ClientAuthenticator(access),
+        lifecycle=lifecycle,
+        limiters=limiters,
+    )
+    pages = (access.origins, limiters.refusals)
+    shares = SharesEndpoint(sessions, limiters)
+    attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
+    owners = OwnerDataService(sessions)
+    account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
+    sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
+    admin = AdminEndpoint(
+        acts=AdminOperations(sessions, access, limiters.counts),
+        owners=owners,
+        access=access,
+        limiters=limiters,
+    )
+    return [
+        WebSocketRoute("/v1/ws", endpoint.accept),
+        *openai_routes(sessions, request_context, *pages),
+        *embeddings_routes(sessions.embedding, request_context, *pages),
+        *responses_routes(sessions, request_context, responses, *pages),
+        *messages_routes(sessions, request_context, *pages),
+        *agui_routes(sessions, request_context, *pages),
+        *audio_routes(audio, request_context, *pages),
+        *events_routes(events, *pages),
+        *attachments_routes(attachments, *pages),
+        *shares_routes(shares, *pages),
+        *account_routes(account, *pages),
+        *ticket_routes(TicketEndpoint(access, limiters.refusals, limiters.take_ticket), *pages),
+        *realtime_routes(realtime),
+        *translations_routes(translations),
+        *admin.routes(),
+        *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), *pages),
+    ]

@@ -24,11 +24,13 @@ DEMO_SUGGESTIONS = (
 """Suggestions that the bundled model can answer."""
 DEMO_CHARS_PER_S = 100.0
 """The bundled model's pace: some 35 tokens a second, as fast as text can be skimmed, and slow enough to press Stop."""
+_TEXTS = {"system_prompt", "suggestions", "engine_arg"}
+"""Settings whose values may begin and end with a quotation mark."""
+
+
 Translator = Annotated[
     bool, Meta(description="Serve the bundled translator beside the bundled model, from its first use on.")
 ]
-_TEXTS = {"system_prompt", "suggestions", "engine_arg"}
-"""Settings whose values may begin and end with a quotation mark."""
 
 
 def default_data_dir() -> str:
@@ -191,3 +193,20 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes in words: 2.5 GB, 93 MB."""
+    return f"{count / 10**9:.1f} GB" if count >= 10**9 else f"{count / 10**6:.0f} MB"
+
+
+def secret_of(name: str, *, setting: str) -> str:
+    """Return a variable's value. Raises SettingsError, which says where the variable was named."""
+    if name.startswith(PREFIX):
+        raise SettingsError(f"{setting}: {name} would be a setting; give the variable another name.")
+    value = variable(name)
+    if not value:
+        raise SettingsError(f"{setting}: the variable {name} is not set.")
+    if not (value.isascii() and value.isprintable()):
+        raise SettingsError(f"{setting}: the variable {name} holds characters that no key may have.")
+    return value

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from app import speech_settings as kinds_of_speech
 from app.setting_values import (
     DEMO_CHARS_PER_S,
     DEMO_SUGGESTIONS,
@@ -326,17 +325,55 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_result_bytes: Annotated[
         int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
     ] = 64 * 1024
-    speech: kinds_of_speech.Parts = "auto"
-    speech_recognizer: kinds_of_speech.Recognizer = "pocketsphinx"
-    speech_grammar: kinds_of_speech.Grammar = None
-    speech_voice: kinds_of_speech.Voice = "espeak-ng"
-    speech_vocoder: kinds_of_speech.Vocoder = None
-    speech_speakers: kinds_of_speech.Speakers = None
-    speech_device: kinds_of_speech.Device = "auto"
-    speech_dtype: kinds_of_speech.Dtype = "auto"
-    speech_seconds: kinds_of_speech.Seconds = 600
-    speech_chars: kinds_of_speech.Chars = 4096
-    max_speech: kinds_of_speech.Concurrency = 8
+    speech: Annotated[
+        Literal["auto", "off", "both", "recognition", "voice"],
+        Meta(
+            description="Parts of speech to serve: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the part `speech`. auto: the installed parts, with the bundled model."
+        ),
+    ] = "auto"
+    speech_recognizer: Annotated[
+        str,
+        Meta(
+            description="The recognizer: pocketsphinx, or the hub name or folder of a Whisper, Moonshine or CTC model (wav2vec 2.0, HuBERT)."
+        ),
+    ] = "pocketsphinx"
+    speech_grammar: Annotated[
+        str | None,
+        Meta(
+            description="JSGF file with everything that pocketsphinx can understand; unset: English in general."
+        ),
+    ] = None
+    speech_voice: Annotated[
+        str,
+        Meta(
+            description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS, SpeechT5 or FastSpeech2Conformer model."
+        ),
+    ] = "espeak-ng"
+    speech_vocoder: Annotated[
+        str | None,
+        Meta(
+            description="Hub name or folder of the HiFi-GAN for SpeechT5, or FastSpeech2Conformer without its own."
+        ),
+    ] = None
+    speech_speakers: Annotated[
+        str | None,
+        Meta(description="Folder of speaker embeddings for SpeechT5: NAME.npy makes the voice NAME."),
+    ] = None
+    speech_device: Annotated[
+        str,
+        Meta(
+            pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"
+        ),
+    ] = "auto"
+    speech_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Meta(description="Type of speech models' weights; auto: float16 on CUDA, else float32."),
+    ] = "auto"
+    speech_seconds: Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")] = 600
+    speech_chars: Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")] = 4096
+    max_speech: Annotated[
+        int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")
+    ] = 8
     conversation_ttl_s: Annotated[
         float, Meta(gt=0, description="Seconds for which a conversation is kept after its last turn.")
     ] = 30 * 24 * 3600.0

@@ -20,12 +20,13 @@ from sessions.store.redis.pool import HEAVY_SLOTS, StoreStats
 from sessions.store.redis.server_config import checked_server_configs, config_warnings
 from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect, split
 from sessions.store.redis.startup import retry_until_available
-
-_log = structlog.get_logger("midstream.store")
-
+from sessions.store.restore import begin_epochs
 
 _EARLIER = {"everysec": "memory", "always": "disk"}
 """What 0.1.0 called them."""
+_NAME = "MIDSTREAM_STORE_DURABILITY (--store-durability)"
+
+_log = structlog.get_logger("midstream.store")
 
 
 def durability_of(settings: Settings) -> Durability:
@@ -93,4 +94,10 @@ async def _look(settings: Settings, store: Redis) -> None:
         _log.info("store", policy=setup.policy, append_only=setup.append_only, fsync=setup.fsync)
 
 
-_NAME = "MIDSTREAM_STORE_DURABILITY (--store-durability)"
+async def restored(settings: Settings) -> int:
+    """Begin a new epoch in every conversation of the store; return their number.
+
+    Raises SettingsError, EmbeddedStoreFailed, StoreDown.
+    """
+    async with store_url(settings) as url, store_client(url) as store:
+        return await retry_until_available(partial(begin_epochs, store))

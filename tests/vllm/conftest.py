@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from app.settings import DEMO_MODEL
-from app.setup.launched_vllm import MADE
+from app.setup.models import MADE
 from tests import server_process
 from tests.server_process import ServerProcess, serving
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from app.setup.translator import TRANSLATOR
+from app.setup.models import TRANSLATOR
 from engine.errors import PromptRejected
 from engine.loading.languages import TranslationTokenizer, is_translator
 from engine.loading.loader import load

@@ -16,9 +16,17 @@ from redis.asyncio import Redis
 
 from app.settings import DEMO_MODEL, Settings
 from app.setup.conversion import convert
-from app.sizing.command import size
-from app.sizing.estimate import LISTED_BYTES, Assumptions, estimate, journal_bytes, stored_bytes
-from app.sizing.model_shapes import Shape, ShapeUnknown, shape_of
+from app.sizing import (
+    LISTED_BYTES,
+    Assumptions,
+    Shape,
+    ShapeUnknown,
+    estimate,
+    journal_bytes,
+    shape_of,
+    size,
+    stored_bytes,
+)
 from engine.loading.loader import load
 from tests.bench.storage import cost
 from tests.engine.gguf_files import some_llama, write_gguf

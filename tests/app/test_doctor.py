@@ -15,11 +15,8 @@ import pytest
 import trustme
 from transformers import FalconConfig
 
-from app.doctor import machine as looks
-from app.doctor import network as reaches
-from app.doctor.findings import Finding, Verdict
-from app.doctor.machine import machine
-from app.doctor.network import network
+from app import doctor
+from app.doctor import Finding, Verdict, machine, network
 from app.operations.key_file import add
 from app.settings import Settings
 from sessions.store.redis.embedded import embedded_store
@@ -172,7 +169,7 @@ def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> No
 def test_more_connections_than_files_may_be_open_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks.resource, "getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (256, 4096))
     assert local_findings(tmp_path)["open files"].verdict is POOR
     assert (
         local_findings(tmp_path, max_connections=100, max_pending_connections=100)["open files"].verdict
@@ -184,8 +181,8 @@ def test_more_connections_than_files_may_be_open_are_told(
 def test_a_model_that_does_not_fit_the_memory_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: Verdict
 ) -> None:
-    monkeypatch.setattr(looks, "free_memory", lambda: free)
-    assert looks._memory(Settings(data_dir=str(tmp_path)), None, {"cpu"}).verdict is verdict
+    monkeypatch.setattr(doctor, "free_memory", lambda: free)
+    assert doctor._memory(Settings(data_dir=str(tmp_path)), None, {"cpu"}).verdict is verdict
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -194,11 +191,11 @@ def test_a_cuda_device_without_a_c_compiler_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CC", raising=False)
-    assert looks._kernels({"cuda"}).verdict is GOOD
+    assert doctor._kernels({"cuda"}).verdict is GOOD
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = looks._kernels({"cuda"})
+    found = doctor._kernels({"cuda"})
     assert (found.verdict, found.mend) == (BAD, "Install gcc and libc6-dev.")
-    assert looks._kernels({"cpu"}).verdict is GOOD
+    assert doctor._kernels({"cpu"}).verdict is GOOD
 
 
 async def test_a_store_is_asked_how_quick_it_is_and_what_it_would_lose(tmp_path: Path) -> None:
@@ -235,12 +232,12 @@ async def test_the_embedded_store_says_where_it_will_be(tmp_path: Path) -> None:
 async def test_what_the_embedded_store_can_lose_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaches, "SLOW_SYNC_S", 3600)
+    monkeypatch.setattr(doctor, "SLOW_SYNC_S", 3600)
     _, durability = await reached(data_dir=str(tmp_path))
     assert durability.verdict is GOOD
     _, durability = await reached(data_dir=str(tmp_path), store_durability="memory")
     assert (durability.verdict, "last two seconds" in durability.words) == (POOR, True)
-    monkeypatch.setattr(reaches, "SLOW_SYNC_S", 0)
+    monkeypatch.setattr(doctor, "SLOW_SYNC_S", 0)
     _, durability = await reached(data_dir=str(tmp_path))
     assert durability.verdict is POOR
     (refused,) = await reached(data_dir=str(tmp_path), store_durability="replicated")
