@@ -16,7 +16,7 @@ import click
 import httpx
 import msgspec
 
-from app.setting_values import is_loopback
+from app.settings import is_loopback
 from engine.printable import printable
 
 PATH = "/v1/admin"

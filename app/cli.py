@@ -17,8 +17,7 @@ import uvloop
 from app.administration import admin
 from app.operations import logs, memory
 from app.operations.keys import keys
-from app.setting_values import PREFIX, SettingsError, plain, wanted_words
-from app.settings import Settings
+from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
 from app.setup.models import with_models
 from app.setup.store import restored as make_ready
 from app.sizing import size

@@ -19,8 +19,7 @@ from app.server.network import client_filter_of, proxies_of, server_limits_of, t
 from app.server.server import HEARTBEAT_S, Server, StartupServer, bind, server, start_listening
 from app.server.throttled_reader import ParseScheduler
 from app.service import Service, cancelled_by_signals
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.authentication import access_of
 from app.setup.config_reload import ConfigReload, LimitsFile, quotas_of
 from app.setup.limits import TokenUsageObserver, limiters_of

@@ -30,8 +30,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app.server.network import HTTP_SOCKETS, SPARE, tls_of
-from app.setting_values import SettingsError, in_bytes, variable
-from app.settings import Settings
+from app.settings import Settings, SettingsError, in_bytes, variable
 from app.setup.conversion import PACKAGES, check_file, converted_folder, in_cache, weights_of, with_folder
 from app.setup.models import (
     TRANSLATOR,

@@ -11,8 +11,7 @@ import click
 import msgspec
 from msgspec import Meta
 
-from app.setting_values import in_bytes
-from app.settings import DEMO_MODEL, Settings
+from app.settings import DEMO_MODEL, Settings, in_bytes
 from app.setup.conversion import PACKAGES, converted_folder, in_cache, weights_of
 
 EXCHANGE_BYTES = 1027

@@ -134,9 +134,8 @@ ORDER = {
         ),
     ),
     "app": (
-        *("setting_values", "settings", "server", "setup", "operations", "delivery"),
+        *("settings", "server", "setup", "operations", "delivery"),
         *(
-            "not_found",
             "routes",
             "service",
             "composition",
@@ -374,7 +373,6 @@ def test_the_environment_is_read_in_few_places() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
     assert readers <= {
-        "app.setting_values",
         "app.settings",
         "app.cli",
         "engine.process.__main__",

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 
 from app.server.http_protocol import ServerLimits
 from app.server.tls import tls_context
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from connections.http.refusal_counters import RefusalCounters
 from connections.messages.problems import refusal_of
 from connections.middleware.client_address import AllowedAddresses, Network, networks

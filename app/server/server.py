@@ -18,7 +18,7 @@ from app.server.http_protocol import HttpProtocol, ServerLimits, SharedServerSta
 from app.server.throttled_reader import ParseScheduler
 from app.server.tls import RenewableContext
 from app.server.websocket import WebSocketProtocol
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from connections.http.json_responses import json_response, refusal
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.constants import MAX_FRAME_BYTES

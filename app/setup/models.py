@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from app.setting_values import SettingsError, called, secret_of
-from app.settings import Settings
+from app.settings import Settings, SettingsError, called, secret_of
 from app.setup.conversion import convert, converted_folder, with_folder
 from engine.api import Engine
 from engine.embedding import Embedder

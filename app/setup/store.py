@@ -11,8 +11,7 @@ from pathlib import Path
 import structlog
 from redis.asyncio import Redis
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from sessions.errors import StoreDown
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from app.setting_values import SettingsError, secret_of
-from app.settings import Settings
+from app.settings import Settings, SettingsError, secret_of
 from sessions.tools.functions.discovery import InvalidToolFunction, discover_functions
 from sessions.tools.functions.function_tools import FunctionTools
 from sessions.tools.mcp_servers.server_file import InvalidServerFile, ServerOptions, servers_from

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from app import cli
 from app.composition import engines_of
-from app.setting_values import SettingsError
-from app.settings import DEMO_MODEL, Settings
+from app.settings import DEMO_MODEL, Settings, SettingsError
 from app.setup import models
 from engine.launcher.launched_engine import LaunchedEngine
 from engine.launcher.options import LaunchOptions
