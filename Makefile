@@ -24,7 +24,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release train clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -131,9 +131,6 @@ autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and our
 
 release: $(DEV) ## build and check all packages, then ask before each upload; ARGS=--dry-run uploads nothing
 	@$(BIN)/python distributions/release.py $(ARGS)
-
-train: $(DEV) ## train the demo model again, from its own generator
-	@$(BIN)/python -m demo_model.train $(ARGS)
 
 clean: ## remove .venv and caches; conversations stay
 	rm -rf $(VENV) .cache build dist *.egg-info midstream/*.egg-info engine/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov

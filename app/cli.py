@@ -14,14 +14,13 @@ import click
 import msgspec
 import uvloop
 
-from app.administration.command import admin
+from app.administration import admin
 from app.operations import logs, memory
 from app.operations.keys import keys
-from app.operations.restored_store import restored as make_ready
-from app.setting_values import PREFIX, SettingsError, plain, wanted_words
-from app.settings import Settings
+from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
 from app.setup.models import with_models
-from app.sizing.command import size
+from app.setup.store import restored as make_ready
+from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal.command_line import chat
@@ -123,11 +122,9 @@ def serve(**options: Any) -> None:
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}
-        for number in (
-            signal.SIGUSR1,
-            signal.SIGHUP,
-        ):  # their default action would end a process that still starts
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # its default action would end a process that still starts
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
@@ -153,7 +150,7 @@ def _complaints() -> Iterator[None]:
 @click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
 def doctor(*, as_json: bool, **options: Any) -> None:
     """Check what `serve` needs with the same options, and how to fix it. Exits with 1 if it could not serve."""
-    from app.doctor.report import report  # noqa: PLC0415 - the other commands need none of it
+    from app.doctor import report  # noqa: PLC0415 - the other commands need none of it
 
     try:
         given = {name: None if value == () else value for name, value in options.items()}

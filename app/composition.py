@@ -10,27 +10,28 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from app.api_routes import api_routes
 from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
-from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness, waiting_report
 from app.operations.tracing import traced
-from app.routes import SecurityHeadersMiddleware, application
+from app.routes import SecurityHeadersMiddleware, api_routes, application
 from app.server.network import client_filter_of, proxies_of, server_limits_of, tls_of
-from app.server.server import HEARTBEAT_S, Server, bind, server, start_listening
-from app.server.startup_server import StartupServer
+from app.server.server import HEARTBEAT_S, Server, StartupServer, bind, server, start_listening
 from app.server.throttled_reader import ParseScheduler
 from app.service import Service, cancelled_by_signals
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.authentication import access_of
 from app.setup.config_reload import ConfigReload, LimitsFile, quotas_of
-from app.setup.embedders import embedders_of
-from app.setup.launched_vllm import launched_engine
 from app.setup.limits import TokenUsageObserver, limiters_of
-from app.setup.local_engines import own_engines
-from app.setup.models import check_models, engine_of_file, with_names, with_translator
+from app.setup.models import (
+    check_models,
+    embedders_of,
+    engine_of_file,
+    launched_engine,
+    own_engines,
+    with_names,
+    with_translator,
+)
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
@@ -208,12 +209,7 @@ async def composed(
                 ),
                 drain_s=settings.drain_s,
                 lag=lag,
-                profiler=_profiler(settings, models),
             )
-
-
-def _profiler(settings: Settings, engines: Engine) -> Profiler:
-    return Profiler(Path(settings.data_dir).expanduser() / "profiles", engines)
 
 
 def _observer(metrics: Metrics, quota_limiter: QuotaLimiter | None) -> Observer:

@@ -1,58 +1,64 @@
-"""The HTTP routes, and the headers of every answer."""
+"""The HTTP routes, the headers of every answer, and the answers to requests that no route serves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.delivery.page_files import PageFiles
-from app.not_found import (
-    CorsWrapper,
-    NotFoundApp,
-    NotFoundCallback,
-    NotFoundResponses,
-    PathMiddleware,
-    ServedPaths,
-)
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from connections.api.shares import NO_INDEX_HEADERS
+from connections.api.account import AccountEndpoint, TicketEndpoint, account_routes, ticket_routes
+from connections.api.admin.endpoint import AdminEndpoint
+from connections.api.admin.operations import AdminOperations, ReplicaRequestHandler
+from connections.api.agui.endpoint import agui_routes
+from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
+from connections.api.ai_sdk.service import ChatService
+from connections.api.ai_sdk.websocket import ChatSocketEndpoint
+from connections.api.anthropic import errors as anthropics
+from connections.api.anthropic.endpoint import messages_routes
+from connections.api.attachments import AttachmentsEndpoint, attachments_routes
+from connections.api.audio.routes import Audio, audio_routes
+from connections.api.embeddings import embeddings_routes
+from connections.api.endpoint import RequestContext
+from connections.api.events import EventsEndpoint, events_routes
+from connections.api.openai_chat.endpoint import openai_routes
+from connections.api.owner_data import OwnerDataService
+from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
+from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
+from connections.api.responses.creator import ResponseCreator
+from connections.api.responses.endpoint import responses_routes
+from connections.api.responses.websocket import ResponsesWebSocketEndpoint
+from connections.api.shares import NO_INDEX_HEADERS, SharesEndpoint, shares_routes
 from connections.authentication.access import AccessControl
-from connections.http.json_responses import json_response, refusal_response
-from connections.http.refusal_counters import RefusalCounters
+from connections.http.json_responses import forbidden_origin, json_response, refusal_response
+from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.limits.limiters import Limiters
+from connections.manager import ConnectionLifecycle
 from connections.middleware.client_address import client_address_of, is_private
+from connections.native.endpoint import NativeEndpoint
+from connections.native.server_info import ServerInfo
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.server_info import ServerFacts
+from connections.voice.connection import VoiceService
 from engine import trace
+from sessions.service import Sessions
 
 PATH = "/docs"
 NOT_BUILT = (
     "This installation has no documentation. In a checkout `make docs` builds it; its sources are in docs/."
 )
-
-
-def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
-    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
-
-    async def redirect(_: Request) -> Response:
-        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
-
-    async def none(request: Request) -> Response:
-        return nothing(request.scope, NOT_BUILT)
-
-    if not (folder / "index.html").is_file():
-        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
-    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
-
-
 PAGE = Path(__file__).parent / "page"
 DOCS = Path(__file__).parent / "docs"
 SPECIFICATIONS = Path(__file__).parent / "specifications"
@@ -71,6 +77,20 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+API = "/v1"
+OPERATORS = "/v1/admin/"
+_PLAIN = re.compile(r"(/v1)?(/[a-z_]{1,20}){0,4}")
+_UNLISTED_METHODS = {"HEAD", "OPTIONS"}
+_READ_METHODS = {"GET", "HEAD"}
+_SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
+"""Below these paths a final slash is ignored. `/metrics/` is not served: proxies block only `/metrics`."""
+
+
+NotFoundCallback = Callable[[Scope, str, str], None]
+"""Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
+
+CorsWrapper = Callable[[ASGIApp, Callable[[str | None], Response]], ASGIApp]
+"""Lets pages of other origins read an application's answers; the second argument answers origins that are not allowed."""
 
 
 def application(
@@ -142,6 +162,20 @@ def application(
     )
 
 
+def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
+    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
+
+    async def redirect(_: Request) -> Response:
+        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
+
+    async def none(request: Request) -> Response:
+        return nothing(request.scope, NOT_BUILT)
+
+    if not (folder / "index.html").is_file():
+        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
+    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
+
+
 def _specification(path: str, name: str, media_type: str) -> Route:
     async def specification(_: Request) -> Response:
         headers = {"Cache-Control": "no-cache"}
@@ -203,3 +237,266 @@ class SecurityHeadersMiddleware:
             await send(message)
 
         await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def api_routes(
+    *,
+    sessions: Sessions,
+    server_info: ServerInfo,
+    access: AccessControl,
+    lifecycle: ConnectionLifecycle,
+    limiters: Limiters,
+    audio: Audio,
+    spoken: VoiceService | None,
+    hello_s: float,
+) -> list[BaseRoute]:
+    """Return the routes of the API. `hello_s`: seconds that a connection has to send `hello`."""
+    endpoint = NativeEndpoint(
+        sessions=sessions,
+        server_info=server_info,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+        hello_s=hello_s,
+    )
+    request_context = RequestContext(
+        access=access, limiters=limiters, server_info=server_info, refuses_tools=sessions.refuses_tools
+    )
+    realtime = RealtimeEndpoint(
+        sessions=sessions,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+    )
+    translations = TranslationEndpoint(
+        sessions=sessions,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+        spoken=spoken,
+    )
+    creator = ResponseCreator(sessions, request_context)
+    responses = ResponsesWebSocketEndpoint(
+        creator=creator,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+    )
+    events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
+    host = ChatService(
+        sessions=sessions,
+        request_context=request_context,
+        access=access,
+        lifecycle=lifecycle,
+        limiters=limiters,
+    )
+    pages = (access.origins, limiters.refusals)
+    shares = SharesEndpoint(sessions, limiters)
+    attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
+    owners = OwnerDataService(sessions)
+    account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
+    sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
+    admin = AdminEndpoint(
+        acts=AdminOperations(sessions, access, limiters.counts),
+        owners=owners,
+        access=access,
+        limiters=limiters,
+    )
+    return [
+        WebSocketRoute("/v1/ws", endpoint.accept),
+        *openai_routes(sessions, request_context, *pages),
+        *embeddings_routes(sessions.embedding, request_context, *pages),
+        *responses_routes(request_context, responses, *pages),
+        *messages_routes(sessions, request_context, *pages),
+        *agui_routes(sessions, request_context, *pages),
+        *audio_routes(audio, request_context, *pages),
+        *events_routes(events, *pages),
+        *attachments_routes(attachments, *pages),
+        *shares_routes(shares, *pages),
+        *account_routes(account, *pages),
+        *ticket_routes(TicketEndpoint(access, limiters.refusals, limiters.take_ticket), *pages),
+        *realtime_routes(realtime),
+        *translations_routes(translations),
+        *admin.routes(),
+        *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), *pages),
+    ]
+
+
+class ServedPaths(NamedTuple):
+    """What is served below `/v1`. `requests`: methods and paths in words, without subpaths and operators' paths."""
+
+    requests: tuple[str, ...]
+    paths: frozenset[str]
+    sockets: tuple[str, ...]
+
+    @classmethod
+    def of(cls, routes: Iterable[BaseRoute]) -> ServedPaths:
+        """Return the endpoints of these routes."""
+        every = list(routes)
+        http = [route for route in every if isinstance(route, Route)]
+        paths = frozenset(route.path for route in http)
+        return cls(
+            requests=tuple(
+                f"{method} {route.path_format}"
+                for route in http
+                if not (route.path.startswith(OPERATORS) or _is_below(route.path, paths))
+                for method in sorted(set(route.methods or ()) - _UNLISTED_METHODS)
+            ),
+            paths=paths,
+            sockets=tuple(route.path for route in every if isinstance(route, WebSocketRoute)),
+        )
+
+    def full_message(self, scope: Scope) -> str:
+        """Return a sentence; for Anthropic's clients a short one, since programs show it."""
+        if anthropics.is_anthropic_request(scope):
+            theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
+            return f"Of Anthropic's API it serves {listed(theirs)}."
+        return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
+
+
+class NotFoundResponses:
+    """The sentences for paths without a route. Each answer is counted by its code."""
+
+    def __init__(self, refusals: RefusalCounters) -> None:
+        self._refusals = refusals
+
+    def nothing(self, scope: Scope, why: str) -> Response:
+        """Say that a path has no route."""
+        return self._refusal(scope, 404, "unknown_url", why)
+
+    def no_page(self) -> Response:
+        """Say to a person that a path has no page."""
+        self._refusals.count_error(EndpointName.NONE, "unknown_url")
+        return PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
+
+    def socket(self, scope: Scope) -> Response:
+        """Say that an HTTP request came to the path of a WebSocket."""
+        if scope["method"] not in _READ_METHODS:
+            return self.wrong_method(scope, "GET")
+        why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        return self._refusal(scope, 426, "upgrade_required", why, headers)
+
+    def wrong_method(self, scope: Scope, allowed: str) -> Response:
+        """Say that a path does not take this method."""
+        shown = _path(scope)
+        methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
+        why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
+        return self._refusal(scope, 405, "method_not_allowed", why, {"Allow": methods})
+
+    def _refusal(
+        self, scope: Scope, status: int, code: str, why: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        self._refusals.count_error(EndpointName.NONE, code)
+        return anthropics.refusal_of(scope, status, code, why, headers)
+
+
+class PathMiddleware:
+    """Stands before the routes: removes a path's final slash, and refuses WebSockets on other paths."""
+
+    def __init__(self, app: ASGIApp, served: ServedPaths, answers: NotFoundResponses) -> None:
+        self._app = app
+        self._served = served
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on. A redirect would lose the body of a POST, and few WebSocket clients follow one."""
+        if scope["path"].endswith("/") and scope["path"].startswith(_SLASHED):
+            scope = dict(scope) | {"path": scope["path"].rstrip("/")}
+        if scope["type"] == "websocket" and scope["path"] not in self._served.sockets:
+            why = (
+                f"There is no WebSocket at {_path(scope)}. "
+                f"This server has WebSockets at {listed(self._served.sockets)}."
+            )
+            await self._answers.nothing(scope, why)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class NotFoundApp:
+    """Answers the HTTP requests that no route takes.
+
+    `shown`: lets pages of other origins read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
+    """
+
+    def __init__(
+        self,
+        served: ServedPaths,
+        answers: NotFoundResponses,
+        *,
+        shown: CorsWrapper,
+        on_not_found: NotFoundCallback,
+    ) -> None:
+        self._served = served
+        self._answers = answers
+        self._on_not_found = on_not_found
+        self._below = shown(self._answer_below, forbidden_origin)
+        self._below_anthropics = shown(self._answer_below, anthropics.foreign_page)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"]
+        if path in self._served.sockets:
+            response = self._answers.socket(scope)
+        elif path == API or path.startswith(f"{API}/"):
+            answers: ASGIApp = self._answer_below
+            if "origin" in Headers(scope=scope):
+                answers = self._below_anthropics if anthropics.is_anthropic_request(scope) else self._below
+            await answers(scope, receive, send)
+            return
+        elif "text/html" in Headers(scope=scope).get("accept", ""):
+            response = self._answers.no_page()
+        else:
+            response = self._answers.nothing(scope, self._elsewhere(scope))
+        await response(scope, receive, send)
+
+    def wrong_method(self, request: Request, error: Exception) -> Response:
+        """Answer a method that the path does not take."""
+        allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
+        self._note(request.scope, "method_not_allowed")
+        return self._answers.wrong_method(request.scope, allowed)
+
+    def no_file(self, request: Request, _: Exception) -> Response:
+        """Answer a request for a missing file of the page."""
+        return self._answers.nothing(request.scope, "There is no such file.")
+
+    async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._note(scope, "unknown_url")
+        response = self._answers.nothing(scope, self._not_served(scope))
+        await response(scope, receive, send)
+
+    def _note(self, scope: Scope, code: str) -> None:
+        if scope["path"].startswith(OPERATORS):
+            self._on_not_found(scope, code, _path(scope))
+
+    def _elsewhere(self, scope: Scope) -> str:
+        meant = f"{API}{scope['path']}"
+        if meant in self._served.paths or meant in self._served.sockets:
+            why = f"This server does not serve {scope['path']}, but {meant}."
+        else:
+            why = self._not_served(scope)
+        is_rooted = anthropics.is_anthropic_request(scope)  # their base URL has no path
+        return why if is_rooted else f"{why} The base URL of an API client ends with {API}."
+
+    def _not_served(self, scope: Scope) -> str:
+        return f"This server does not serve {_path(scope)}. {self._served.full_message(scope)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words with commas and "and"."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if words[1:] else "".join(words)
+
+
+def _is_below(path: str, paths: Collection[str]) -> bool:
+    return any(path.startswith(f"{other}/") for other in paths)
+
+
+def _path(scope: Scope) -> str:
+    """Return the path if it has only plain words: another one may hold secrets or be very long."""
+    path: str = scope["path"]
+    return path if _PLAIN.fullmatch(path) else "this path"

@@ -15,7 +15,6 @@ import structlog
 
 from app.operations.memory import keep_giving_back
 from app.operations.metrics import keep_measuring
-from app.operations.profiling import Profiler
 from app.operations.readiness import Readiness
 from app.server.server import Server, address
 from app.setup.config_reload import ConfigReload
@@ -143,7 +142,6 @@ class Service:
         server: Server,
         drain_s: float,
         lag: Durations,
-        profiler: Profiler,
     ) -> None:
         """`lag`: is given the lag of the event loop."""
         self._engine = engine
@@ -154,7 +152,6 @@ class Service:
         self._server = server
         self._drain_s = drain_s
         self._lag = lag
-        self._profiler = profiler
         self._stopping = StopSignals()
         self._failure: EngineError | None = None
 
@@ -165,25 +162,19 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        loop.add_signal_handler(signal.SIGUSR1, self._profiler.request)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._server.serve(sockets=[listener]))
-                starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
-                watching = tasks.create_task(self._config_reload.watch())
-                trimming = tasks.create_task(keep_giving_back(self._lifecycle.forget))
-                measuring = tasks.create_task(keep_measuring(self._lag))
-                profiling = tasks.create_task(self._profiler.run())
-                await self._stopping.begun.wait()
-                starting.cancel()
-                watching.cancel()
-                trimming.cancel()
-                profiling.cancel()
-                await self._drain()
-                self._server.end()
-                measuring.cancel()
-        finally:  # the handlers stay until the loop is closed: a signal meanwhile must not keep the store from its end
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._server.serve(sockets=[listener]))
+            starting = tasks.create_task(self._start(address(listener, scheme=self._server.scheme)))
+            watching = tasks.create_task(self._config_reload.watch())
+            trimming = tasks.create_task(keep_giving_back(self._lifecycle.forget))
+            measuring = tasks.create_task(keep_measuring(self._lag))
+            await self._stopping.begun.wait()
+            starting.cancel()
+            watching.cancel()
+            trimming.cancel()
+            await self._drain()
+            self._server.end()
+            measuring.cancel()
         if self._failure is not None:
             raise self._failure
         _log.info("stopped")

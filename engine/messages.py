@@ -12,7 +12,6 @@ from typing import Literal
 import msgspec
 
 from engine.images.image import Image
-from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
 
@@ -386,21 +385,5 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     device_total_bytes: int = 0
 
 
-class ProfileRequest(msgspec.Struct, frozen=True, tag="take_profile"):
-    """Asks for a profile of the process over `seconds`. `number`: the answer has the same."""
-
-    seconds: float
-    number: int = 0
-
-
-class ProfileResult(msgspec.Struct, frozen=True, tag="profiled"):
-    """Answers the `ProfileRequest` with the same number."""
-
-    profile: Profile
-    number: int = 0
-
-
-ToEngine = Request | Cancel | CountRequest | CancelCount | Ping | ProfileRequest
-FromEngine = (
-    StepOutputs | CountResult | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong | ProfileResult
-)
+ToEngine = Request | Cancel | CountRequest | CancelCount | Ping
+FromEngine = StepOutputs | CountResult | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong

@@ -1,11 +1,8 @@
 """Midstream's Python client. It speaks the public protocol and imports no part of the service."""
 
-from midstream.calls import Call, CallState
-from midstream.client import Client, Reconnecting, connect
+from midstream.client import Client, Found, Page, Reconnecting, connect
 from midstream.errors import ClientError, Disconnected, NotConnected, Refused
-from midstream.interpretation import Interpretation
-from midstream.reply import Reasoning, Reply, Status
-from midstream.requests import Found, Page
+from midstream.reply import Call, CallState, Interpretation, Reasoning, Reply, Status
 from midstream.spoken import Connection, Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
 
 __all__ = [

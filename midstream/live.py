@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from midstream.errors import ClientError
-from midstream.follower import Follower
-from midstream.journal import Position
 from midstream.reply import Reply, Server
 from midstream.spoken import SpokenConversation, SpokenReply
 
 Frame = dict[str, Any]
 TURN_FRAMES = frozenset({"status", "delta", "reasoning", "tool_call", "tool_state", "done"})
+EVENTS = frozenset({"accepted", "delta", "reasoning", "source", "tool_call", "tool_state", "done", "removed"})
+_ALWAYS = EVENTS | {"status", "gap", "snapshot", "deleted"}
+_ANSWERS = frozenset({"history", "resumed"})
+"""Answers: only those to the follower's requests, and a history that nobody asked for (of a new active branch)."""
+
+
+@dataclass(slots=True)
+class Position:
+    """A place in a conversation's journal, where a new connection resumes: an epoch and its last seen seq.
+
+    `holed`: whether earlier events were missed.
+    """
+
+    epoch: str
+    seq: int
+    holed: bool = False
+
+    def take(self, frame: Frame) -> None:
+        """Note an event; frames without a seq are not events, and events may be repeated."""
+        if (seq := frame.get("seq")) is None:
+            return
+        self.holed |= (frame.get("first_seq") or seq) > self.seq + 1
+        self.seq = max(self.seq, seq)
 
 
 class LiveReplies:
@@ -225,3 +248,50 @@ def _unfinished(page: Frame) -> Frame | None:
 def _is_unfinished(message: Frame) -> bool:
     is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
     return message["status"] == "running" or is_calling
+
+
+class Follower:
+    """Takes the frames of a conversation, without repetitions."""
+
+    def __init__(self, conversation_id: str, ref: str) -> None:
+        self.conversation_id = conversation_id
+        self.ref = ref
+        self.position: Position | None = None
+        self._is_begun = False
+        self._frames: asyncio.Queue[Frame | ClientError] = asyncio.Queue()
+
+    async def next(self) -> Frame:
+        """Return the next frame. Raises what ended the conversation for this client."""
+        frame = await self._frames.get()
+        if isinstance(frame, ClientError):
+            raise frame
+        return frame
+
+    def begin(self, epoch: str, after_seq: int) -> None:
+        """Note that everything up to here was seen before."""
+        self.position = Position(epoch, after_seq)
+
+    def take(self, frame: Frame) -> None:
+        """Take a frame. Frames before the answer to the request are skipped: the answer has them, or they come again."""
+        kind, ref = frame["type"], frame.get("ref")
+        self._is_begun |= ref == self.ref
+        if not self._is_begun or (kind not in _ALWAYS and not (kind in _ANSWERS and ref in (None, self.ref))):
+            return
+        if kind in {"history", "snapshot"}:
+            self.begin(frame["epoch"], frame["seq"])
+        elif kind in EVENTS and not self._is_next(frame):
+            return
+        self._frames.put_nowait(frame)
+
+    def _is_next(self, event: Frame) -> bool:
+        """Return whether an event follows the last one. One behind a gap does not: it comes again, with what is missing."""
+        position, seq = self.position, event["seq"]
+        first = event.get("first_seq") or seq
+        if position is None or seq <= position.seq or first > position.seq + 1:
+            return False
+        position.seq = seq
+        return True
+
+    def fail(self, error: ClientError) -> None:
+        """End: nothing more comes."""
+        self._frames.put_nowait(error)

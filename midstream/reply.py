@@ -1,16 +1,109 @@
-"""A running reply: its text, reasoning, calls and status."""
+"""A running reply: its text, reasoning, tool calls and status; and a live translation, whose source grows."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
-from midstream.calls import Call
-from midstream.errors import ClientError
+from midstream.errors import ClientError, Refused
 
 Frame = dict[str, Any]
+CallState = Literal["waiting", "running", "done", "denied", "cancelled", "expired", "lost"]
+"""`waiting` and `running` are open; all other states are final."""
+
+_OPEN = frozenset({"waiting", "running"})
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Question:
+    """A question of a running call. `schema`: the answer's JSON Schema, as text; the answer is a flat object.
+
+    `Client.tool_decision` answers it, with its `sha256` as `args_sha256` and the text of a JSON object as `args`.
+    `expires_at`: Unix milliseconds.
+    """
+
+    message: str
+    schema: str
+    sha256: str
+    expires_at: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` the hash of that text.
+
+    `where` says who runs it: `client` or `server`. `needs` is `approval` if somebody has to allow it. `off` is the length of
+    the reply's text before it; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress` (0
+    to 1) and `message` are the server's progress; `question` is what it asks meanwhile.
+    """
+
+    call_id: str
+    index: int
+    name: str
+    args: str
+    args_sha256: str
+    where: Literal["client", "server"]
+    needs: Literal["none", "approval"]
+    off: int
+    expires_at: int | None = None
+    state: CallState = "waiting"
+    content: str | None = None
+    error: str | None = None
+    progress: float | None = None
+    message: str = ""
+    question: Question | None = None
+
+    @classmethod
+    def of(cls, frame: Frame) -> Call:
+        """Read a call from a `tool_call` frame, or from a reply in the history."""
+        fields = {name: frame[name] for name in cls.__slots__ if frame.get(name) is not None}
+        return cls(**fields | {"question": _question(frame)})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The parsed arguments."""
+        read: dict[str, Any] = json.loads(self.args)
+        return read
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call is not settled yet."""
+        return self.state in _OPEN
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody has to allow or deny it."""
+        return self.state == "waiting" and self.needs == "approval"
+
+    def take(self, frame: Frame) -> None:
+        """Take its new state from a `tool_state` frame or the history."""
+        self.state = frame["state"]
+        self.content, self.error = frame.get("content"), frame.get("error")
+        self.args = frame.get("args", self.args)
+        self.args_sha256 = frame.get("args_sha256", self.args_sha256)
+        self.question = _question(frame)
+
+    def note(self, status: Frame) -> None:
+        """Take the server's progress."""
+        self.progress, self.message = status.get("progress"), status.get("message", "")
+
+    def cancel(self) -> None:
+        """Cancel it: its turn ended for another reason, so no answer will come."""
+        if self.is_open:
+            self.state = "cancelled"
+        self.question = None
+
+
+def _question(frame: Frame) -> Question | None:
+    fields_of_question = frame.get("question")
+    return (
+        None
+        if fields_of_question is None
+        else Question(**{name: fields_of_question[name] for name in Question.__slots__})
+    )
 
 
 class Server(Protocol):
@@ -21,6 +114,9 @@ class Server(Protocol):
 
     async def tell(self, frame: Frame) -> None:
         """Send a frame that has no answer."""
+
+    async def send_sound(self, message: bytes) -> None:
+        """Send a binary frame; drop it while the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +141,6 @@ class Reasoning:
 Event = str | Status | Reasoning | Call
 
 
-@dataclass(slots=True)
-class _Read:
-    """How far a reply was read: its last event, and the length of its reasoning."""
-
-    seq: int = 0
-    thought_off: int = 0
-
-
 class Reply:
     """A running reply. Iterate it for its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
 
@@ -68,7 +156,8 @@ class Reply:
         self.reasoning = ""
         self.calls: list[Call] = []
         self.off = 0
-        self._read = _Read()
+        self._seq = 0  # of the last event that was read
+        self._thought_off = 0  # where the reasoning begins
         self.status: Status | None = None
         self.done: Frame | None = None
         self._server = server
@@ -96,7 +185,7 @@ class Reply:
     async def ack(self) -> None:
         """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""
         ids = {"conversation_id": self.accepted["conversation_id"]}
-        await self._server.tell({"type": "ack", "seq": self._read.seq} | ids)
+        await self._server.tell({"type": "ack", "seq": self._seq} | ids)
 
     async def wait(self) -> Frame:
         """Read to the end; return `done`. Raises Disconnected, ClientError."""
@@ -149,7 +238,7 @@ class Reply:
         if isinstance(frame, Reply):
             self._follower = frame
             return None
-        self._read.seq = frame.get("seq", self._read.seq)
+        self._seq = frame.get("seq", self._seq)
         return self._taken(frame)
 
     def _taken(self, frame: Frame) -> Event | None:
@@ -165,8 +254,8 @@ class Reply:
                 return self._moved(frame)
             case "reasoning":
                 if "continues" in self.accepted and not self.reasoning:
-                    self._read.thought_off = frame["off"]
-                new = _new(frame, self._read.thought_off + len(self.reasoning))
+                    self._thought_off = frame["off"]
+                new = _new(frame, self._thought_off + len(self.reasoning))
                 self.reasoning += new
                 return Reasoning(new) if new else None
             case _:
@@ -180,7 +269,7 @@ class Reply:
         """Cut it to what is kept. Unless the reply ended by its calls, these are cancelled."""
         self.done = done
         self.text = self.text[: max(0, done["chars"] - self.off)]
-        kept = done.get("reasoning_chars", 0) - self._read.thought_off
+        kept = done.get("reasoning_chars", 0) - self._thought_off
         self.reasoning = self.reasoning[: max(0, kept)]
         self.calls = [call for call in self.calls if call.off <= done["chars"]]
         if done["reason"] != "tools":
@@ -217,3 +306,42 @@ def _new(piece: Frame, known: int) -> str:
     if piece["off"] > known:
         raise ClientError("a part of the reply is missing")
     return cast("str", piece["text"][known - piece["off"] :])
+
+
+class Interpretation:
+    """Iterate it for the translation, which is never revised. `reply` has what came so far.
+
+    `say` adds to the source. Words end with a space: an unfinished word is not translated.
+    """
+
+    def __init__(self, server: Server, reply: Reply, source: str = "") -> None:
+        """Begin with the reply, or continue one whose source is known."""
+        self.reply = reply
+        self.source = source
+        self._server = server
+
+    async def say(self, text: str, *, final: bool = False) -> Frame:
+        """Add to the source; return the `source_ack` frame. A lost connection doubles nothing.
+
+        Refused text is not part of the source, and may be sent again. Raises Refused, Disconnected.
+        """
+        ids = {"conversation_id": self.reply.accepted["conversation_id"], "turn_id": self.reply.turn_id}
+        frame = {"type": "source", "off": len(self.source), "text": text, "final": final}
+        before, self.source = self.source, self.source + text
+        try:
+            return await self._server.request(frame | ids)
+        except Refused:
+            self.source = before
+            raise
+
+    async def finish(self) -> Frame:
+        """End the source, read the translation to its end, and return `done`. Raises Refused, Disconnected, ClientError."""
+        await self.say("", final=True)
+        return await self.reply.wait()
+
+    async def cancel(self) -> Frame:
+        """Stop it; what was read is kept. Return the `cancelled` frame."""
+        return await self.reply.cancel()
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self.reply.__aiter__()

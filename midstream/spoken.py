@@ -6,13 +6,13 @@ Knows neither sound devices nor connections. Sound is PCM with 16 bits a sample,
 from __future__ import annotations
 
 import asyncio
+import struct
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from midstream.audio_frames import sound_message
 from midstream.errors import ClientError, Refused
 from midstream.reply import Reply, Server
 
@@ -21,16 +21,12 @@ MESSAGE_BYTES = 16_384
 """Of samples in one message: whole ones, and less than a server takes in a frame."""
 END_S = 2.0
 """Seconds that the end of a spoken conversation may wait for the server."""
+_HEAD = struct.Struct(">BBHI")  # of a binary frame: kind, flags, stream, seq
+_SOUND = 1
+_LAST = 1
 _WIDTH = 2
 _EPSILON_MS = 1e-6
 """Sums of parts fall short of whole milliseconds by less."""
-
-
-class SoundServer(Server, Protocol):
-    """What a spoken conversation needs of the client."""
-
-    async def send_sound(self, message: bytes) -> None:
-        """Send a binary frame; drop it while the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +161,7 @@ class SpokenConversation:
     server could not do, such as taking what was said as a message. The iteration ends when another connection begins to speak in the conversation.
     """
 
-    def __init__(self, server: SoundServer, start: Frame) -> None:
+    def __init__(self, server: Server, start: Frame) -> None:
         self.voice: str | None = None
         """The voice that speaks; None: replies are text alone."""
         self._server = server
@@ -314,3 +310,19 @@ class SpokenConversation:
     async def _send_control(self, kind: str) -> None:
         if self._stream is not None:
             await self._server.tell({"type": kind, "conversation_id": self.conversation_id})
+
+
+def sound_message(stream: int, seq: int, samples: bytes) -> bytes:
+    """Return the message that sends samples. `seq` begins anew behind its largest number."""
+    return _HEAD.pack(_SOUND, 0, stream, seq % (1 << 32)) + samples
+
+
+def sound_frame(message: bytes) -> Frame | None:
+    """Return a binary message as a frame of the type `sound`; None: it is of a kind that this client does not know."""
+    if len(message) < _HEAD.size:
+        return None
+    kind, flags, stream, seq = _HEAD.unpack_from(message)
+    if kind != _SOUND:
+        return None
+    samples = message[_HEAD.size :]
+    return {"type": "sound", "stream": stream, "seq": seq, "samples": samples, "last": bool(flags & _LAST)}

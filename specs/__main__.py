@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from specs import asyncapi, openapi, reference, schemas, typescript
+from specs import openapi, schemas
+from specs.frames import asyncapi, reference, typescript
 
 ROOT = Path(__file__).parent.parent
 SERVED = ROOT / "app" / "specifications"
@@ -19,12 +20,10 @@ def generated() -> dict[Path, str]:
     frames = schemas.document()
     return {
         SERVED / "openapi.json": _json(openapi.document()),
-        SERVED / "asyncapi.yaml": yaml.safe_dump(
-            asyncapi.document(), sort_keys=False, allow_unicode=True, width=120
-        ),
+        SERVED / "asyncapi.yaml": yaml.safe_dump(asyncapi(), sort_keys=False, allow_unicode=True, width=120),
         SERVED / "schemas-v1.json": _json(frames),
-        ROOT / "app" / "page" / "client" / "frames.d.ts": typescript.declarations(frames["$defs"]),
-        ROOT / "docs" / "reference.md": reference.document(),
+        ROOT / "app" / "page" / "client" / "frames.d.ts": typescript(frames["$defs"]),
+        ROOT / "docs" / "reference.md": reference(),
     }
 
 

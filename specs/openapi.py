@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from app.operations.metrics import CONTENT_TYPE
 from app.operations.readiness import Report
 from connections.api.account import TicketGiven
 from connections.api.admin.endpoint import MOST
 from connections.api.admin.operations import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
 from connections.api.agui.schema import RunError, RunInput
+from connections.api.ai_sdk.endpoint import PATH as AI_SDK
 from connections.api.ai_sdk.endpoint import ChatStopped
 from connections.api.ai_sdk.requests import UIChatRequest
+from connections.api.anthropic.errors import OVERLOADED
 from connections.api.anthropic.schema import (
     CountRequest,
     MessageError,
@@ -17,14 +23,16 @@ from connections.api.anthropic.schema import (
     ReplyMessage,
     TokensCount,
 )
+from connections.api.audio import routes as audio
 from connections.api.audio import speech, transcriptions
+from connections.api.audio.speech import MEDIA_TYPES
 from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
 from connections.api.embeddings import EmbeddingList, EmbeddingRequest
 from connections.api.errors import ErrorBody
 from connections.api.events import PATH as EVENTS
 from connections.api.openai_chat import encoder as wire
 from connections.api.owner_data import Erased, ExportEnd
-from connections.api.responses.endpoint import Compaction, Counted, Deleted, Items
+from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
 from connections.api.responses.parser import ConversationFields, Creation
 from connections.api.responses.schema import Conversation, ConversationDeleted, Response
 from connections.http.json_responses import RefusalBody
@@ -35,23 +43,7 @@ from connections.protocol.server_info import ServerFacts
 from sessions.events import Attachment
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.sharing import SharedPage
-from specs import openapi_model_endpoints
-from specs.openapi_parts import (
-    BEARER,
-    PLACE,
-    Part,
-    as_json,
-    as_text,
-    event,
-    in_path,
-    in_query,
-    of_type,
-    operation,
-    reading,
-    refusals,
-    response_of,
-)
-from specs.schemas import Schema, named, request_schemas, response_schemas
+from specs.schemas import Schema, name_of, named, request_schemas, response_schemas
 
 _RESPONSE_TYPES = (
     Report,
@@ -112,7 +104,7 @@ def document() -> Part:
         | _account()
         | _admin()
         | _events()
-        | openapi_model_endpoints.paths()
+        | _model_endpoints()
         | _specifications(),
         "components": {
             "schemas": request_schemas(
@@ -329,3 +321,371 @@ def _specifications() -> Part:
         ),
         "/schemas/v1.json": reading("The frames.", {"200": as_json("JSON Schema.", shape)}),
     }
+
+
+_WHY = {
+    400: "Asks for what can't be had.",
+    401: "No key or JWT, or a bad one.",
+    403: "A page that may not ask.",
+    404: "No such model.",
+    413: "Too long.",
+    415: "Compressed.",
+    429: "Too many.",
+    503: "Not now.",
+    OVERLOADED: "Too much to do.",
+}
+_FORM: Schema = {
+    "type": "object",
+    "required": ["file", "model"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "model": {"type": "string"},
+        "language": {"type": "string"},
+        "response_format": {"enum": ["json", "text", "srt", "verbose_json", "vtt"]},
+        "timestamp_granularities": {"type": "array", "items": {"enum": ["word", "segment"]}},
+        "stream": {"type": "boolean"},
+    },
+}
+"""Of a recording whose words are wanted."""
+_FOLLOWING: tuple[Part, ...] = (
+    {
+        "name": "stream",
+        "in": "query",
+        "description": "Follows a response that nobody waits for.",
+        "schema": {"type": "string", "enum": ["true", "false"]},
+    },
+    {
+        "name": "starting_after",
+        "in": "query",
+        "description": "The number of the last event that was read.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+)
+_PAGING: tuple[Part, ...] = (
+    {
+        "name": "order",
+        "in": "query",
+        "description": "The newest first, unless it says otherwise.",
+        "schema": {"type": "string", "enum": ["asc", "desc"]},
+    },
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS}},
+    {
+        "name": "after",
+        "in": "query",
+        "description": "The last item of the page before.",
+        "schema": {"type": "string"},
+    },
+)
+
+
+def _openai() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = nobody | {
+        400: "Asks for what can't be had.",
+        404: "No such model.",
+        413: "Too long.",
+        415: "Compressed.",
+        503: "Not now.",
+    }
+    hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
+    once = {"model": "midstream-demo", "prompt": "Once upon a time", "max_tokens": 8}
+    text = {"model": "bge-m3", "input": ["Hello!"]}
+    model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    every = {
+        "200": as_json("All of them.", of_type(wire.Models)),
+        **refusals(ErrorBody, nobody | {503: "Not now."}),
+    }
+    one = {
+        "200": as_json("It.", of_type(wire.Model)),
+        **refusals(ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
+    }
+    vectors = _replies("Texts as vectors.", EmbeddingRequest, text, EmbeddingList, why)
+    del vectors["post"]["responses"]["200"]["content"]["text/event-stream"]
+    return {
+        "/v1/embeddings": vectors,
+        "/v1/chat/completions": _replies("Replies to messages.", ChatRequest, hello, wire.Completion, why),
+        "/v1/completions": _replies(
+            "Texts that go on from prompts.", CompletionRequest, once, wire.TextCompletion, why
+        ),
+        "/v1/models": {"get": operation("The models.", every) | BEARER},
+        "/v1/models/{model}": {"get": operation("One model.", one) | {"parameters": [model]} | BEARER},
+    }
+
+
+def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], why: dict[int, str]) -> Part:
+    """An endpoint that takes the same bodies as that of responses."""
+    answers = {
+        "200": as_json("It.", of_type(reply)),
+        **refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."}),
+    }
+    body = {
+        "required": True,
+        "content": {"application/json": {"schema": of_type(Creation), "example": example}},
+    }
+    return {"post": operation(summary, answers) | {"requestBody": body} | BEARER}
+
+
+def _responses() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask."}
+    why = nobody | {400: "Asks for what can't be had.", 404: "No such model.", 413: "Too long."}
+    hello = {"model": "midstream-demo", "input": "Hello!", "max_output_tokens": 8}
+    create = _replies("A response.", Creation, hello, Response, why | {415: "Compressed.", 503: "Not now."})
+    name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    gone = nobody | {404: "No such response of yours.", 429: "Too many.", 503: "Not now."}
+
+    def one(summary: str, words: str, reply: type[msgspec.Struct], *more: Part, **why: str) -> Part:
+        refused = gone | {int(status[1:]): what for status, what in why.items()}
+        answers = {"200": as_json(words, of_type(reply)), **refusals(ErrorBody, refused)}
+        return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
+
+    read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
+    read["responses"]["200"]["content"]["text/event-stream"] = {"schema": event("An event, or `[DONE]`.")}
+    delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
+    return {
+        "/v1/responses": create,
+        "/v1/responses/input_tokens": _input_endpoint("How long an input is.", hello, Counted, why),
+        "/v1/responses/compact": _input_endpoint(
+            "A summary in the place of an input.", hello, Compaction, why
+        ),
+        "/v1/responses/{response_id}": {"get": read, "delete": delete},
+        "/v1/responses/{response_id}/cancel": {"post": one("Stops a response.", "As it ended.", Response)},
+        "/v1/responses/{response_id}/input_items": {
+            "get": one("What a response answered.", "Items.", Items, *_PAGING, _400="No number.")
+        },
+    }
+
+
+def _conversations() -> Part:
+    nobody = {401: "No key or JWT, or a bad one.", 403: "A page that may not ask.", 429: "Too many."}
+    gone = nobody | {404: "No such conversation or item of yours.", 503: "Not now."}
+    conversation, item = (
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in ("conversation_id", "item_id")
+    )
+    hello = {"items": [{"role": "user", "content": "Hello!"}]}
+
+    def act(
+        summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None
+    ) -> Part:
+        answers = {"200": as_json(words, schema), **refusals(ErrorBody, gone | (more or {}))}
+        return operation(summary, answers) | {"parameters": list(names)} | BEARER
+
+    def body(example: Part) -> Part:
+        content = {"application/json": {"schema": of_type(ConversationFields), "example": example}}
+        return {"requestBody": {"required": True, "content": content}}
+
+    one, items, wrong = of_type(Conversation), of_type(Items), {400: "Asks for what can't be had."}
+    busy = wrong | {409: "A response is being written.", 413: "Too long."}
+    last = {409: "It is not the last item."}
+    response = {"metadata": {"topic": "greetings"}}
+    place = "/v1/conversations/{conversation_id}"
+    return {
+        "/v1/conversations": {
+            "post": act("Begins a conversation.", "It.", one, more=busy) | body(hello),
+        },
+        place: {
+            "get": act("A conversation.", "It.", one, conversation),
+            "post": act("Replaces the metadata.", "It.", one, conversation, more=wrong) | body(response),
+            "delete": act(
+                "Deletes a conversation.", "It is gone.", of_type(ConversationDeleted), conversation
+            ),
+        },
+        f"{place}/items": {
+            "get": act("The items.", "A page.", items, conversation, *_PAGING, more=wrong),
+            "post": act("Adds items.", "The new items.", items, conversation, more=busy) | body(hello),
+        },
+        f"{place}/items/{{item_id}}": {
+            "get": act("One item.", "It.", {"type": "object"}, conversation, item),
+            "delete": act("Deletes the last item.", "The conversation.", one, conversation, item, more=last),
+        },
+    }
+
+
+def _agui() -> Part:
+    hello = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {
+        "required": True,
+        "content": {"application/json": {"schema": of_type(RunInput), "example": hello}},
+    }
+    response = response_of("A stream of events.", "text/event-stream", event("An event of AG-UI's."))
+    answers = {
+        "200": response,
+        **refusals(RunError, {name: _WHY[name] for name in _WHY if name != OVERLOADED}),
+    }
+    return {"/v1/ag-ui": {"post": operation("A run.", answers) | {"requestBody": body} | BEARER}}
+
+
+def _messages() -> Part:
+    hello = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello!"}]}
+    whole = as_json("All of it, or a stream of events.", of_type(ReplyMessage))
+    whole["content"]["text/event-stream"] = {"schema": event("An event of Anthropic's.")}
+    counted = as_json("The count.", of_type(TokensCount))
+    keys: Part = {"security": [{}, {"bearer": []}, {"key": []}]}
+
+    def post(summary: str, request: type[msgspec.Struct], example: Part, response: Part) -> Part:
+        body = {
+            "required": True,
+            "content": {"application/json": {"schema": of_type(request), "example": example}},
+        }
+        answers = {"200": response, **refusals(MessageError, _WHY)}
+        return {"post": operation(summary, answers) | {"requestBody": body} | keys}
+
+    return {
+        "/v1/messages": post("A reply to messages.", MessageRequest, hello | {"max_tokens": 8}, whole),
+        "/v1/messages/count_tokens": post("The tokens of a prompt.", CountRequest, hello, counted),
+    }
+
+
+def _replies(
+    summary: str,
+    request: type[msgspec.Struct],
+    example: Part,
+    reply: type[msgspec.Struct],
+    why: dict[int, str],
+) -> Part:
+    """An endpoint that answers whole, or as a stream of chunks."""
+    whole = as_json("All of it, or a stream of chunks.", of_type(reply))
+    whole["content"]["text/event-stream"] = {"schema": event("A chunk, or `[DONE]`.")}
+    answers = {"200": whole, **refusals(ErrorBody, why | {429: "Too many."})}
+    body = {
+        "required": True,
+        "content": {"application/json": {"schema": of_type(request), "example": example}},
+    }
+    return {"post": operation(summary, answers) | {"requestBody": body} | BEARER}
+
+
+def _ai_sdk() -> Part:
+    hello = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hello!"}]}
+    sent = {"id": "chat1", "messages": [hello], "trigger": "submit-message"}
+    body = {"schema": of_type(UIChatRequest), "example": sent}
+    stream = response_of("A message.", "text/event-stream", event("A chunk of the AI SDK's, or `[DONE]`."))
+    shape = {"type": "array", "items": {"type": "object"}}
+    chat = {"name": "chat_id", "in": "path", "required": True, "schema": named(Name)}
+    client = {
+        "name": "client_id",
+        "in": "query",
+        "description": "Whose chat it is, where the token is no person's. Without it the chat's id is the name.",
+        "schema": named(Name),
+    }
+    of_a_chat = {"parameters": [chat, client], "security": [{}, {"bearer": []}, {"ticket": []}]}
+    nothing = {"204": {"description": "Nothing is being written."}}
+    send = operation("A message, answered in chunks.", {"200": stream, **_sentences(409, 413, 415)})
+    stop = operation(
+        "Ends what is being written.", {"200": as_json("What it met.", of_type(ChatStopped)), **_sentences()}
+    )
+    kept = {"200": as_json("Messages of the AI SDK's, oldest first.", shape), **_sentences()}
+    resume = operation("What is being written, from its start.", {"200": stream, **nothing, **_sentences()})
+    return {
+        AI_SDK: {
+            "post": send
+            | of_a_chat
+            | {
+                "parameters": [client],
+                "requestBody": {"required": True, "content": {"application/json": body}},
+            }
+        },
+        f"{AI_SDK}/{{chat_id}}/stream": {"get": resume | of_a_chat},
+        f"{AI_SDK}/{{chat_id}}/stop": {"post": stop | of_a_chat},
+        f"{AI_SDK}/{{chat_id}}/messages": {"get": operation("What is kept of a chat.", kept) | of_a_chat},
+    }
+
+
+def _sentences(*more: int) -> Part:
+    """Refusals as sentences: front ends put them before their users."""
+    statuses = (400, 401, 403, 404, *more, 429, 503)
+    return {str(status): as_text("Why not, in a sentence.", "text/plain") for status in statuses}
+
+
+def _audio() -> Part:
+    """Served where the operator says so."""
+    why = {
+        400: "Asks for what can't be had.",
+        401: "No key or JWT, or a bad one.",
+        403: "A page that may not ask.",
+    }
+    why |= {404: "No such model, or not served here.", 413: "Too long.", 415: "Compressed, or no form."}
+    why_not = refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."})
+    words = as_json(
+        "The words.",
+        {"oneOf": [of_type(transcriptions.Transcription), of_type(transcriptions.VerboseTranscription)]},
+    )
+    words["content"] |= {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "text/vtt")}
+    events = {"oneOf": [of_type(transcriptions.TextDelta), of_type(transcriptions.TextDone)]}
+    words["content"]["text/event-stream"] = {"schema": event("One of these.") | {"x-data": events}}
+    form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
+    transcribe = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
+    example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
+    text = {"application/json": {"schema": of_type(speech.SpeechRequest), "example": example}}
+    content: Part = {
+        kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
+    }
+    parts = {"oneOf": [of_type(speech.AudioDelta), of_type(speech.AudioDone)]}
+    content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
+    spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
+    speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}
+    return {audio.TRANSCRIPTIONS: {"post": transcribe | BEARER}, audio.SPEECH: {"post": speak | BEARER}}
+
+
+def _model_endpoints() -> Part:
+    """All of them."""
+    return _openai() | _audio() | _responses() | _conversations() | _messages() | _agui() | _ai_sdk()
+
+
+Part = dict[str, Any]
+
+PLACE = "#/components/schemas/{name}"
+BEARER: Part = {"security": [{}, {"bearer": []}]}
+"""A token is asked for where the operator configured any."""
+
+
+def in_query(name: str, words: str, schema: Schema | None = None, *, required: bool = False) -> Part:
+    """A parameter of a query; a text, unless a schema says otherwise."""
+    shape = schema or {"type": "string"}
+    return {"name": name, "in": "query", "required": required, "description": words, "schema": shape}
+
+
+def in_path(name: str) -> Part:
+    """A name in a path."""
+    return {"name": name, "in": "path", "required": True, "schema": named(Name)}
+
+
+def event(words: str) -> Schema:
+    """One event of a stream, as those read the schema of `text/event-stream` who read it at all."""
+    text = {"type": "string"}
+    fields = {"data": text | {"description": words}, "id": text, "event": text, "retry": {"type": "integer"}}
+    return {"type": "object", "description": "Each event.", "properties": fields, "required": ["data"]}
+
+
+def reading(summary: str, answers: Part) -> Part:
+    """A path that is read."""
+    return {"get": operation(summary, answers)}
+
+
+def operation(summary: str, answers: Part) -> Part:
+    """What is asked, and its answers by status."""
+    return {"summary": summary, "responses": answers}
+
+
+def refusals(body: type[msgspec.Struct], why: dict[int, str]) -> Part:
+    """Answers of one type, with the reason of each status."""
+    return {str(status): as_json(words, of_type(body)) for status, words in why.items()}
+
+
+def as_json(words: str, schema: Schema) -> Part:
+    """An answer of JSON."""
+    return response_of(words, "application/json", schema)
+
+
+def as_text(words: str, media_type: str) -> Part:
+    """An answer of plain text."""
+    return response_of(words, media_type, {"type": "string"})
+
+
+def response_of(words: str, media_type: str, schema: Schema) -> Part:
+    """An answer of a media type."""
+    return {"description": words, "content": {media_type: {"schema": schema}}}
+
+
+def of_type(struct: type[msgspec.Struct]) -> Schema:
+    """The place of a type's schema."""
+    return {"$ref": PLACE.format(name=name_of(struct))}

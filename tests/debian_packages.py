@@ -16,12 +16,8 @@ PROGRAMS = {
     "gcc": "gcc",
     "curl": "curl",
     "espeak-ng": "espeak-ng",
-    "pulseaudio": "pulseaudio",
-    "pactl": "pulseaudio-utils",
 }
 FILES_IN_USR = {
-    "lib/*/libportaudio.so.2": "libportaudio2",
-    "lib/*/alsa-lib/libasound_module_pcm_pulse.so": "libasound2-plugins",
     "include/math.h": "libc6-dev",
 }
 

@@ -15,13 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("engine", "speech", "sessions", "connections", "app")  # from the ground up
 STRANGERS = {("speech", "engine"), ("sessions", "speech")}  # stand beside each other
-BESIDE = (
-    "midstream",
-    "demo_model",
-    "demo_translator",
-    "midstream_server",
-)  # import no layer, and no layer imports them
-TRAINED = ("demo_model", "demo_translator")  # by programs of their own; the second has values of the first
+BESIDE = ("midstream", "midstream_server")  # import no layer, and no layer imports them
 NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
@@ -46,7 +40,6 @@ ORDER = {
         *(
             "trace",
             "reply_spec",
-            "profiler",
             "images",
             "messages",
             "history",
@@ -136,10 +129,8 @@ ORDER = {
         *DIALECTS,
     ),
     "app": (
-        *("setting_values", "speech_settings", "settings", "server", "setup", "operations", "delivery"),
+        *("settings", "server", "setup", "operations", "delivery"),
         *(
-            "not_found",
-            "api_routes",
             "routes",
             "service",
             "composition",
@@ -209,7 +200,6 @@ def astray(module: str) -> set[str]:
     """What a module imports from above or beside its layer, or from what is not shipped."""
     home = package(module)
     allowed = {home} if home in BESIDE else set(LAYERS[: LAYERS.index(home) + 1])
-    allowed |= {*TRAINED[: TRAINED.index(home)]} if home in TRAINED else set()
     allowed -= {other for one, other in STRANGERS if one == home}
     allowed |= {imported for importer, imported in EXCEPTIONS if importer == module}
     return libraries(module) & {*LAYERS, *BESIDE, *NOT_SHIPPED} - allowed
@@ -278,11 +268,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
         "engine.loading.__main__",
         *(f"speech.{name}.models.__main__" for name in ("recognition", "voice", "listening")),
     )
-    assert [
-        module
-        for module in modules()
-        if libraries(module) & TORCH and package(module) not in TRAINED and module not in process
-    ] == []
+    assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
 
 def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
@@ -313,7 +299,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
         ("opentelemetry", {"app.operations.spans"}),
         ("uvloop", {"app.cli"}),
-        ("brotli", {"app.delivery.encodings"}),
+        ("brotli", {"app.delivery.page_files"}),
         (
             "httpx",
             {
@@ -321,8 +307,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.upstream.http_client",
                 "engine.upstream.health",
                 "engine.upstream.monitor",
-                "app.doctor.network",
-                "app.administration.client",
+                "app.doctor",
+                "app.administration",
             },
         ),
         ("httpx2", {"sessions.tools.mcp_servers.session"}),
@@ -339,10 +325,10 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "app.cli",
                 "app.operations.keys",
-                "app.administration.command",
-                "app.sizing.command",
+                "app.administration",
+                "app.sizing",
                 "midstream.terminal.command_line",
-                "app.doctor.report",
+                "app.doctor",
                 "app.setup.conversion",
             },
         ),
@@ -360,9 +346,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
         ("soxr", {"speech.sound.samples"}),
         ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
-        ("sounddevice", {"midstream.terminal.voice.sound_card"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {f"midstream.terminal.{name}" for name in ("live_rows", "markdown", "screen", "tables")}),
+        ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
@@ -378,7 +363,7 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.setup.limits",
         "app.operations.readiness",
         "app.setup.store",
-        "app.doctor.network",
+        "app.doctor",
         "connections.limits.redis_counters",
         "connections.limits.redis_leases",
         "connections.authentication.tickets",
@@ -394,7 +379,6 @@ def test_the_environment_is_read_in_few_places() -> None:
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"}
     }
     assert readers <= {
-        "app.setting_values",
         "app.settings",
         "app.cli",
         "engine.process.__main__",

@@ -7,12 +7,190 @@ one, and exported values are constant. Anything else is refused with its place.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from typing import NamedTuple
 
 import msgspec
 
-from app.delivery.js_tokens import Kind, Token, TokenError, tokens
+_GAP = re.compile(r"(?:\s+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_TOKEN = re.compile(r"""(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>[\w$#]+)""", re.DOTALL)
+_PIECE = re.compile(r"[`}](?:[^`\\$]|\\.|\$(?!\{))*(?:`|\$\{)", re.DOTALL)
+_PATTERN = re.compile(r"/(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "${": "}"}
+_BEFORE_VALUES = frozenset(
+    (
+        "await",
+        "case",
+        "delete",
+        "do",
+        "else",
+        "in",
+        "instanceof",
+        "new",
+        "of",
+        "return",
+        "throw",
+        "typeof",
+        "void",
+        "yield",
+    )
+)
+"""After these words a slash begins a regular expression; after others it divides."""
+
+
+Store = Callable[[str], str]
+"""Stores the script of what is loaded on demand, and returns its address."""
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """A script, and the addresses of the files that it needs before it runs."""
+
+    script: str
+    needs: tuple[str, ...]
+
+
+def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], store: Store) -> Bundle:
+    """Join a module with all its imports.
+
+    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined, relative to the
+    folder of the script. `store` is called once if something is imported on demand. Raises BundleError.
+    """
+    return _Bundler(sources, addresses).of(entry, store)
+
+
+class _Bundler:
+    """Holds all modules that were read, and which of them run at once."""
+
+    def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._addresses = addresses
+        self._external = {path: address for path, address in addresses.items() if path not in sources}
+        self._modules: dict[str, Module] = {}
+        self._now: dict[str, None] = {}
+        self._numbers: dict[str, int] = {}
+
+    def of(self, entry: str, store: Store) -> Bundle:
+        """Return the script of this module."""
+        self._read(entry)
+        self._order(entry, self._now, ())
+        later = [path for path in self._modules if path not in self._now]
+        for path in later:
+            self._order(path, {}, ())
+        needs = dict.fromkeys(
+            path for module in self._now for path in self._modules[module].now if path in self._external
+        )
+        parts = [
+            *(f"import * as {self._name(path)} from {_quoted(self._external[path])};\n" for path in needs),
+            *(self._loading(later, store) if later else ()),
+            *(self._written(self._modules[path]) for path in self._now if path != entry),
+            f"// {entry}\n{{{self._body(self._modules[entry])}}}\n",
+        ]
+        return Bundle("".join(parts), tuple(self._external[path] for path in needs))
+
+    def _loading(self, later: list[str], store: Store) -> Iterator[str]:
+        """Return the code that loads the second script, once; after a failure the next import tries again.
+
+        The second script can't import the first: the address of each would contain a hash of the other's. So it is handed what it uses.
+        """
+        second = "".join(self._written_later(self._modules[path]) for path in later)
+        begun = [path for path in later if any(path in module.later for module in self._modules.values())]
+        taken = braced((self._name(path), self._name(path)) for path in self._taken_of_the_first(later))
+        given = braced((f"load${self._name(path)}",) * 2 for path in begun)
+        address = store(f"export const begin = ({taken}) => {{\n{second}return {given};\n}};\n")
+        yield "let later$;\nconst load$later = () => (later$ ??= "
+        yield f"import({_quoted(address)}).then(({{ begin }}) => begin({taken}))"
+        yield ".catch((error) => {\nlater$ = undefined;\nthrow error;\n}));\n"
+        for path in begun:
+            name = f"load${self._name(path)}"
+            yield f"const {name} = () => load$later().then((made) => made.{name}());\n"
+
+    def _taken_of_the_first(self, later: list[str]) -> list[str]:
+        """Return the modules of the first script that those of the second use."""
+        named = (path for one in later for path in (*self._modules[one].now, *self._modules[one].later))
+        return [path for path in dict.fromkeys(named) if path in self._now]
+
+    def _read(self, path: str) -> None:
+        """Read a module and all that it imports, now or on demand."""
+        if path in self._modules or path in self._external:
+            return
+        self._modules[path] = module = read(path, self._sources[path])
+        for other in (*module.now, *module.later):
+            if other not in self._sources and other not in self._external:
+                raise BundleError(path, 1, f"it imports {other}, which is not there")
+            self._read(other)
+
+    def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
+        """Order a module after those that it needs."""
+        if path in self._external or path in done or path in self._now:
+            return
+        if path in above:
+            raise BundleError(path, 1, f"modules import each other: {' imports '.join((*above, path))}")
+        for other in self._modules[path].now:
+            self._order(other, done, (*above, path))
+        done[path] = None
+
+    def _written(self, module: Module) -> str:
+        if module.waits is not None:
+            why = (
+                "a module that others import can't `await` while it loads: `await` in a function with braces"
+            )
+            raise BundleError(module.path, module.waits, why)
+        script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
+        return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{script}}})();\n"
+
+    def _written_later(self, module: Module) -> str:
+        """Return a module that runs on demand: once, and after all that run at once."""
+        name = self._name(module.path)
+        script = f"{self._body(module)}\nreturn {braced(module.exports.items())};\n"
+        begin = f"{name} ??= Promise.resolve().then(async () => {{{script}}})"
+        return f"// {module.path}\nlet {name};\nconst load${name} = () => ({begin});\n"
+
+    def _body(self, module: Module) -> str:
+        return "".join(self._piece(piece, module) for piece in module.pieces)
+
+    def _piece(self, piece: Piece, module: Module) -> str:
+        match piece:
+            case str():
+                return piece
+            case ImportedNames(path, pattern):
+                taken = self._taken(path, at_once=module.path in self._now)
+                return f"{taken};" if pattern is None else f"const {pattern} = {taken};"
+            case DynamicImport(path):
+                return self._requested(path)
+            case ModuleUrl(path):
+                return self._address(path, module)
+
+    def _address(self, path: str | None, module: Module) -> str:
+        """Return an absolute address, as `import.meta` has it."""
+        if path is not None and path not in self._addresses:
+            raise BundleError(module.path, 1, f"it names {path}, which is not there")
+        address = f"./{module.path}" if path is None else self._addresses[path]
+        return f"new URL({_quoted(address)}, import.meta.url).href"
+
+    def _taken(self, path: str, *, at_once: bool) -> str:
+        """Return a module's exports for a static import."""
+        if path in self._external and not at_once:
+            return f"await import({_quoted(self._external[path])})"
+        if path in self._now or path in self._external:
+            return self._name(path)
+        return f"await load${self._name(path)}()"
+
+    def _requested(self, path: str) -> str:
+        """Return a promise of a module's exports."""
+        if path in self._external:
+            return f"import({_quoted(self._external[path])})"
+        if path in self._now:
+            return f"Promise.resolve().then(() => {self._name(path)})"
+        return f"load${self._name(path)}()"
+
+    def _name(self, path: str) -> str:
+        return f"module${self._numbers.setdefault(path, len(self._numbers))}"
+
+
+def _quoted(address: str) -> str:
+    return msgspec.json.encode(address).decode()
 
 
 class BundleError(Exception):
@@ -216,3 +394,123 @@ class _Reader:
 
     def _refusal(self, token: Token, why: str) -> BundleError:
         return BundleError(self._path, token.line, why)
+
+
+class Kind(Enum):
+    """The kind of a token."""
+
+    WORD = auto()
+    """A name, a keyword or a number."""
+    TEXT = auto()
+    """A string with its quotes."""
+    TEMPLATE = auto()
+    """A piece of a template literal, up to the next value or its end."""
+    PATTERN = auto()
+    """A regular expression."""
+    MARK = auto()
+
+
+class Token(NamedTuple):
+    """`before`: the white space before it, as far as it matters; `depth`: the number of open brackets around it."""
+
+    kind: Kind
+    text: str
+    before: str
+    line: int
+    depth: int
+
+
+class TokenError(Exception):
+    """A script can't be split into tokens. `line` says where."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def tokens(script: str) -> Iterator[Token]:
+    """Split a script into tokens. Raises TokenError if a bracket, a string or a template does not end."""
+    reader = _Scanner(script)
+    while (token := reader.next()) is not None:
+        yield token
+
+
+class _Scanner:
+    """Walks through a script from its beginning."""
+
+    def __init__(self, script: str) -> None:
+        self._script = script
+        self._position = 0
+        self._line = 1
+        self._open: list[str] = []
+        self._last: Token | None = None
+
+    def next(self) -> Token | None:
+        """Return the next token; None at the end."""
+        gap = self._take(_GAP) or ""
+        before = "\n" if "\n" in gap else " " if gap else ""
+        line = self._line
+        if self._position == len(self._script):
+            if self._open:
+                raise TokenError(line, f"`{self._open[-1]}` is never closed")
+            return None
+        kind, text = self._read()
+        depth = self._depth(kind, text)
+        self._last = Token(kind, text, before, line, depth)
+        return self._last
+
+    def _read(self) -> tuple[Kind, str]:
+        first = self._script[self._position]
+        if first == "`" or (first == "}" and self._open and self._open[-1] == "${"):
+            return Kind.TEMPLATE, self._demand(_PIECE, "a template is never closed")
+        if first == "/" and self._value_may_follow():
+            return Kind.PATTERN, self._demand(_PATTERN, "a regular expression is never closed")
+        if first in "\"'":
+            return Kind.TEXT, self._demand(_TOKEN, "a string is never closed")
+        if (word := self._take(_TOKEN)) is not None:
+            return Kind.WORD, word
+        self._position += 1
+        return Kind.MARK, first
+
+    def _value_may_follow(self) -> bool:
+        if self._last is None:
+            return True
+        match self._last.kind:
+            case Kind.WORD:
+                return self._last.text in _BEFORE_VALUES
+            case Kind.MARK:
+                return self._last.text not in ")]}"
+            case Kind.TEMPLATE:
+                return self._last.text.endswith("${")
+        return False
+
+    def _depth(self, kind: Kind, text: str) -> int:
+        """Return a token's depth; a bracket has the depth outside it."""
+        if kind is Kind.MARK and text in ")]}":
+            self._close(text)
+        if kind is Kind.TEMPLATE and text.startswith("}"):
+            self._close("}")
+        depth = len(self._open)
+        if kind is Kind.MARK and text in "([{":
+            self._open.append(text)
+        if kind is Kind.TEMPLATE and text.endswith("${"):
+            self._open.append("${")
+        return depth
+
+    def _close(self, bracket: str) -> None:
+        if not self._open or _CLOSING[self._open.pop()] != bracket:
+            raise TokenError(self._line, f"`{bracket}` closes nothing")
+
+    def _take(self, pattern: re.Pattern[str]) -> str | None:
+        found = pattern.match(self._script, self._position)
+        if found is None:
+            return None
+        self._position = found.end()
+        self._line += found[0].count("\n")
+        return found[0]
+
+    def _demand(self, pattern: re.Pattern[str], why: str) -> str:
+        found = self._take(pattern)
+        if found is None:
+            raise TokenError(self._line, why)
+        return found

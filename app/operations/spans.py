@@ -29,7 +29,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
-from app.setting_values import variable
+from app.settings import variable
 from engine import trace
 from engine.trace import Trace
 from sessions.events import Done

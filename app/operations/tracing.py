@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from app.setting_values import SettingsError, variable
+from app.settings import SettingsError, variable
 from sessions.observer import Observer
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import ssl
 from collections.abc import Callable, Iterable
 
+import structlog
 from starlette.types import ASGIApp
 
-from app.server.descriptors import raise_file_limit
 from app.server.http_protocol import ServerLimits
 from app.server.tls import tls_context
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from connections.api.anthropic.errors import refusal_of
 from connections.http.refusal_counters import RefusalCounters
 from connections.middleware.client_address import AllowedAddresses, Network, networks
@@ -19,6 +19,10 @@ from connections.middleware.client_filter import ClientFilterMiddleware, allowed
 
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""
+SPARE = 256
+"""Descriptors that are not clients: the store's connections, the engine's, the page's files, the logs."""
+
+_log = structlog.get_logger("midstream.service")
 
 
 def client_filter_of(settings: Settings, refusals: RefusalCounters) -> Callable[[ASGIApp], ASGIApp]:
@@ -60,3 +64,18 @@ def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
         return networks(texts)
     except ValueError as error:
         raise SettingsError(f"MIDSTREAM_{name.upper()} (--{name.replace('_', '-')}): {error}.") from None
+
+
+def raise_file_limit(sockets: int) -> int:
+    """Raise the limit of open files as far as allowed; return how many of the wanted sockets fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sockets + SPARE
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY or soft >= sockets + SPARE:
+        return sockets
+    _log.warning("open file limit too low", allowed=soft, needed=sockets + SPARE)
+    return max(1, soft - SPARE)

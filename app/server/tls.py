@@ -6,7 +6,7 @@ import ssl
 
 import structlog
 
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 
 _log = structlog.get_logger("midstream.service")
 

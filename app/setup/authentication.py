@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from redis.asyncio import Redis
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from connections.authentication.access import AccessControl, Authenticator
 from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set

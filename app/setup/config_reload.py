@@ -11,8 +11,7 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from app.setting_values import SettingsError, called
-from app.settings import Settings
+from app.settings import Settings, SettingsError, called
 from connections.authentication.access import AccessControl
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import QuotaSettings

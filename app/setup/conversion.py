@@ -24,7 +24,6 @@ import click
 import msgspec
 
 from app.settings import Settings
-from app.setup.model_files import weights_of
 from engine import loading
 from engine.child_environment import child_environment
 from engine.errors import ModelNotUsable
@@ -265,3 +264,16 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def weights_of(folder: Path) -> int:
+    """Return the bytes of a model's weights."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def in_cache(name: str) -> Path | None:
+    """Return the folder of a model in the hub's cache, if it is there."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - it takes a third of a second
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None

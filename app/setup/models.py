@@ -1,30 +1,73 @@
-"""The served models and their names: those of a file, or the one of the settings."""
+"""The models of the settings, as engines: local ones, vLLM, upstreams, embedding models and the bundled translator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError, called, secret_of
 from app.setup.conversion import convert, converted_folder, with_folder
-from app.setup.local_engines import EngineTable, check_engines, engines_of_tables
-from app.setup.translator import NAME as TRANSLATOR_NAME
-from app.setup.translator import serves_translator, translator
-from app.setup.upstreams import SETTING, upstream_engine
 from engine.api import Engine
+from engine.embedding import Embedder
+from engine.fleet.engine_fleet import EngineFleet
+from engine.launcher.launched_engine import MAKE, LaunchedEngine
+from engine.launcher.options import LaunchOptions, checked_arguments
+from engine.loading.preflight import check_options
+from engine.messages import Languages, ModelFacts, Params
+from engine.options import EngineOptions, ForwardOptions, shared_out, spread
+from engine.process.client import EngineClient
+from engine.process.on_demand import EngineOnDemand
+from engine.process.supervision import HeartbeatOptions
 from engine.served_models import InvalidModels, ServedModel, ServedModels
-from engine.upstream.embedder import EmbedderOptions
+from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
+from engine.upstream.engine import UpstreamEngine
+from engine.upstream.fleet import UpstreamFleet
 from engine.upstream.options import UpstreamOptions
 from engine.upstream.presets import with_preset
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"
+SETTING = "MIDSTREAM_UPSTREAMS (--upstreams)"
+VLLM_PYTHON = Path(__file__).parents[2] / ".cache" / "vllm" / "bin" / "python"
+"""The Python of the environment that `make vllm` makes."""
+_NOT_FOR_VLLM = {
+    "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
+    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
+    "engines": "use --engine-arg data-parallel-size=2",
+    "attn": "use --engine-arg attention-backend=…",
+    "quantize": "use --engine-arg quantization=…",
+    "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
+    "kv_idle_s": "vLLM takes its memory at the start, and keeps it",
+}
+"""Settings of Midstream's own engine, with vLLM's counterparts."""
+TRANSLATOR = Path(__file__).parents[2] / "demo_translator" / "checkpoint"
+TRANSLATOR_NAME = "midstream-translator"
+_TRANSLATOR_KV_BYTES = 64 << 20
+"""For some thirty sentences at once. The default, a quarter of the free memory, would be taken from the other model."""
+_LANGUAGES = ("eng_Latn", "zho_Hans")
+TRANSLATOR_FACTS = ModelFacts(
+    model=str(TRANSLATOR),
+    context_tokens=512,
+    defaults=Params(
+        max_new_tokens=254, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
+    ),
+    device="cpu",
+    dtype="bfloat16",
+    max_batch=32,
+    parameters=2_793_792,
+    features=("translate",),
+    languages=Languages(_LANGUAGES, _LANGUAGES, 256),
+)
+"""The facts that its process will report, except for the type of the weights, which depends on the processor."""
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,8 +253,204 @@ def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]
         alias, _, model = given.partition("=")
         model = model or names[0]
         if not alias:
-            raise SettingsError(f"{_NAMES}: {given!r} is not a name; write NAME or NAME=MODEL.")
+            raise SettingsError(
+                f"{_NAMES}: {given!r} is not a name; write TRANSLATOR_NAME or TRANSLATOR_NAME=MODEL."
+            )
         if model not in names:
             raise SettingsError(f"{_NAMES}: there is no model {model!r} for {alias!r}.")
         aliases[model] = (*aliases.get(model, ()), alias)
     return aliases
+
+
+def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
+    """Return the upstream, or one interface for all of them. Raises SettingsError."""
+    keyed = [(options, _upstream_key(options)) for options in upstreams]
+    try:
+        if len(keyed) > 1:
+            return UpstreamFleet(keyed)
+        return UpstreamEngine(keyed[0][0], key=keyed[0][1])
+    except OSError as error:
+        raise SettingsError(f"{SETTING}: a ca_file can't be used: {error}.") from error
+
+
+def _upstream_key(options: UpstreamOptions) -> str | None:
+    name = options.key_variable
+    return None if name is None else secret_of(name, setting=f"{SETTING}: {options.name}")
+
+
+@asynccontextmanager
+async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
+    """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
+    embedders = [_embedder(options) for options in file_of(settings).embedder]
+    async with AsyncExitStack() as stack:
+        for one in embedders:
+            await stack.enter_async_context(one.running())
+        yield embedders
+
+
+def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
+    named = options.key_variable
+    key = None if named is None else secret_of(named, setting=f"{SETTING}: {options.name}")
+    try:
+        return UpstreamEmbedder(options, key=key)
+    except OSError as error:
+        raise SettingsError(f"{SETTING}: {options.name}: the ca_file can't be used: {error}.") from error
+
+
+class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model that runs here. `model`: a hub name or a folder; `served_name`: its name for clients.
+
+    For what it leaves out, the settings of the same names hold.
+    """
+
+    model: Annotated[str, Meta(min_length=1)]
+    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
+    engines: Annotated[int, Meta(ge=1, le=64)] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
+    attn: str | None = None
+    quantize: str | None = None
+    max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    kv_bytes: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def public_name(self) -> str:
+        """The model's name for clients."""
+        return self.served_name or (Path(self.model).name if Path(self.model).exists() else self.model)
+
+    def over(self, settings: Settings) -> Settings:
+        """Return the settings of this model."""
+        overrides = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        overrides.pop("served_name", None)
+        return with_folder(msgspec.structs.replace(settings, **overrides))
+
+
+def check_engines(settings: Settings) -> None:
+    """Raise ModelNotUsable if the model or its devices are known to be unusable before anything starts."""
+    options = _engine_options(settings)
+    for device in settings.devices:
+        check_options(msgspec.structs.replace(options, device=device))
+
+
+def encoded_options(settings: Settings) -> str:
+    """Return the options of the first engine, as `python -m engine.loading` takes them."""
+    options = msgspec.structs.replace(_engine_options(settings), device=settings.devices[0])
+    return msgspec.json.encode(options).decode()
+
+
+def own_engines(settings: Settings) -> EngineClient | EngineFleet:
+    """Return the engines of the model that the settings name."""
+    options = spread(
+        _engine_options(settings), devices=settings.devices, each=settings.engines, cores=_cores()
+    )
+    return _together(options, settings)
+
+
+def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
+    """Return the engines of each model; they share the machine."""
+    each = [_options_per_device(table.over(settings)) for table in tables]
+    shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
+    return [_together([next(shared) for _ in engines], settings) for engines in each]
+
+
+def _options_per_device(settings: Settings) -> list[EngineOptions]:
+    options = _engine_options(settings)
+    return [
+        msgspec.structs.replace(options, device=device)
+        for device in settings.devices
+        for _ in range(settings.engines)
+    ]
+
+
+def _engine_options(settings: Settings) -> EngineOptions:
+    return EngineOptions(
+        model=settings.model_path,
+        dtype=settings.dtype,
+        pickled_weights=settings.pickled_weights,
+        reply_tokens=settings.reply_tokens,
+        max_batch=settings.max_batch,
+        kv_bytes=settings.kv_bytes,
+        kv_idle_s=settings.kv_idle_s,
+        forward=ForwardOptions(
+            attn=settings.attn,
+            quantize=settings.quantize,
+            tensor_parallel=settings.tensor_parallel,
+        ),
+    )
+
+
+def _together(options: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(options) == 1:
+        return EngineClient(options[0], heartbeat=heartbeat)
+    return EngineFleet(options, heartbeat=heartbeat)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; all of them if the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def launched_engine(settings: Settings) -> LaunchedEngine | None:
+    """Return a vLLM to start; None if another engine is asked for. Raises SettingsError."""
+    if settings.engine != "vllm":
+        if settings.engine_arg:
+            raise SettingsError(f"{called('engine_arg')} is for --engine vllm.")
+        return None
+    _refuse_settings_of_other_engines(settings)
+    return LaunchedEngine(
+        LaunchOptions(
+            python=_vllm_python(settings),
+            model=settings.model_path,
+            served_name=settings.model_name,
+            arguments=_vllm_arguments(settings),
+            dtype=settings.dtype,
+            max_batch=settings.max_batch,
+            tensor_parallel=settings.tensor_parallel,
+        )
+    )
+
+
+def _refuse_settings_of_other_engines(settings: Settings) -> None:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    for name, instead in _NOT_FOR_VLLM.items():
+        if getattr(settings, name) != defaults[name]:
+            raise SettingsError(f"{called(name)} does not go with --engine vllm: {instead}.")
+
+
+def _vllm_arguments(settings: Settings) -> tuple[str, ...]:
+    try:
+        return checked_arguments(settings.engine_arg)
+    except ValueError as error:
+        raise SettingsError(f"{called('engine_arg')}: {error}.") from error
+
+
+def _vllm_python(settings: Settings) -> str:
+    """Return the Python of vLLM's environment. A link is not resolved: Python finds its packages by the link's place."""
+    chosen = (
+        VLLM_PYTHON
+        if settings.engine_python is None
+        else Path(settings.engine_python).expanduser().absolute()
+    )
+    if not (chosen.is_file() and os.access(chosen, os.X_OK)):
+        raise SettingsError(f"--engine vllm: there is no Python at {chosen}. {MAKE}.")
+    return str(chosen)
+
+
+def serves_translator(settings: Settings) -> bool:
+    """Return whether it is served: with the bundled model, unless the operator disables it."""
+    return settings.translator and settings.is_bundled and settings.engine == "midstream"
+
+
+def translator(settings: Settings) -> EngineOnDemand:
+    """Return its engine. One thread is enough for weights of this size, so the other model keeps its own."""
+    options = EngineOptions(
+        model=str(TRANSLATOR),
+        device="cpu",
+        dtype=settings.dtype if settings.dtype != "float16" else "auto",
+        max_batch=settings.max_batch,
+        kv_bytes=_TRANSLATOR_KV_BYTES,
+        threads=1,
+    )
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    return EngineOnDemand(lambda: EngineClient(options, heartbeat=heartbeat), TRANSLATOR_FACTS)

@@ -10,8 +10,7 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from app.setting_values import SettingsError, called
-from app.settings import Settings
+from app.settings import Settings, SettingsError, called
 from connections.api.audio.routes import Audio
 from connections.voice.connection import VoiceService
 from engine.errors import ModelNotUsable

@@ -11,20 +11,20 @@ from pathlib import Path
 import structlog
 from redis.asyncio import Redis
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from sessions.errors import StoreDown
+from sessions.store.owner_data import begin_epochs
 from sessions.store.ownership import older_replicas
 from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.redis.pool import HEAVY_SLOTS, StoreStats
 from sessions.store.redis.server_config import checked_server_configs, config_warnings, retry_until_available
 from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect, split
 
-_log = structlog.get_logger("midstream.store")
-
-
 _EARLIER = {"everysec": "memory", "always": "disk"}
 """What 0.1.0 called them."""
+_NAME = "MIDSTREAM_STORE_DURABILITY (--store-durability)"
+
+_log = structlog.get_logger("midstream.store")
 
 
 def durability_of(settings: Settings) -> Durability:
@@ -92,4 +92,10 @@ async def _look(settings: Settings, store: Redis) -> None:
         _log.info("store", policy=setup.policy, append_only=setup.append_only, fsync=setup.fsync)
 
 
-_NAME = "MIDSTREAM_STORE_DURABILITY (--store-durability)"
+async def restored(settings: Settings) -> int:
+    """Begin a new epoch in every conversation of the store; return their number.
+
+    Raises SettingsError, EmbeddedStoreFailed, StoreDown.
+    """
+    async with store_url(settings) as url, store_client(url) as store:
+        return await retry_until_available(partial(begin_epochs, store))

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from app.setting_values import SettingsError
-from app.settings import Settings
-from app.setup.secrets import secret_of
+from app.settings import Settings, SettingsError, secret_of
 from sessions.tools.functions.function_tools import FunctionTools, InvalidToolFunction, discover_functions
 from sessions.tools.mcp_servers.listing import InvalidServerFile, ServerOptions, servers_from
 from sessions.tools.server_tool import ToolSource

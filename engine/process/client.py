@@ -22,8 +22,6 @@ from engine.messages import (
     ModelFacts,
     Ping,
     Pong,
-    ProfileRequest,
-    ProfileResult,
     Request,
     StepOutputs,
 )
@@ -32,12 +30,8 @@ from engine.process.channel import pack
 from engine.process.child import ChildProcess
 from engine.process.pending_requests import PendingRequests
 from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
-from engine.profiler import Profile
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.streamer import Streamer
-
-PROFILE_LATE_S = 10.0
-"""Seconds by which a profile may be late: after a long step, and for sending it."""
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +64,6 @@ class EngineClient:
         self._statistics = EngineStatistics()
         self._child: ChildProcess | None = None
         self._heart = Heartbeat(self._beats)
-        self._profiling: tuple[int, asyncio.Future[Profile]] | None = None
 
     @property
     def status(self) -> EngineStatus:
@@ -126,21 +119,6 @@ class EngineClient:
     def statistics(self) -> EngineStatistics:
         """Return the latest numbers of the running process; zeros before the first."""
         return self._statistics
-
-    async def profile(self, seconds: float) -> Profile | None:
-        """Return a profile of the process; None if none runs, or it does not answer. One at a time."""
-        if self._child is None:
-            return None
-        # a late answer to the previous question is not one to this
-        number = 1 if self._profiling is None else self._profiling[0] + 1
-        answer: asyncio.Future[Profile] = asyncio.get_running_loop().create_future()
-        self._profiling = (number, answer)
-        self._child.send(pack(ProfileRequest(seconds, number)))
-        try:
-            async with asyncio.timeout(seconds + PROFILE_LATE_S):
-                return await answer
-        except TimeoutError:
-            return None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[EngineClient]:
@@ -229,15 +207,8 @@ class EngineClient:
                 self._loaded(message)
             case LoadFailed():
                 self._load_failed(message.message)
-            case ProfileResult():
-                self._profiled(message)
             case _:
                 assert_never(message)
-
-    def _profiled(self, message: ProfileResult) -> None:
-        number, answer = self._profiling or (0, None)
-        if answer is not None and number == message.number and not answer.done():
-            answer.set_result(message.profile)
 
     def _loaded(self, facts: ModelFacts) -> None:
         self._life.loaded(facts)

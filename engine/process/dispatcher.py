@@ -22,15 +22,12 @@ from engine.messages import (
     CountRequest,
     Ping,
     Pong,
-    ProfileRequest,
-    ProfileResult,
     Request,
     ToEngine,
 )
 from engine.process.channel import BlockingChannel
 from engine.process.inbox import Inbox
 from engine.process.request_builder import RequestBuilder
-from engine.profiler import profile
 from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import (
     Answer,
@@ -117,14 +114,8 @@ class Dispatcher:
                 self._queue(message.request_id, message, message.priority)
             case CountRequest():
                 self._queue(message.count_id, message)
-            case ProfileRequest():
-                threading.Thread(target=self._profile, args=(message,), name="profiler", daemon=True).start()
             case _:
                 assert_never(message)
-
-    def _profile(self, item: ProfileRequest) -> None:
-        with suppress(OSError):  # as below
-            self._channel.send(ProfileResult(profile(item.seconds), item.number))
 
     def _queue(self, key: Key, item: PromptRequest, priority: int = 0) -> None:
         # The approximate cost of the work, even if it is no text.

@@ -54,7 +54,6 @@ def main(arguments: list[str]) -> int:
     """Make prompts until the engine's process ends. `arguments`: the descriptor of the connection to it, and the model."""
     process_log.set_up()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     line = Connection(int(arguments[0]))

@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from midstream.client import Client
 from midstream.errors import ClientError, Disconnected, Refused
 from midstream.reply import Reply
-from midstream.terminal.commands import Command, Message, UnknownCommand, help_lines, read
-from midstream.terminal.conversations import Conversations
-from midstream.terminal.texts import model_named, offered_tools, requested_model, tool_lines
-from midstream.terminal.user_interface import UserInterface
+from midstream.terminal.reply_view import UserInterface
+from midstream.terminal.texts import (
+    ago,
+    messages,
+    model_named,
+    offered_tools,
+    quoted,
+    requested_model,
+    tool_lines,
+)
 
+HELP = {
+    "/new": "begins another conversation",
+    "/list [more]": "lists your conversations, newest first",
+    "/search WORDS": "lists those with these words; /search alone continues",
+    "/open NUMBER": "opens one of the list, by its number or its id",
+    "/rename TITLE": "gives the open conversation a title",
+    "/delete [NUMBER]": "removes the open conversation, or one of the list, for good",
+    "/retry": "generates the last reply again; the old one stays on a branch",
+    "/continue": "continues the last reply where it was stopped",
+    "/edit TEXT": "edits your last message; the old one stays on a branch",
+    "/model [NAME]": "lists the models, or chooses the one that answers from now on",
+    "/system [TEXT]": "gives the conversation a system prompt; /system off removes it",
+    "/tools [on|off]": "lists the tools that the service runs, and whether they are offered to the model",
+    "/help": "shows this",
+    "/quit": "leaves; so does Ctrl-D",
+}
+_SAME = {"regenerate": "retry", "again": "retry", "exit": "quit"}
+_NAMES = [usage.split()[0].removeprefix("/") for usage in HELP]
+NAMES = sorted([*_NAMES, *_SAME])
 Frame = dict[str, Any]
+SHOWN_MESSAGES = 10
+"""Messages that are shown of a conversation when it is opened."""
+LISTED = 20
+"""Conversations on a page of `/list`."""
+_NEWEST = 200  # the longest page, in which the open conversation's title is searched
 
 
 class ChatSession:
@@ -245,3 +278,220 @@ class ChatSession:
         if reply.done:
             last.reply_id, last.model = reply.done["message_id"], requested_model(reply.done)
             last.text = before + reply.text
+
+
+@dataclass(slots=True)
+class Last:
+    """The last message and reply, for `/edit`, `/retry` and `/continue`; None before there is one.
+
+    `is_open`: whether the reply is incomplete, and not shown yet.
+    """
+
+    message_id: str | None = None
+    reply_id: str | None = None
+    model: str | None = None
+    text: str = ""
+    is_open: bool = False
+
+
+def new_id() -> str:
+    """Return an id for a new conversation."""
+    return f"terminal-{secrets.token_hex(4)}"
+
+
+class Conversations:
+    """The open one, by its id, and the listed ones, by their numbers."""
+
+    def __init__(self, client: Client, ui: UserInterface, open_id: str) -> None:
+        self._client = client
+        self._ui = ui
+        self._listed: list[str] = []
+        self._search: tuple[str, str] | None = None  # the last query, and the cursor of its next page
+        self.open_id = open_id
+        self.last = Last()
+
+    async def show(self) -> None:
+        """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
+        self.last = Last()
+        show_past = await self._history()
+        if not show_past:
+            self._ui.note("This is a new conversation. /list shows those that you have.")
+            return
+        row = await self._row(self.open_id)
+        description = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
+        self._ui.note(f"Open:{description or f' {self.open_id}'}. /new begins another, /list shows all.")
+        for message in show_past:
+            self._take(message)
+
+    async def show_last(self) -> None:
+        """Show the last message. Raises Refused, Disconnected."""
+        for message in (await self._history())[-1:]:
+            self._take(message)
+
+    async def new(self) -> None:
+        """Begin another conversation; its first message creates it."""
+        self.open_id, self.last = new_id(), Last()
+        self._ui.note("This is a new conversation. The one before is kept: /list.")
+
+    async def show_list(self, rest: str) -> None:
+        """List a page of conversations, newest first. Raises Refused, Disconnected."""
+        before = self._listed[-1] if rest == "more" and self._listed else None
+        rows = await self._client.conversations(limit=LISTED, before=before)
+        if before is None:
+            self._listed = []
+        first = len(self._listed) + 1
+        self._listed += [row["conversation_id"] for row in rows]
+        lines = [self._line(number, row) for number, row in enumerate(rows, first)]
+        self._ui.print_lines(
+            *(lines or ["There are no more." if before else "There are no conversations yet."])
+        )
+        if rows.has_more:
+            self._ui.note("/list more shows older ones, /open NUMBER opens one.")
+
+    async def search(self, query: str) -> None:
+        """List conversations with the words of a query, or more for the last one. Raises Refused, Disconnected."""
+        query_text, before = (query, None) if query or self._search is None else self._search
+        if not query_text:
+            self._ui.fail("Words are missing: /search WORDS")
+            return
+        found = await self._client.search(query_text, limit=LISTED, before=before)
+        if before is None:
+            self._listed = []
+        first = len(self._listed) + 1
+        self._listed += [hit["conversation_id"] for hit in found]
+        self._search = None if found.next is None else (query_text, found.next)
+        lines = [line for number, hit in enumerate(found, first) for line in self._found(number, hit)]
+        self._ui.print_lines(*(lines or ["Nothing found so far." if found.next else "Nothing found."]))
+        if found.next is not None:
+            self._ui.note("/search continues with older ones, /open NUMBER opens one.")
+
+    def _found(self, number: int, hit: Frame) -> list[str]:
+        row = self._line(number, hit)
+        return [row, f"     {hit['snippet']}"] if "message_id" in hit else [row]
+
+    async def open(self, which: str) -> None:
+        """Open a conversation by its number or its id. Raises Refused, Disconnected."""
+        if (conversation_id := self._named(which)) is not None:
+            await self._client.history(conversation_id, limit=1)  # fails if it does not exist
+            self.open_id = conversation_id
+            await self.show()
+
+    async def rename(self, title: str) -> None:
+        """Give the open conversation a title. Raises Refused, Disconnected."""
+        if not title:
+            self._ui.fail("A title is missing: /rename TITLE")
+            return
+        row = await self._client.rename(self.open_id, title)
+        self._ui.note(f"It is called {quoted(row['title'])} now.")
+
+    async def delete(self, which: str) -> None:
+        """Delete a conversation for good, after a confirmation. Raises Refused, Disconnected."""
+        conversation_id = self._named(which) if which else self.open_id
+        if conversation_id is None:
+            return
+        row = await self._row(conversation_id)
+        title = conversation_id if row is None else quoted(row["title"])
+        if await self._ui.confirm(f"Delete {title} for good?"):
+            await self._client.delete(conversation_id)
+            self._ui.note("It is deleted.")
+            if conversation_id == self.open_id:
+                await self.new()
+
+    def _named(self, which: str) -> str | None:
+        """Return the id of a named conversation; None, with a message, if it is not known."""
+        if not which:
+            self._ui.fail("Which one? /list gives each a number.")
+        elif not which.isdecimal():
+            return which
+        elif 1 <= int(which) <= len(self._listed):
+            return self._listed[int(which) - 1]
+        else:
+            self._ui.fail(f"There is no number {which}; /list gives each conversation one.")
+        return None
+
+    async def _history(self) -> list[Frame]:
+        try:
+            return await self._client.history(self.open_id, limit=SHOWN_MESSAGES)
+        except Refused as refused:
+            if refused.code != "not_found":  # a conversation begins with its first message
+                raise
+            return []
+
+    async def _row(self, conversation_id: str) -> Frame | None:
+        rows = await self._client.conversations(limit=_NEWEST)
+        return next((row for row in rows if row["conversation_id"] == conversation_id), None)
+
+    def _take(self, message: Frame) -> None:
+        if message["role"] == "user":
+            self.last.message_id = message["message_id"]
+            self._ui.show_past(message)
+            return
+        self.last.reply_id, self.last.model = message["message_id"], message["model"]
+        self.last.text = message["content"]
+        is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
+        self.last.is_open = self._ui.is_watched and (message["status"] == "running" or is_calling)
+        if not self.last.is_open:
+            self._ui.show_past(message)
+
+    def _line(self, number: int, row: Frame) -> str:
+        mark = "*" if row["conversation_id"] == self.open_id else " "
+        return f"{mark}{number:>3}  {quoted(row['title'])}, {_facts(row)}"
+
+
+def _facts(row: Frame) -> str:
+    return f"{messages(row['messages'])}, {ago(row['updated_at'], time.time() * 1000)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A line for the model."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A line that is answered here; `rest` is what follows the name."""
+
+    name: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCommand:
+    """A line that looks like a command but is none. It never reaches the model."""
+
+    name: str
+
+    def __str__(self) -> str:
+        near = get_close_matches(self.name.lower(), NAMES, n=1)
+        meant = f"did you mean /{near[0]}?" if near else "/help lists all commands."
+        return (
+            f"There is no command /{self.name}; {meant} A message that begins with a slash begins with two."
+        )
+
+
+def read(line: str) -> Message | Command | UnknownCommand | None:
+    """Return the kind of a line; None for a blank one."""
+    content = line.strip()
+    if not content:
+        return None
+    if not content.startswith("/"):
+        return Message(content)
+    if content.startswith("//"):
+        return Message(content[1:])
+    name, *rest = content[1:].split(maxsplit=1) or [""]
+    known = _SAME.get(name, name)
+    return Command(known, "".join(rest)) if known in _NAMES else UnknownCommand(name)
+
+
+def help_lines() -> list[str]:
+    """Return all commands, a line each, and the keys."""
+    width = max(map(len, HELP)) + 2
+    commands = [f"{usage:<{width}}{what}" for usage, what in HELP.items()]
+    keys = {
+        "Ctrl-C": "stops the reply; a second one, or one without a reply, leaves",
+        "Alt-Enter": "begins a new line in your message",
+        "Up, Ctrl-R": "bring back and find what you typed before",
+    }
+    return [*commands, "", *(f"{key:<{width}}{what}" for key, what in keys.items())]

@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from midstream.client import Client
-from midstream.reply import Reply
 from midstream.terminal.call_prompts import CallPrompt
-from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.reply_view import HoldableOutput, ReplyView
-from midstream.terminal.texts import is_whole
+from midstream.terminal.reply_view import PlainPage, UserInterface
+from midstream.terminal.texts import clean, is_whole
 
 _READ_BYTES = 64 * 1024
 
@@ -61,7 +58,7 @@ def print_error(line: str) -> None:
     print(f"midstream: {clean(line)}", file=sys.stderr, flush=True)
 
 
-class Pipe(HoldableOutput):
+class Pipe(UserInterface):
     """Files. `has_failed`: a line was refused, or a reply is incomplete."""
 
     is_watched = False
@@ -103,10 +100,6 @@ class Pipe(HoldableOutput):
     def page(self, before: str) -> PlainPage:  # noqa: ARG002 - it was written with the earlier reply
         """Return a page for the text as it is; on a terminal without control characters."""
         return PlainPage(sys.stdout, clean if sys.stdout.isatty() else str)
-
-    async def show(self, client: Client, reply: Reply, *, before: str) -> None:
-        """Write a reply to its end. Raises Disconnected, ClientError."""
-        await self._show(ReplyView(client, reply, self, before=before))
 
     async def answer(self, call_prompt: CallPrompt) -> str | None:
         """Deny: nobody can be asked."""

@@ -10,9 +10,11 @@ import re
 import select
 import signal
 import sys
+import termios
+import tty
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +27,26 @@ from prompt_toolkit.input.typeahead import get_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.shortcuts import CompleteStyle
 from rich.console import Console
+from rich.text import Text
 
-from midstream.calls import Call
 from midstream.client import Client
-from midstream.reply import Reply
+from midstream.reply import Call, Reply
 from midstream.terminal.call_prompts import CallPrompt
-from midstream.terminal.cbreak import cbreak
-from midstream.terminal.commands import NAMES
-from midstream.terminal.live_rows import LiveRows
-from midstream.terminal.markdown import Painter
-from midstream.terminal.markdown_stream import MarkdownStream
-from midstream.terminal.plain_page import PlainPage, clean
-from midstream.terminal.reply_view import HoldableOutput, ReplyView
-from midstream.terminal.texts import call_line, end_text, is_whole, reasoning_text
-from midstream.terminal.user_interface import Page
+from midstream.terminal.chat_session import NAMES
+from midstream.terminal.markdown_page import LiveRows, MarkdownPage, rows_of
+from midstream.terminal.reply_view import Page, PlainPage, UserInterface
+from midstream.terminal.texts import call_line, clean, end_text, is_whole, reasoning_text
 
 
-class MarkdownPage:
-    """Rewrites the live rows. `before`: the text that the reply continues."""
-
-    def __init__(self, rows: LiveRows, before: str) -> None:
-        self._rows = rows
-        self._flow = MarkdownStream(Painter(rows.columns), before)
-        self._before = before
-        self._shown = ""
-
-    def show(self, text: str) -> None:
-        """Show the text so far."""
-        self._shown = text
-        self._rows.settle(*self._flow.take(self._before + text))
-
-    def settle(self) -> None:
-        """Fix what is shown."""
-        if self._shown:
-            self._rows.settle(self._flow.take(self._before + self._shown, is_whole=True)[0])
-
-    def end(self, text: str) -> bool:
-        """Show the text as it is kept; return whether more was shown that can't be removed."""
-        was_more = self._flow.is_beyond(self._before + text)
-        self._shown = text
-        self.settle()
-        return was_more
+@contextmanager
+def cbreak(fd: int) -> Iterator[None]:
+    """Keys are neither echoed nor gathered into lines, but Ctrl-C is a signal still."""
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 Frame = dict[str, Any]
@@ -73,7 +54,7 @@ _PROMPT = FormattedText([("bold", "> ")])
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
-class Screen(HoldableOutput):
+class Screen(UserInterface):
     """The terminal of the process. `history`: the file of typed lines; None: none is kept."""
 
     is_watched = True
@@ -131,20 +112,20 @@ class Screen(HoldableOutput):
 
     def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
-        self._print_rows([row for line in lines for row in self._painter().line(clean(line))])
+        self._print_rows([row for line in lines for row in self._line(line)])
 
     def note(self, line: str) -> None:
         """Print a note that is not part of the conversation."""
-        self._print_rows(self._painter().line(clean(line), "dim"))
+        self._print_rows(self._line(line, "dim"))
 
     def fail(self, line: str) -> None:
         """Print a failure."""
-        self._print_rows(self._painter().line(clean(line), "yellow"))
+        self._print_rows(self._line(line, "yellow"))
 
     def wait(self, line: str) -> None:
         """Show what is waited for, until something else comes; an empty line shows nothing."""
         if not self._is_dumb:
-            self._rows.show(self._painter().line(clean(line), "dim") if line else [])
+            self._rows.show(self._line(line, "dim") if line else [])
 
     def page(self, before: str) -> Page:
         """Return the page for a reply's text."""
@@ -169,7 +150,7 @@ class Screen(HoldableOutput):
     async def show(self, client: Client, reply: Reply, *, before: str) -> None:
         """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
         with cbreak(sys.stdin.fileno()):
-            await self._show(ReplyView(client, reply, self, before=before))
+            await super().show(client, reply, before=before)
 
     def ended(self, reason: str) -> None:
         """Print how a reply ended, if it is incomplete."""
@@ -191,8 +172,9 @@ class Screen(HoldableOutput):
         self._ahead.extend(_printable(line) for line in lines)
         self._begun = _printable(rest if lines else self._begun + rest)
 
-    def _painter(self) -> Painter:
-        return Painter(self._rows.columns)
+    def _line(self, words: str, style: str = "") -> list[str]:
+        """Return the rows of a line of the client's own text."""
+        return rows_of(Text(clean(words), style=style), self._rows.columns)
 
     def _print_rows(self, rows: list[str]) -> None:
         self._print_above_prompt(lambda: self._rows.settle(rows))

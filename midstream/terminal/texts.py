@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from midstream.calls import Call
-from midstream.reply import Status
+from midstream.reply import Call, Status
 
 Frame = dict[str, Any]
 LINE_CHARS = 200
@@ -14,6 +14,8 @@ MAX_TOOLS = 128
 
 TITLE_CHARS = 60
 
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that terminals obey, and those that change the order or the lines of the text around them."""
 _ENDS = {
     "cancelled": "stopped; /continue goes on",
     "length": "this is as long as a reply may be; /continue goes on",
@@ -156,3 +158,8 @@ def _line(text: str) -> str:
 def escaped(text: str) -> str:
     """Return a text with control characters and invisible characters as escapes."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def clean(text: str) -> str:
+    """Return a text with line feeds as line ends, and with characters that change what is shown around as escapes."""
+    return _STEERING.sub(lambda char: char[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
-from app.administration.client import AdminClient, AdminRequestError
+from app.administration import AdminClient, AdminRequestError
 from app.cli import main
 from app.operations import key_file
 from connections.authentication.api_keys import Kind

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
 from app.operations import key_file
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from app.setup import config_reload
 from engine.scripted import ScriptedEngine
 from sessions.store.redis.embedded import embedded_store

@@ -13,10 +13,14 @@ import pytest_asyncio
 
 import midstream
 from app.settings import Settings
-from app.setup.models import with_names, with_translator
-from app.setup.translator import FACTS, NAME, serves_translator, translator
-from demo_translator.evaluate import probes
-from demo_translator.sentences import SKILLS
+from app.setup.models import (
+    TRANSLATOR_FACTS,
+    TRANSLATOR_NAME,
+    serves_translator,
+    translator,
+    with_names,
+    with_translator,
+)
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Finished, Message, Request
@@ -27,6 +31,7 @@ from engine.reply_spec import ReplySpec, Translation
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving
+from tests.demo_translator.held_out import SENTENCES
 from tests.sessions.chat_driver import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -58,7 +63,10 @@ async def service(
 ) -> AsyncIterator[InProcessService]:
     """A chat model and the translator, as in the default start."""
     models = ServedModels(
-        [ServedModel(name="midstream-demo", engine=ScriptedEngine()), ServedModel(name=NAME, engine=engine)]
+        [
+            ServedModel(name="midstream-demo", engine=ScriptedEngine()),
+            ServedModel(name=TRANSLATOR_NAME, engine=engine),
+        ]
     )
     async with serving(tmp_path_factory.mktemp("data"), models, read_rate=10_000.0) as running:  # type: ignore[arg-type]
         yield running
@@ -83,11 +91,11 @@ async def test_it_stands_beside_the_bundled_model_alone(settings: Settings, serv
 
 
 async def test_it_has_a_name_and_may_have_more() -> None:
-    settings = Settings(served_names=("chat", f"zh={NAME}"))
+    settings = Settings(served_names=("chat", f"zh={TRANSLATOR_NAME}"))
     models = with_names(settings, with_translator(settings, ScriptedEngine()))
     assert [(model.name, model.aliases) for model in models.models] == [
         ("midstream-demo", ("chat",)),
-        (NAME, ("zh",)),
+        (TRANSLATOR_NAME, ("zh",)),
     ]
     assert [model.chars_per_s for model in models.models] == [settings.default_pace, 0.0]
     assert (models.status.state, models.find("zh")) == (EngineState.READY, models.models[1])
@@ -95,9 +103,11 @@ async def test_it_has_a_name_and_may_have_more() -> None:
 
 async def test_asleep_it_is_no_process_and_keeps_nobody_from_waiting_for_the_default() -> None:
     chat, asleep = ScriptedEngine(), translator(SETTINGS)
-    models = ServedModels([ServedModel(name="chat", engine=chat), ServedModel(name=NAME, engine=asleep)])
+    models = ServedModels(
+        [ServedModel(name="chat", engine=chat), ServedModel(name=TRANSLATOR_NAME, engine=asleep)]
+    )
     assert (asleep.status.state, asleep.status.state.is_up, asleep.pid) == (EngineState.ASLEEP, True, None)
-    assert (models.facts, models.models[1].engine.facts) == (chat.facts, FACTS)
+    assert (models.facts, models.models[1].engine.facts) == (chat.facts, TRANSLATOR_FACTS)
     chat._life.loading("reading", 0.5)
     chat._life.not_usable("It has no head.")
     assert models.status.state is EngineState.ASLEEP
@@ -112,15 +122,15 @@ async def test_it_translates_out_of_the_box_for_who_names_no_model(
     async with midstream.connect(service.url, features=["interpret"]) as client:
         requested = {"source": "eng_Latn", "target": "zho_Hans"}
         reply = await client.send("My name is Robin.", params=requested, conversation_id="once")
-        assert ((await reply.wait())["model"], reply.text) == (NAME, "我叫Robin。")
+        assert ((await reply.wait())["model"], reply.text) == (TRANSLATOR_NAME, "我叫Robin。")
         interpretation = await client.interpret("zh", source="en", told="segment", conversation_id="live")
         await interpretation.say("My name is Robin.")
-        assert (await interpretation.finish())["model"] == NAME
+        assert (await interpretation.finish())["model"] == TRANSLATOR_NAME
         assert interpretation.reply.text == "我叫Robin。"
         chat = await client.send("Hello?", conversation_id="once")
         assert (await chat.wait())["model"] == "midstream-demo"
     known = await engine.ready()
-    assert msgspec.structs.replace(known, dtype=FACTS.dtype) == FACTS
+    assert msgspec.structs.replace(known, dtype=TRANSLATOR_FACTS.dtype) == TRANSLATOR_FACTS
 
 
 async def translated(engine: EngineOnDemand, name: str, text: str, draft: str = "") -> tuple[str, Finished]:
@@ -133,12 +143,12 @@ async def translated(engine: EngineOnDemand, name: str, text: str, draft: str = 
     return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
 
 
-@pytest.mark.parametrize("skill", tuple(SKILLS))
+@pytest.mark.parametrize("skill", tuple(SENTENCES))
 async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated_as_anew(
     engine: EngineOnDemand, skill: str
 ) -> None:
     """And what is said once more takes one step."""
-    for number, pair in enumerate(probes(skill, 4, 7)):
+    for number, pair in enumerate(SENTENCES[skill][:4]):
         draft, words = "", pair.english.split()
         for count in range(1, len(words) + 1):
             text, name = " ".join(words[:count]), f"{skill} {number} {count}"
@@ -154,9 +164,9 @@ async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated
 
 async def test_many_interpretations_at_once_say_what_each_says_alone(service: InProcessService) -> None:
     sources = [
-        " ".join(pair.english for pair in probes(skill, 2, seed))
-        for seed in range(AT_ONCE // len(SKILLS) + 1)
-        for skill in SKILLS
+        " ".join(pair.english for pair in pairs[start : start + 2])
+        for start in range(0, 12, 2)
+        for pairs in SENTENCES.values()
     ][:AT_ONCE]
     async with midstream.connect(service.url, features=["interpret"]) as client:
 
@@ -179,7 +189,7 @@ async def test_an_engine_that_could_not_start_is_woken_again_after_a_pause(tmp_p
     made = translator(SETTINGS)
     nowhere = EngineOptions(model=str(tmp_path), device="cpu")
     clients = iter([EngineClient(nowhere), made._make()])
-    engine = EngineOnDemand(lambda: next(clients), FACTS, again_s=60.0)
+    engine = EngineOnDemand(lambda: next(clients), TRANSLATOR_FACTS, again_s=60.0)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(engine.run())
         with pytest.raises((ModelNotUsable, EngineUnavailable)):
@@ -195,7 +205,7 @@ async def test_an_engine_that_could_not_start_is_woken_again_after_a_pause(tmp_p
 
 async def test_who_is_not_asked_falls_asleep_and_wakes_again() -> None:
     made = translator(SETTINGS)
-    engine = EngineOnDemand(made._make, FACTS, idle_s=0.2)
+    engine = EngineOnDemand(made._make, TRANSLATOR_FACTS, idle_s=0.2)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(engine.run())
         translated = await text_of(engine, HELLO)

@@ -16,8 +16,7 @@ from openai import AsyncOpenAI
 from starlette.responses import JSONResponse
 
 from app.operations import key_file
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.models import file_of
 from connections.authentication.api_keys import parse_policy
 from engine.embedding import Texts

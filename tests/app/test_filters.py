@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.operations import logs
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.broken_filter import Broken

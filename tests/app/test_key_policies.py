@@ -20,7 +20,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.operations import key_file
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from app.setup import config_reload
 from connections.authentication.api_keys import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine

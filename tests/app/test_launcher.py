@@ -11,9 +11,8 @@ from click.testing import CliRunner
 
 from app import cli
 from app.composition import engines_of
-from app.setting_values import SettingsError
-from app.settings import DEMO_MODEL, Settings
-from app.setup import launched_vllm
+from app.settings import DEMO_MODEL, Settings, SettingsError
+from app.setup import models
 from engine.launcher.launched_engine import LaunchedEngine
 from engine.launcher.options import LaunchOptions
 
@@ -79,9 +78,9 @@ def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], message: st
 def test_without_a_python_it_is_the_one_that_make_vllm_makes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert launched_vllm.MADE.parts[-4:] == (".cache", "vllm", "bin", "python")
-    monkeypatch.setattr(launched_vllm, "MADE", tmp_path / "none")
+    assert models.VLLM_PYTHON.parts[-4:] == (".cache", "vllm", "bin", "python")
+    monkeypatch.setattr(models, "VLLM_PYTHON", tmp_path / "none")
     with pytest.raises(SettingsError, match="make vllm"):
         launched(engine_python=None)
-    monkeypatch.setattr(launched_vllm, "MADE", Path(sys.executable))
+    monkeypatch.setattr(models, "VLLM_PYTHON", Path(sys.executable))
     assert launched(engine_python=None).python == sys.executable

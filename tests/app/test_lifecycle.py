@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from app.operations import logs
 from app.server.server import address, listen
 from app.service import SIGNAL_MERGE_S, cancelled_by_signals
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from engine.errors import EngineUnavailable
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving

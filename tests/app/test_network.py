@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.server.network import client_filter_of
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from connections.http.refusal_counters import RefusalCounters
 
 

@@ -9,8 +9,7 @@ import click
 import pytest
 
 from app import cli
-from app.setting_values import SettingsError
-from app.settings import DEMO_MODEL, Settings
+from app.settings import DEMO_MODEL, Settings, SettingsError
 
 NAMES = Settings.__struct_fields__
 

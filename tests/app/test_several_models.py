@@ -14,8 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.composition import engines_of
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.models import with_names
 from engine.api import EngineState
 from engine.fleet.engine_fleet import EngineFleet

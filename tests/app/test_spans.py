@@ -19,7 +19,7 @@ from app.operations import spans as spans_module
 from app.operations.metrics import Metrics
 from app.operations.spans import CLOSE_S, Spans, _named
 from app.operations.tracing import traced
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from engine.scripted import Call, ScriptedEngine, Thought
 from engine.trace import Trace
 from sessions.observer import NullObserver

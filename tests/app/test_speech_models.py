@@ -14,8 +14,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.speech import audio_of
 from speech.sound.wav import recording_of
 from tests.app.in_process_service import serving

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.settings import Settings
-from app.sizing.estimate import JOURNAL_BYTES, STORE_SPARE
+from app.sizing import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.images import MAX_BYTES

@@ -11,8 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown

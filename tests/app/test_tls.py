@@ -13,8 +13,7 @@ import trustme
 
 from app.server.network import tls_of
 from app.server.tls import RenewableContext
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from tests.app.in_process_service import InProcessService, serving
 
 

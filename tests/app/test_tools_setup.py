@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.tools import tool_box_of
 from sessions.tools.mcp_servers.listing import servers_from
 
@@ -108,7 +107,7 @@ def output_without_mcp(code: str) -> str:
     program = f"""
 import sys
 sys.modules["mcp"] = None  # as if it were not installed
-from app.setting_values import SettingsError
+from app.settings import SettingsError
 from app.settings import Settings
 from app.setup.tools import tool_box_of
 try:

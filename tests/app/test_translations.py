@@ -12,7 +12,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
-from demo_translator.model import CHECKPOINT
+from app.setup.models import TRANSLATOR
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
@@ -31,7 +31,7 @@ REPLY = "This reply was written before it was asked for."
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     """A chat model, which is the default, and the bundled translator."""
     translator = EngineClient(
-        EngineOptions(model=str(CHECKPOINT), device="cpu", dtype="float32", max_batch=4)
+        EngineOptions(model=str(TRANSLATOR), device="cpu", dtype="float32", max_batch=4)
     )
     chat = ServedModel(name="chat", engine=ScriptedEngine())
     models: Any = ServedModels([chat, ServedModel(name="en-zh", engine=translator)])

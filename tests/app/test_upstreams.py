@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from app.composition import engines_of
-from app.setting_values import SettingsError
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import Call, ScriptedEngine, Step, Thought

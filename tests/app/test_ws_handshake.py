@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.setting_values import DEMO_SUGGESTIONS
+from app.settings import DEMO_SUGGESTIONS
 from connections.native import server_info
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.raw_http import peer

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import re
 import sys
 import tempfile
@@ -29,13 +28,12 @@ from typing import Any
 import msgspec
 
 import midstream
-from app.setup.translator import NAME as MODEL
-from demo_model.holdout import Split
-from demo_translator.pairs import Pair, sentence
+from app.setup.models import TRANSLATOR_NAME as MODEL
 from sessions.interpreting.interpretation import next_segment
 from tests.bench import omnisteval
 from tests.bench.machine import this_machine
 from tests.bench.translation_lag import EmissionTimes, Screen, Work, flicker, laal
+from tests.demo_translator.held_out import DOCUMENTS, Pair
 from tests.server_process import serving
 
 WORDS_PER_S = 3.0
@@ -60,7 +58,7 @@ HEAD = (
 class Document(msgspec.Struct, frozen=True):
     """A source and its words, each followed by its blank."""
 
-    pairs: tuple[Pair, ...]
+    pairs: list[Pair]
 
     @property
     def sentences(self) -> list[str]:
@@ -101,14 +99,6 @@ class Offline(msgspec.Struct, frozen=True):
             whole = (timed.begun_s + timed.took_s) * 1000
             screen.show(shown, delay=whole, elapsed=whole)
         return screen.emission_times(source_ms=document.source_ms, work=self.work)
-
-
-def documents(count: int, *, seed: int = 19) -> list[Document]:
-    """Return documents of three to five sentences."""
-    rng = random.Random(seed)
-    return [
-        Document(tuple(sentence(rng, Split.HELD_OUT) for _ in range(rng.randint(3, 5)))) for _ in range(count)
-    ]
 
 
 async def send_words(document: Document, receive: Callable[[str], Awaitable[object]]) -> float:
@@ -295,7 +285,9 @@ def figures(
 def main() -> int:
     """Measure, and print a row for each way. Exits with 1 if a mark is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.translation", description=__doc__)
-    parser.add_argument("--documents", type=int, default=100)
+    parser.add_argument(
+        "--documents", type=int, default=len(DOCUMENTS), help="how many (default: %(default)d)"
+    )
     parser.add_argument("--at-once", type=int, default=32, help="documents that come at the same time")
     parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=tuple(WAYS))
     parser.add_argument(
@@ -305,7 +297,7 @@ def main() -> int:
     omnisteval.install()
     machine = this_machine()
     print(f"{machine.processor}, {machine.cores} cores; {machine.warning or 'quiet'}", flush=True)
-    many = documents(given.documents)
+    many = [Document(pairs) for pairs in DOCUMENTS[: given.documents]]
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), WITHOUT_LIMITS) as server:
         measuring = measured(server.url, many, given.ways, at_once=given.at_once)
         references, emissions, met = asyncio.run(measuring)

@@ -22,8 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from app.delivery.build import Build, built, unsummed
-from app.delivery.encodings import Asset
+from app.delivery.page_files import Asset, Build, built, unsummed
 
 PAGE = Path(__file__).resolve().parents[2] / "app" / "page"
 POLICY = (

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from playwright.async_api import BrowserContext, expect
 
-from demo_translator.model import CHECKPOINT
+from app.setup.models import TRANSLATOR
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
@@ -58,7 +58,7 @@ async def shows(chat: ChatPage, *rows: tuple[str, str]) -> None:
 async def test_the_bundled_translator_translates_what_is_written_and_late_readers_see_the_whole(
     chat: ChatPage, tmp_path: Path
 ) -> None:
-    with serving_process(tmp_path, {"MIDSTREAM_MODEL": str(CHECKPOINT)}) as server:
+    with serving_process(tmp_path, {"MIDSTREAM_MODEL": str(TRANSLATOR)}) as server:
         await begin(chat, server.url)
         await expect(chat.page.get_by_label("Into").locator("option")).to_have_count(2)
         await chat.page.get_by_label("Into").select_option("Chinese")

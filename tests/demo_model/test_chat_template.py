@@ -1,23 +1,34 @@
+"""The demo model's chat template: roles, tools in Hermes' form, thoughts."""
+
+from __future__ import annotations
+
 import json
-import random
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from demo_model import dialogues, toolbox
-from demo_model.holdout import Split
-from demo_model.thinking import BEGUN, EMPTY
-from demo_model.tokenizer import train_tokenizer
-from demo_model.tool_turns import toolset
+from app.settings import DEMO_MODEL
 
-WEATHER = toolbox.Tool("get_weather", (("city", "string"),))
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Says the weather.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "unit": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+LISTED = '<tools>\n{"name": "get_weather", "parameters": {"city": "string"}}\n</tools>'
 QUESTION = {"role": "user", "content": "Weather in Oslo?"}
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
-    return train_tokenizer(["Hello, what is the weather?"] * 10, words=20)
+    return AutoTokenizer.from_pretrained(DEMO_MODEL)
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]], **options: Any) -> str:
@@ -26,6 +37,12 @@ def rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]],
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def spelled(name: str, **arguments: Any) -> str:
+    """A call as the model writes it."""
+    written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{written}\n</tool_call>"
 
 
 def test_without_tools_and_thoughts_a_prompt_is_roles_and_contents_alone(
@@ -44,22 +61,14 @@ def test_without_tools_and_thoughts_a_prompt_is_roles_and_contents_alone(
     assert rendered(tokenizer, messages, add_generation_prompt=True, tools=[]) == prompt + "<|assistant|>"
 
 
-def test_tools_are_listed_in_the_system_prompt_as_training_lists_them(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    rng = random.Random(4)
-    for _ in range(20):
-        tools = toolset(rng, Split.TRAIN)
-        prompt = rendered(tokenizer, [QUESTION], tools=[tool.schema for tool in tools] or None)
-        system = f"<|system|>{toolbox.listed(tools)}<|end|>" if tools else ""
-        assert prompt == f"<|begin|>{system}<|user|>Weather in Oslo?<|end|>"
+def test_tools_are_listed_short_in_the_system_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
+    prompt = rendered(tokenizer, [QUESTION], tools=[WEATHER])
+    assert prompt == f"<|begin|><|system|>{LISTED}<|end|><|user|>Weather in Oslo?<|end|>"
 
 
 def test_tools_follow_the_system_prompt_that_is_there(tokenizer: PreTrainedTokenizerBase) -> None:
-    prompt = rendered(
-        tokenizer, [{"role": "system", "content": "Be kind."}, QUESTION], tools=[WEATHER.schema]
-    )
-    assert f"<|system|>Be kind.\n\n{toolbox.listed([WEATHER])}<|end|><|user|>" in prompt
+    prompt = rendered(tokenizer, [{"role": "system", "content": "Be kind."}, QUESTION], tools=[WEATHER])
+    assert f"<|system|>Be kind.\n\n{LISTED}<|end|><|user|>" in prompt
 
 
 def test_a_function_is_a_tool(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -73,8 +82,8 @@ def test_a_function_is_a_tool(tokenizer: PreTrainedTokenizerBase) -> None:
         """
         return sides * times
 
-    dice = toolbox.Tool("roll_dice", (("sides", "integer"),))
-    assert toolbox.listed([dice]) in rendered(tokenizer, [QUESTION], tools=[roll_dice])
+    listed = '{"name": "roll_dice", "parameters": {"sides": "integer"}}'
+    assert listed in rendered(tokenizer, [QUESTION], tools=[roll_dice])
 
 
 @pytest.mark.parametrize(
@@ -94,29 +103,27 @@ def test_any_schema_can_be_listed(tokenizer: PreTrainedTokenizerBase, parameters
     assert json.loads(listed)["name"] == 'odd"name'
 
 
-def test_calls_and_results_are_spelled_as_training_spells_them(tokenizer: PreTrainedTokenizerBase) -> None:
-    cities = ("Oslo", "São Paulo")
+def test_calls_and_results_are_in_hermes_form(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = [
         QUESTION,
         {
             "role": "assistant",
             "content": "",
-            "tool_calls": [call("get_weather", city=city) for city in cities],
+            "tool_calls": [call("get_weather", city=city) for city in ("Oslo", "São Paulo")],
         },
         {"role": "tool", "content": "rain"},
         {"role": "tool", "content": "sun"},
     ]
-    expected = toolbox.called([toolbox.call(WEATHER, city) for city in cities], ["rain", "sun"])
-    prompt = rendered(tokenizer, messages, tools=[WEATHER.schema], add_generation_prompt=True)
-    assert prompt.endswith(
-        f"<|assistant|>{expected.calls}<|end|><|user|>{expected.results}<|end|><|assistant|>"
-    )
+    prompt = rendered(tokenizer, messages, tools=[WEATHER], add_generation_prompt=True)
+    calls = f"{spelled('get_weather', city='Oslo')}\n{spelled('get_weather', city='São Paulo')}"
+    results = "<tool_response>\nrain\n</tool_response>\n<tool_response>\nsun\n</tool_response>"
+    assert prompt.endswith(f"<|assistant|>{calls}<|end|><|user|>{results}<|end|><|assistant|>")
 
 
 def test_arguments_may_be_text(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [call("get_time")]}]
     messages[1]["tool_calls"][0]["function"]["arguments"] = "{}"  # type: ignore[index]
-    assert toolbox.call(toolbox.Tool("get_time")) in rendered(tokenizer, messages)
+    assert spelled("get_time") in rendered(tokenizer, messages)
 
 
 def test_a_reply_that_was_thought_about_stands_in_the_prompt_as_it_was_written(
@@ -129,7 +136,7 @@ def test_a_reply_that_was_thought_about_stands_in_the_prompt_as_it_was_written(
 
 def test_thinking_can_be_begun_and_forbidden(tokenizer: PreTrainedTokenizerBase) -> None:
     plain = rendered(tokenizer, [QUESTION], add_generation_prompt=True)
-    for enable, given in ((True, BEGUN), (False, EMPTY)):
+    for enable, given in ((True, "<think>\n"), (False, "<think>\n\n</think>\n\n")):
         prompt = rendered(tokenizer, [QUESTION], add_generation_prompt=True, enable_thinking=enable)
         assert prompt == plain + given
 
@@ -141,16 +148,7 @@ def test_an_unknown_role_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
 
 def test_transformers_takes_replies_apart(tokenizer: PreTrainedTokenizerBase) -> None:
     prompt = rendered(tokenizer, [QUESTION], add_generation_prompt=True, enable_thinking=True)
-    written = f"I need a tool.\n</think>\n\n{toolbox.call(WEATHER, 'Oslo')}<|end|>"
+    written = f"I need a tool.\n</think>\n\n{spelled('get_weather', city='Oslo')}<|end|>"
     parsed: Any = tokenizer.parse_response(written, prefix=prompt)
     assert parsed["reasoning_content"] == "I need a tool."
     assert parsed["tool_calls"] == [call("get_weather", city="Oslo")]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_dialogues_are_what_the_template_renders(tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
-    dialogue = dialogues.write(random.Random(seed), most_characters=500, longest_count=10)
-    messages = [{"role": message.role, "content": message.content} for message in dialogue.messages]
-    assert rendered(tokenizer, messages) == "<|begin|>" + "".join(
-        f"<|{message['role']}|>{message['content']}<|end|>" for message in messages
-    )

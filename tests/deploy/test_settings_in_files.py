@@ -11,8 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from app.setting_values import PREFIX
-from app.settings import Settings
+from app.settings import PREFIX, Settings
 
 FIELDS = {f"{PREFIX}{field.name.upper()}": field for field in msgspec.structs.fields(Settings)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.address import origin_of, socket_url
+from midstream.server_connection import origin_of, socket_url
 
 
 @pytest.mark.parametrize(

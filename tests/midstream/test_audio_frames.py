@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from midstream.audio_frames import sound_frame, sound_message
-from midstream.spoken import SpokenConversation, SpokenReply
+from midstream.spoken import SpokenConversation, SpokenReply, sound_frame, sound_message
 
 
 def test_a_binary_frame_is_read_as_it_was_written() -> None:

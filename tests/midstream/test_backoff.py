@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.client import delays
-from midstream.journal import Position
+from midstream.live import Position
 
 
 @given(chance=st.floats(0, 1))

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from connections.protocol import codec, frames, params
 from sessions.tools.tool_registry import ToolRegistry
-from specs import examples, schemas
-from specs.examples import EVENT_EXAMPLES, KEPT, REQUEST_EXAMPLES
+from specs import schemas
+from specs.frames import EVENT_EXAMPLES, KEPT, REQUEST_EXAMPLES, example_of
 
 VALIDATOR = Draft202012Validator(schemas.document())
 
@@ -31,7 +31,7 @@ def within(part: Any, whole: Any) -> bool:
 
 @pytest.mark.parametrize("frame", schemas.client_frames(), ids=schemas.name_of)
 def test_the_codec_takes_what_a_client_says_and_ignores_nothing(frame: type[msgspec.Struct]) -> None:
-    example = examples.example_of(frame)
+    example = example_of(frame)
     taken = codec.decode(json.dumps(example))
     assert type(taken) is frame
     assert within(example, msgspec.to_builtins(taken))
@@ -43,7 +43,7 @@ def test_the_codec_takes_what_a_client_says_and_ignores_nothing(frame: type[msgs
 
 @pytest.mark.parametrize("frame", schemas.server_frames(), ids=schemas.name_of)
 def test_the_codec_writes_what_the_server_says_letter_for_letter(frame: type[msgspec.Struct]) -> None:
-    example = examples.example_of(frame)
+    example = example_of(frame)
     reported = msgspec.json.decode(json.dumps(example), type=frame)
     assert list(json.loads(codec.encode(reported))) == list(example)
     assert json.loads(codec.encode(reported)) == example

@@ -24,7 +24,8 @@ from connections.protocol.errors import BadParams
 from engine.scripted import Call, Thought
 from sessions.errors import Refused
 from specs import __main__ as specs
-from specs import asyncapi, openapi, schemas
+from specs import openapi, schemas
+from specs.frames import asyncapi
 from speech.recognition.recognizer import pocketsphinx
 from speech.voice.synthesizer import EspeakSynthesizer
 from tests.app.in_process_service import Frame, InProcessService, Socket
@@ -76,7 +77,7 @@ def test_the_socket_is_described_as_asyncapi_asks() -> None:
 
 
 def test_every_reference_of_the_sockets_description_is_there() -> None:
-    document = asyncapi.document()
+    document = asyncapi()
 
     def references(part: Any) -> list[str]:
         if isinstance(part, dict):

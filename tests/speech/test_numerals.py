@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo_translator.numerals import english
 from speech.recognition.numerals import in_digits
-
-
-def in_words(number: int) -> str:
-    if number < 1000:
-        return english(number).replace("-", " ")
-    thousands, rest = divmod(number, 1000)
-    behind = f"{'and ' if rest < 100 else ''}{in_words(rest)}" if rest else ""
-    return f"{in_words(thousands)} thousand {behind}".strip()
+from tests.speech.numbers_in_words import in_words
 
 
 @given(st.integers(0, 999_999).filter(lambda number: number != 1))

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from app.settings import DEMO_MODEL
-from app.setup.launched_vllm import MADE
+from app.setup.models import VLLM_PYTHON
 from tests import server_process
 from tests.server_process import ServerProcess, serving
 
@@ -26,7 +26,7 @@ PER_MINUTE = 30
 START_S = 600.0
 
 
-PYTHON = os.environ.get("MIDSTREAM_ENGINE_PYTHON", str(MADE))
+PYTHON = os.environ.get("MIDSTREAM_ENGINE_PYTHON", str(VLLM_PYTHON))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.delivery.build import built, summed, unsummed
-from app.delivery.encodings import Asset
 from app.delivery.es_modules import BundleError
+from app.delivery.page_files import Asset, built, summed, unsummed
 from app.routes import PAGE
 
 INDEX = """<head>

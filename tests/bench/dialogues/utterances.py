@@ -12,8 +12,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from demo_translator.numerals import english
 from speech.voice.timed_espeak import TimedEspeak
+from tests.speech.numbers_in_words import in_words
 
 RATE = 16_000
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
@@ -68,4 +68,4 @@ def drawn(rule: str, rng: random.Random) -> str:
 
 def number(rng: random.Random, most: int) -> str:
     """Return a number in words, from one on."""
-    return english(rng.randint(1, most)).replace("-", " ")
+    return in_words(rng.randint(1, most))

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, M2M100Config, M2M100ForConditionalGeneration, PreTrainedModel
 
-from demo_translator.model import CHECKPOINT
-from demo_translator.tokenizer import CHINESE, ENGLISH
+from app.setup.models import TRANSLATOR
 from engine.attention import cpu_kernels
 from engine.cache.layout import Source, Span
 from engine.cache.paged_cache import LayerPages
@@ -274,13 +273,13 @@ def test_kernels_and_layers_take_turns_in_the_same_pages(kind: str, monkeypatch:
 
 
 def test_the_bundled_translator_is_served_by_kernels_and_says_what_generate_says() -> None:
-    loaded = load(str(CHECKPOINT), device="cpu", dtype="float32")
+    loaded = load(str(TRANSLATOR), device="cpu", dtype="float32")
     assert isinstance(loaded.module, EncoderDecoder)
     kernels = CpuEncoderDecoder(loaded.module)
-    module: Any = AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT, dtype=torch.float32)
-    loaded.tokenizer.src_lang = ENGLISH  # type: ignore[attr-defined]
+    module: Any = AutoModelForSeq2SeqLM.from_pretrained(TRANSLATOR, dtype=torch.float32)
+    loaded.tokenizer.src_lang = "eng_Latn"  # type: ignore[attr-defined]
     given = loaded.tokenizer("My sister bought seven apples on Monday.", return_tensors="pt")
-    language = loaded.tokenizer.convert_tokens_to_ids(CHINESE)
+    language = loaded.tokenizer.convert_tokens_to_ids("zho_Hans")
     expected = module.generate(**given, forced_bos_token_id=language, max_new_tokens=30, do_sample=False)[
         0
     ].tolist()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils.chat_parsing import parse_response
 
-from demo_model.chat_template import RESPONSE_TEMPLATE
+from app.settings import DEMO_MODEL
 from engine.grammar.forms import CallForm, ThoughtForm
 from engine.parsing.response_templates import response_format
 from engine.reply_spec import Tool
@@ -287,4 +287,5 @@ def test_a_grammar_writes_a_mark_only_where_it_is_known_how(
 
 
 def test_the_demo_model_can_be_made_to_call() -> None:
-    assert response_format(RESPONSE_TEMPLATE, []).call_form == CallForm("<tool_call>", "</tool_call>")
+    template = json.loads((DEMO_MODEL / "tokenizer_config.json").read_text())["response_template"]
+    assert response_format(template, []).call_form == CallForm("<tool_call>", "</tool_call>")

@@ -18,7 +18,6 @@ from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
 from engine.messages import Finished, Message, Params, Request
 from engine.options import EngineOptions
-from engine.process import client
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions, RestartPolicy
 
@@ -68,19 +67,6 @@ async def test_stopping_loses_what_ran_and_leaves_no_process(tiny_llama: Path) -
             pass
     with pytest.raises(EngineUnavailable):
         engine.generate(ENDLESS)
-
-
-async def test_a_late_profile_is_no_answer_to_the_next_question(
-    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with client_of(tiny_llama).running() as engine:
-        await engine.ready(timeout_s=100)
-        with monkeypatch.context() as hasty:
-            hasty.setattr(client, "PROFILE_LATE_S", -0.4)
-            assert await engine.profile(0.5) is None
-        seen = await engine.profile(1.5)
-    assert seen is not None
-    assert max(sum(stack.seen for stack in one.stacks) for one in seen.threads) * seen.interval_s > 1.0
 
 
 async def test_stopping_during_the_load_leaves_no_process(tiny_llama: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from midstream.address import socket_url
+from midstream.server_connection import socket_url
 from midstream.terminal.chat import kept_client_id
 
 CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"

@@ -63,12 +63,12 @@ async def test_a_reply_is_shown_as_markdown_whose_words_are_whole(
         await terminal.prompts()
         terminal.enters("How?")
         await terminal.prompts()
-        rows = terminal.rows
+        rows = [row.strip() for row in terminal.rows]
         started = rows.index("> How?")
         assert rows[started + 1] == "Sorting"
         assert " ".join(rows[started + 2 : started + 9]).split() == ("Mergesort is stable. " * 9).split()
         assert "That is all." in rows
-        assert rows[rows.index("```py") :][:3] == ["```py", "x = 1", "```"]
+        assert "x = 1" in rows
         await leaves(terminal)
 
 

@@ -12,9 +12,8 @@ from midstream import Client, Reconnecting
 from midstream.reply import Reply
 from midstream.terminal import reply_view
 from midstream.terminal.call_prompts import CallPrompt
-from midstream.terminal.live_rows import LiveRows
+from midstream.terminal.markdown_page import LiveRows, MarkdownPage
 from midstream.terminal.reply_view import ReplyView
-from midstream.terminal.screen import MarkdownPage
 
 WORDS = [f"word{number} " for number in range(50)]
 

@@ -1,1 +1,0 @@
-"""`midstream admin`: the admin API on the command line."""

@@ -1,0 +1,598 @@
+"""`midstream doctor`: checks all that the service needs, before the start or while it runs, and says how to fix it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from enum import Enum
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import httpx
+import msgspec
+from cryptography import x509
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from app.server.network import HTTP_SOCKETS, SPARE, tls_of
+from app.settings import Settings, SettingsError, in_bytes, variable
+from app.setup.conversion import PACKAGES, check_file, converted_folder, in_cache, weights_of, with_folder
+from app.setup.models import (
+    TRANSLATOR,
+    TRANSLATOR_NAME,
+    check_models,
+    encoded_options,
+    file_of,
+    serves_translator,
+)
+from app.setup.store import durability_of
+from app.setup.tools import tool_box_of
+from connections.authentication.api_key_store import file_of as key_file_of
+from connections.authentication.api_keys import parse_keys
+from connections.protocol.errors import InvalidList
+from engine import errors, loading
+from engine.errors import EngineError
+from engine.free_memory import free_memory
+from engine.loading.preflight import PreflightResult
+from engine.printable import printable
+from engine.triton_compiler import triton_trouble
+from engine.upstream.options import UpstreamOptions
+from sessions.errors import StoreDown
+from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
+from sessions.store.redis.server_config import checked_server_configs, config_warnings
+from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect
+
+TORCH_S = 60.0
+VERDICT_S = 300.0
+WAYS_OUT = (
+    "Use --engine vllm, name a server that has the model in --upstreams, or choose a model of docs/models.md. "
+    "llama-server serves GGUF files."
+)
+SOON_S = 14 * 86_400
+_TORCH = """
+import json, torch
+cuda = torch.cuda.is_available()
+print(json.dumps({
+    "version": torch.__version__,
+    "device": "cuda" if cuda else "mps" if torch.backends.mps.is_available() else "cpu",
+    "name": torch.cuda.get_device_name() if cuda else "",
+    "free": torch.cuda.mem_get_info()[0] if cuda else None,
+}))
+"""
+PATIENCE_S = 5.0
+PINGS = 20
+SLOW_S = 0.02
+SKEW_S = 5.0
+SLOW_SYNC_S = 0.01
+SYNCS = "two or three"
+"""Writes of the embedded store, one after the other, until a message is acknowledged."""
+MIN_FREE_BYTES = 5 * 10**9
+"""Bytes of free disk; with fewer the embedded store may run out."""
+
+
+class Verdict(Enum):
+    """With `POOR` the service works, with a warning. With `BAD` it does not start, or can't answer."""
+
+    GOOD = "ok"
+    POOR = "warning"
+    BAD = "error"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`subject`: a word or two; `words`: a sentence; `mend`: what to do, if anything."""
+
+    subject: str
+    verdict: Verdict
+    words: str
+    mend: str = ""
+
+
+def good(subject: str, words: str) -> Finding:
+    """Return that a thing will do."""
+    return Finding(subject, Verdict.GOOD, words)
+
+
+def poor(subject: str, words: str, mend: str = "") -> Finding:
+    """Return that a thing works, with a warning."""
+    return Finding(subject, Verdict.POOR, words, mend)
+
+
+def bad(subject: str, words: str, mend: str = "") -> Finding:
+    """Return that a thing stops the service."""
+    return Finding(subject, Verdict.BAD, words, mend)
+
+
+_COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
+_WIDTH = max(len(verdict.value) for verdict in Verdict)
+
+
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield all findings as they are made."""
+    for finding in machine(settings):
+        yield finding
+    async for finding in network(settings):
+        yield finding
+
+
+async def report(settings: Settings, *, as_json: bool) -> bool:
+    """Print the findings; return whether the service could serve."""
+    found = []
+    async for finding in examine(settings):
+        found.append(finding)
+        if not as_json:
+            _print_finding(finding)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        click.echo(_summary(found))
+    return all(finding.verdict is not Verdict.BAD for finding in found)
+
+
+def _print_finding(finding: Finding) -> None:
+    mark = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
+    click.echo(f"{mark}  {finding.subject}: {printable(finding.words)}")
+    if finding.mend:
+        click.echo(f"{'':{_WIDTH}}  → {printable(finding.mend)}")
+
+
+def _summary(found: list[Finding]) -> str:
+    counts = Counter(finding.verdict for finding in found)
+    if not counts[Verdict.BAD] and not counts[Verdict.POOR]:
+        return "All is well: midstream serve."
+    return f"{counts[Verdict.BAD]} to mend, {counts[Verdict.POOR]} to know."
+
+
+class Torch(msgspec.Struct, frozen=True):
+    """What torch reports. `device`: the best one; `free`: free bytes of a CUDA device."""
+
+    version: str
+    device: str
+    name: str
+    free: int | None
+
+
+def machine(settings: Settings) -> Iterator[Finding]:
+    """Yield all findings. The one about torch takes some seconds, in a separate process."""
+    folder = converted_folder(settings)
+    waits = folder is not None and not folder.is_dir()
+    settings = settings if waits else with_folder(settings)
+    yield _python()
+    computes_here = settings.upstreams is None and settings.engine == "midstream"
+    torch = None
+    if computes_here:
+        torch, found = _torch(settings)
+        yield found
+    yield _waiting_model(settings) if waits else _model(settings)
+    if serves_translator(settings):
+        yield _translator()
+    if computes_here:
+        kinds = _kinds(settings, torch)
+        yield _kernels(kinds)
+        if not waits:
+            yield _memory(settings, torch, kinds)
+    yield _open_files(settings)
+    yield _port(settings)
+    yield _authentication(settings)
+    if settings.filters is not None or settings.tools or settings.tools_file is not None:
+        yield _hooks(settings)
+    if settings.tls_cert is not None or settings.tls_key is not None:
+        yield _certificate(settings)
+    if settings.api_keys is not None:
+        yield _keys(settings.api_keys)
+
+
+def _python() -> Finding:
+    here = ".".join(map(str, sys.version_info[:3]))
+    return good("Python", f"{here}, Midstream {version('midstream-server')}.")
+
+
+def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-c", _TORCH], capture_output=True, text=True, check=False, timeout=TORCH_S
+        )
+    except subprocess.TimeoutExpired:
+        return None, bad(
+            "torch", f"It was not loaded within {TORCH_S:g} s.", "Check the disk and the driver."
+        )
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
+        return None, bad("torch", f"It can't be loaded: {last}", "Install it anew: make install.")
+    torch = msgspec.convert(json.loads(done.stdout), Torch)
+    wanted = {device.partition(":")[0] for device in settings.devices} - {"auto", "cpu", torch.device}
+    if wanted:
+        return torch, bad(
+            "torch",
+            f"{torch.version} finds no {', '.join(sorted(wanted))} here.",
+            "Install the driver and a torch that was built for it, or name another --device.",
+        )
+    on = f"on {torch.name or torch.device}"
+    return torch, good("torch", f"{torch.version}, {on}.")
+
+
+def _model(settings: Settings) -> Finding:
+    try:
+        check_models(settings)
+    except (EngineError, SettingsError) as error:
+        return bad("model", str(error), "Name a folder with a model, or a model of the hub, by --model.")
+    if settings.upstreams is not None:
+        return good("model", f"Replies are made by what {settings.upstreams} names.")
+    path = Path(settings.model_path)
+    if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
+        return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
+    if not settings.is_bundled and settings.engine == "midstream":
+        return _verdict(settings)
+    if not path.exists() and not in_cache(settings.model_path):
+        words = f"{settings.model_path} is fetched at the start."
+        return poor("model", words, "The hub must be reachable then.")
+    weights = f"{in_bytes(weights_of(path))} of weights" if path.is_dir() else "which is on this machine"
+    return good("model", f"{settings.model_name}, {weights}.")
+
+
+def _waiting_model(settings: Settings) -> Finding:
+    """Check a model that `serve` will fetch or convert."""
+    if (package := PACKAGES.get(settings.model or "")) is not None:
+        words = f"{settings.model} is fetched at the start ({in_bytes(package.bytes)}) and converted."
+        return poor("model", words, "The package index must be reachable then.")
+    try:
+        check_file(settings)
+    except EngineError as error:
+        return bad("model", str(error), "Name a GGUF file by --model.")
+    found = _verdict(settings)
+    return (
+        good("model", f"It is converted at the start. {found.words}")
+        if found.verdict is Verdict.GOOD
+        else found
+    )
+
+
+def _verdict(settings: Settings) -> Finding:
+    """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=VERDICT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return bad("model", f"Its configuration was not examined within {VERDICT_S:g} s.", "Is the hub slow?")
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2]
+        return bad("model", f"It can't be examined: {last}", "Please report this.")
+    verdict = msgspec.json.decode(done.stdout, type=PreflightResult)
+    if not verdict.serves:
+        return bad("model", verdict.words, WAYS_OUT)
+    folder = Path(settings.model_path)
+    kept = folder if folder.exists() else in_cache(settings.model_path)
+    if kept is None or not (kept.is_file() or weights_of(kept) or settings.pickled_weights):
+        return poor(
+            "model",
+            f"{verdict.words} Its weights are fetched at the start.",
+            "The hub must be reachable then.",
+        )
+    return good("model", verdict.words)
+
+
+def _translator() -> Finding:
+    words = f"{TRANSLATOR_NAME}, {in_bytes(weights_of(TRANSLATOR))} of weights; its process starts with its first use"
+    return good("translator", f"{words} (--no-translator leaves it out).")
+
+
+def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
+    """Return the kinds of devices that would compute."""
+    best = "cpu" if torch is None else torch.device
+    named = {device.partition(":")[0] for device in settings.devices}
+    return {best if kind == "auto" else kind for kind in named}
+
+
+def _kernels(kinds: set[str]) -> Finding:
+    if "cuda" in kinds and (trouble := triton_trouble()):
+        reason, remedy = trouble
+        return bad("kernels", f"{reason}, so kernels for CUDA can't be compiled.", remedy)
+    if "cpu" not in kinds:
+        return good("kernels", f"Those for {', '.join(sorted(kinds))}.")
+    if find_spec("._cpu_kernels", errors.__package__) is None:
+        return poor(
+            "kernels",
+            "The kernels for CPUs were not compiled: replies take several times as long.",
+            "Install gcc and libc6-dev, then install Midstream anew.",
+        )
+    return good("kernels", "The kernels for CPUs are compiled.")
+
+
+def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding:
+    """Check the memory. It is at most a warning: a running service has taken its part already, and weights may be quantized."""
+    on_card = torch is not None and kinds == {"cuda"}
+    free = torch.free if torch is not None and on_card else free_memory()
+    path = Path(settings.model_path)
+    folder = path if path.is_dir() else in_cache(settings.model_path)
+    weights = weights_of(folder) if folder is not None else 0
+    if free is None:
+        return poor("memory", "The system does not say how much is free.")
+    wanted = weights * settings.engines + (settings.kv_bytes or 0)
+    where = " on the device" if on_card else ""
+    words = f"{in_bytes(free)} are free{where}, the weights take {in_bytes(weights)}"
+    if free < wanted:
+        return poor(
+            "memory",
+            f"{words}: that may not fit.",
+            "Choose a smaller model, --quantize int8, or a smaller --kv-bytes.",
+        )
+    if free < 2 * wanted:
+        return poor("memory", f"{words}: little is left for conversations.", "Set --kv-bytes, or free some.")
+    return good("memory", f"{words}.")
+
+
+def _open_files(settings: Settings) -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + settings.max_pending_connections + HTTP_SOCKETS + SPARE
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        return poor(
+            "open files",
+            f"{hard} may be open, but {wanted} are needed for --max-connections {settings.max_connections}.",
+            "Raise the limit (LimitNOFILE, ulimit -n), or lower --max-connections.",
+        )
+    return good("open files", f"Enough for {settings.max_connections} connections.")
+
+
+def _port(settings: Settings) -> Finding:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            return poor(
+                "port",
+                f"{settings.host}:{settings.port} can't be taken: {(error.strerror or str(error)).lower()}.",
+                "That is right if the service runs already; otherwise choose another --port.",
+            )
+    return good("port", f"{settings.host}:{settings.port} is free.")
+
+
+def _authentication(settings: Settings) -> Finding:
+    if settings.authenticates:
+        return good("entrance", "Clients must authenticate.")
+    if settings.insecure:
+        return poor(
+            "entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help."
+        )
+    return good("entrance", "There is no authentication, but it listens on this machine alone.")
+
+
+def _hooks(settings: Settings) -> Finding:
+    """Check the operator's own files and modules that the start loads."""
+    try:
+        tools = tool_box_of(settings)
+        if settings.filters is not None:
+            filters_from(Path(settings.filters).expanduser())
+    except (SettingsError, InvalidFilterFile) as error:
+        return bad("filters and tools", str(error), "Mend the file or module that is named.")
+    return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
+
+
+def _certificate(settings: Settings) -> Finding:
+    try:
+        tls_of(settings)
+    except SettingsError as error:
+        return bad("TLS", str(error), "Give a certificate and its key in PEM files.")
+    until = _last_second(settings.tls_cert or "")
+    left = until - time.time()
+    day = time.strftime("%Y-%m-%d", time.gmtime(until))
+    if left <= 0:
+        return bad("TLS", f"The certificate has expired on {day}.", "Renew it.")
+    if left < SOON_S:
+        return poor("TLS", f"The certificate expires on {day}.", "Renew it, and restart the service.")
+    return good("TLS", f"The certificate holds until {day}.")
+
+
+def _last_second(certificate: str) -> float:
+    """Return when a chain's first certificate expires, in seconds since the epoch. TLS has read it before."""
+    chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
+    return min(one.not_valid_after_utc.timestamp() for one in chain)
+
+
+def _keys(source: str) -> Finding:
+    path = key_file_of(source)
+    if path is None:
+        return good("keys", "They are in the setting.")
+    try:
+        found = parse_keys(path.read_text(encoding="utf-8").splitlines())
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError, InvalidList) as error:
+        return bad(
+            "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file makes such a file."
+        )
+    if not found:
+        return poor("keys", f"{path} has none: nobody can connect.", f"midstream keys add NAME --file {path}")
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return poor("keys", f"Others may write {path}.", f"chmod go-w {path}")
+    return good("keys", f"{len(found)} in {path}.")
+
+
+async def network(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield all findings."""
+    if settings.redis_url is None:
+        for finding in _embedded(settings):
+            yield finding
+    else:
+        async for finding in _store(settings, settings.redis_url):
+            yield finding
+    if settings.upstreams is not None:
+        try:
+            upstreams = file_of(settings).upstream
+        except SettingsError as error:
+            yield bad("upstreams", str(error))
+            return
+        for finding in await asyncio.gather(*(_upstream(one) for one in upstreams)):
+            yield finding
+
+
+def _embedded(settings: Settings) -> Iterator[Finding]:
+    folder = Path(settings.data_dir).expanduser()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        program = binary()
+        sync_s = _sync_s(there)
+        durability = durability_of(settings)
+    except (EmbeddedStoreFailed, SettingsError) as error:
+        yield bad("store", str(error))
+        return
+    except OSError as error:
+        yield bad(
+            "store", f"{there} can't be written ({error.strerror}).", "Choose another folder with --data-dir."
+        )
+        return
+    free = shutil.disk_usage(there).free
+    words = f"The embedded one ({Path(program).name}) in {folder}, {in_bytes(free)} are free there."
+    if free < MIN_FREE_BYTES:
+        yield poor("store", words, "Choose another folder with --data-dir, or free some.")
+    else:
+        yield good("store", words)
+    yield _synced(durability, sync_s)
+
+
+def _synced(durability: Durability, sync_s: float) -> Finding:
+    took = f"The disk takes {1000 * sync_s:.1f} ms to sync."
+    if durability is Durability.MEMORY:
+        return poor(
+            "durability",
+            f"A power failure can lose the last two seconds of acknowledged messages. {took}",
+            "Set --store-durability disk.",
+        )
+    words = f"What is acknowledged is on the disk. {took}"
+    if sync_s > SLOW_SYNC_S:
+        return poor("durability", words, f"Each message waits for {SYNCS} syncs: choose a faster disk.")
+    return good("durability", words)
+
+
+def _sync_s(folder: Path) -> float:
+    """Return the median seconds of a sync in a folder. Raises OSError."""
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(PINGS):
+            file.write(bytes(1000))
+            file.flush()
+            begun = time.perf_counter()
+            os.fsync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    return median(took)
+
+
+async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
+    try:
+        client = connect(url)
+    except ValueError as error:
+        yield bad("store", f"{error}.", "See MIDSTREAM_REDIS_URL in deploy/README.md.")
+        return
+    async with client:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await _ping(client)
+        except (TimeoutError, RedisError, OSError, StoreDown) as error:
+            why = "It does not answer" if isinstance(error, TimeoutError) else f"It can't be reached: {error}"
+            yield bad("store", f"{why.rstrip('.')}.", "Check its address, its password, and firewalls.")
+            return
+        try:
+            async for finding in _store_findings(settings, client):
+                yield finding
+        except (RedisError, OSError, StoreDown) as error:
+            yield bad("store", f"It refuses what is asked: {error}.", "Check its ACL and its log.")
+
+
+async def _store_findings(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
+    """Yield what a store that answers reports. Raises RedisError, StoreDown."""
+    yield await _speed(client)
+    yield await _clock(client)
+    try:
+        durability = durability_of(settings)
+        found = await checked_server_configs(client, durability)
+    except (SettingsError, DurabilityUnsupported) as error:
+        yield bad("durability", str(error), "Choose another --store-durability, or another store.")
+        return
+    sentences = config_warnings(found, durability)
+    for sentence in sentences:
+        yield poor("durability", sentence)
+    if not sentences:
+        yield good("durability", f"As {durability.value} requires.")
+
+
+async def _ping(client: Redis) -> None:
+    pending: Any = client.ping()
+    await pending
+
+
+async def _speed(client: Redis) -> Finding:
+    took = []
+    for _ in range(PINGS):
+        begun = time.perf_counter()
+        await _ping(client)
+        took.append(time.perf_counter() - begun)
+    words = f"It answers in {1000 * median(took):.1f} ms, {1000 * max(took):.1f} ms at most."
+    if median(took) > SLOW_S:
+        return poor("store", words, "Each message waits for it several times: put it nearer.")
+    return good("store", words)
+
+
+async def _clock(client: Redis) -> Finding:
+    pending: Any = client.time()
+    reply: Any = await pending
+    seconds, micros = next(iter(reply.values())) if isinstance(reply, dict) else reply
+    skew = time.time() - (seconds + micros / 1e6)
+    if abs(skew) > SKEW_S:
+        return poor(
+            "clock",
+            f"This machine's is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the store's.",
+            "Replicas use the store's clock. But times in logs, and the expiry of keys, will be wrong: set up NTP.",
+        )
+    return good("clock", f"{abs(skew):.1f} s from the store's.")
+
+
+async def _upstream(upstream: UpstreamOptions) -> Finding:
+    subject = f"upstream {upstream.name}"
+    key = variable(upstream.key_variable) if upstream.key_variable is not None else None
+    if upstream.key_variable is not None and key is None:
+        return bad(
+            subject,
+            f"There is no API key: {upstream.key_variable} is not set.",
+            f"Set {upstream.key_variable}.",
+        )
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, verify=upstream.ca_file or True) as client:
+            answer = await client.get(f"{upstream.url.rstrip('/')}/models", headers=headers)
+            names = [str(one["id"]) for one in answer.json()["data"]] if answer.is_success else []
+    except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+        return bad(
+            subject,
+            f"{upstream.url} can't be asked: {error or type(error).__name__}.",
+            "Is it running there?",
+        )
+    if not answer.is_success:
+        return bad(
+            subject, f"{upstream.url} answers {answer.status_code}.", "Check its API key and its base path."
+        )
+    if upstream.model not in names:
+        return poor(
+            subject, f"It lists no {upstream.model}, but {', '.join(names[:5]) or 'nothing'}.", "Set `model`."
+        )
+    return good(subject, f"{upstream.url} serves {upstream.model}.")

@@ -1,1 +1,0 @@
-"""Estimates what a number of users needs: `midstream size`."""

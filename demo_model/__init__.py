@@ -1,1 +1,0 @@
-"""The bundled demo model: its dialogues, its training, its evaluation and its checkpoint."""

@@ -1,0 +1,125 @@
+"""Markdown that grows: finished blocks stay, whatever comes, and no text is lost."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from rich.cells import cell_len
+
+from midstream.terminal.markdown_page import LiveRows, MarkdownPage
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+BLOCKS = [
+    "# A heading\n",
+    "A paragraph with **strong** words, `code` and a [link](http://a.example).\nA second line.\n",
+    "- one\n- two\n  - inside\n- three\n",
+    "1. first\n2. second\n\n3. third, later\n",
+    "> a quotation\n> of two lines\n",
+    "```python\ndef f(x):\n    return '''x\n'''\n```\n",
+    "~~~\nno language\n",
+    "| a | b |\n|---|--:|\n| 1 | two |\n",
+    "---\n",
+    "<think>no tag is lost</think>\n",
+    "    indented code\n",
+    "Ein schöner Satz 你好 👩‍👩‍👧.\n",
+]
+
+
+class Rows(LiveRows):
+    """What is settled, and what may still change."""
+
+    def __init__(self, columns: int = 60) -> None:
+        super().__init__(io.StringIO(), lambda: os.terminal_size((columns + 1, 24)))
+        self.settled: list[str] = []
+        self.live: list[str] = []
+
+    def settle(self, rows: list[str], live: list[str] | None = None) -> None:
+        self.settled += [STYLE.sub("", row).rstrip() for row in rows]
+        self.live = [STYLE.sub("", row) for row in live or []]
+
+
+def page(columns: int = 60, before: str = "") -> tuple[MarkdownPage, Rows]:
+    rows = Rows(columns)
+    return MarkdownPage(rows, before), rows
+
+
+def whole(text: str) -> list[str]:
+    """All rows of a text that comes at once."""
+    made, rows = page()
+    made.end(text)
+    return rows.settled
+
+
+@settings(max_examples=200, deadline=None)
+@given(blocks=some.lists(some.sampled_from(BLOCKS), max_size=5), data=some.data())
+def test_however_a_text_is_cut_into_pieces_it_ends_the_same(blocks: list[str], data: some.DataObject) -> None:
+    text = "\n".join(blocks)
+    made, rows = page()
+    for cut in sorted(data.draw(some.lists(some.integers(0, len(text)), max_size=8))):
+        made.show(text[:cut])
+    made.end(text)
+    assert rows.settled == whole(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    blocks=some.lists(some.sampled_from(BLOCKS), min_size=1, max_size=5),
+    columns=some.integers(30, 100),
+    data=some.data(),
+)
+def test_live_rows_are_narrower_than_the_terminal(
+    blocks: list[str], columns: int, data: some.DataObject
+) -> None:
+    text = "\n".join(blocks)
+    made, rows = page(columns)
+    made.show(text[: data.draw(some.integers(0, len(text)))])
+    assert [row for row in rows.live if cell_len(row) > columns] == []
+
+
+def test_a_block_is_final_once_another_one_begins() -> None:
+    made, rows = page()
+    made.show("One.\n\n**Tw")
+    assert (rows.settled, rows.live) == ([], ["One.", "", "**Tw"])
+    made.show("One.\n\n**Two**.\n")
+    assert (rows.settled, rows.live) == (["One."], ["", "**Two**."])
+    made.end("One.\n\n**Two**.\n\nThree.")
+    assert (rows.settled, rows.live) == (["One.", "", "Two.", "", "Three."], [])
+
+
+def test_what_rich_would_drop_is_shown() -> None:
+    text = "\n".join(
+        whole("<div>A [link](http://a.example/x) and ![a picture](b.png).\n\n[note]: http://c.example\n")
+    )
+    for part in ("<div>", "link (http://a.example/x)", "a picture (b.png)", "[note]: http://c.example"):
+        assert part in text
+
+
+def test_lines_of_a_paragraph_stay_lines() -> None:
+    assert whole("Roses are red,\nviolets are blue.") == ["Roses are red,", "violets are blue."]
+
+
+def test_what_would_steer_the_terminal_is_an_escape() -> None:
+    shown = "".join(whole("Red: \x1b[31m, bell: \x07.\n\n```\n\x1b]0;title\x07\n```\n"))
+    assert "\\x1b[31m" in shown
+    assert "\x07" not in shown
+    assert "\\x1b]0;title\\x07" in shown
+
+
+def test_a_text_that_goes_on_shows_its_open_block_again() -> None:
+    made, rows = page(before="One.\n\n```python\na = 1\nb =")
+    made.end(" 2\n```\n")
+    assert [row.strip() for row in rows.settled if row] == ["a = 1", "b = 2"]
+
+
+def test_of_a_long_block_the_end_is_shown_while_it_grows() -> None:
+    made, rows = page()
+    words = [f"word{number}" for number in range(5000)]
+    made.show(" ".join(words))
+    assert 4000 < len(" ".join(rows.live)) < 10_000
+    assert rows.live[-1].endswith(words[-1])
+    made.end(" ".join(words))
+    assert " ".join(rows.settled).split() == words
