@@ -42,7 +42,7 @@ Speakers = Annotated[
 ]
 Device = Annotated[
     str,
-    Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"),
+    Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1 …"),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],

@@ -52,7 +52,7 @@ import json, torch
 cuda = torch.cuda.is_available()
 print(json.dumps({
     "version": torch.__version__,
-    "device": "cuda" if cuda else "mps" if torch.backends.mps.is_available() else "cpu",
+    "device": "cuda" if cuda else "cpu",
     "name": torch.cuda.get_device_name() if cuda else "",
     "free": torch.cuda.mem_get_info()[0] if cuda else None,
 }))

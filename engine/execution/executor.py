@@ -20,11 +20,11 @@ from torch import Tensor
 from engine.cache.layout import Span
 from engine.cache.pages import PageCopy
 from engine.execution.compute_threads import ComputeThreads
-from engine.execution.cuda_recording import CudaRecorder, PendingTokens
 from engine.execution.runner import Runner
 from engine.execution.translation_runner import TranslationRunner
 from engine.grammar.source import GrammarSource
 from engine.messages import ErrorCode
+from engine.model.cuda.graphs import CudaRecorder, PendingTokens
 from engine.model.devices import is_out_of_memory
 from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
@@ -163,8 +163,7 @@ class Executor:
             and isinstance(model.module, FusedDecoder)
             and isinstance(self._runner, Runner)
         ):
-            recorder = CudaRecorder(model.device)
-            self._runner.record(slots, recorder.record, recorder.measure)
+            self._runner.record(slots, CudaRecorder(model.device).record)
 
     def feed(self) -> None:
         """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""

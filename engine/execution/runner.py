@@ -12,20 +12,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention.backend import AttentionNotSupported
-from engine.attention.cuda.attention import Cuda, Measure
-from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
 from engine.cache.layout import Span, StepLayout, fed, image_rows, lay_out
 from engine.cache.paged_cache import PagedCache
-from engine.execution.graphs import DecodeGraphs, Record
-from engine.model.cpu_decode import MOST_ROWS, CpuDecode
-from engine.model.cpu_model import CpuModel, is_known
-from engine.model.cpu_prefill import CpuPrefill, prefills
+from engine.model.attention import AttentionNotSupported
+from engine.model.attention_interface import Paged, backend_for, gathered, keeps_latents
+from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
+from engine.model.cuda.graphs import DecodeGraphs, Record
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.vision_tower import replaced
 
 PROMPT = 512
-"""Tokens of the prompt that attention kernels are timed with."""
+"""Tokens of the prompt that kernels are compiled with."""
 
 
 class _WholeSteps(NamedTuple):
@@ -98,34 +95,25 @@ class Runner:
             )
         return logits
 
-    def record(self, most_rows: int, record: Record, measure: Measure) -> None:
-        """Record decode steps of up to `most_rows` replies, and find the faster attention for each number of them."""
-        cache = self.cache
+    def record(self, most_rows: int, record: Record) -> None:
+        """Record decode steps of up to `most_rows` replies. Kernels for prompts are compiled before that."""
         graphs = DecodeGraphs(
             self._forward,
             most_rows=most_rows,
             most_pages=self._most_pages,
-            page_size=cache.page_size,
+            page_size=self.cache.page_size,
             device=self._device,
         )
-        if isinstance(self._backend, Cuda):
-            self._backend.measure = measure
-        self._try_sizes(graphs.rows)
-        if isinstance(self._backend, Cuda):
-            self._backend.measure = None
+        self._try_prompt()
         graphs.record(record)
         self._graphs = graphs
 
     @torch.inference_mode()
-    def _try_sizes(self, rows: Sequence[int]) -> None:
-        """Run a decode step for each number of replies, and a step of a prompt, in pages that nobody holds yet."""
-        half = max(1, self._most_pages // 2)
-        pages, last = list(range(half)), half * self.cache.page_size - 1
-        for count in rows:
-            spans = [Span(0, last, [0], samples=True, pages=pages)] * count
-            self._forward(self._lay_out(spans))
-        start = max(0, last + 1 - PROMPT)
-        self._forward(self._lay_out([Span(0, start, [0] * (last + 1 - start), samples=True, pages=pages)]))
+    def _try_prompt(self) -> None:
+        """Run a step of a prompt, in pages that nobody holds yet."""
+        pages = range(max(1, self._most_pages // 2))
+        tokens = min(PROMPT, len(pages) * self.cache.page_size)
+        self._forward(self._lay_out([Span(0, 0, [0] * tokens, samples=True, pages=pages)]))
 
     def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
         # CUDA kernels are compiled for the width of the block tables.

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.cache.layout import Span, fed, lay_out
 from engine.cache.paged_cache import PagedCache
 from engine.cache.translation_layout import begins, lay_out_targets, source_of, target_tokens
-from engine.model.cpu_encoder_decoder import CpuEncoderDecoder
+from engine.model.cpu.encoder_decoder import CpuEncoderDecoder
 from engine.model.encoder_decoder import Seq2SeqModel
 
 

@@ -24,7 +24,6 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
-from engine.attention import cpu_kernels
 from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiler import GrammarCompiler
@@ -46,9 +45,10 @@ from engine.loading.translators import (
 )
 from engine.loading.vision import check_vision_model, parted, takes_images
 from engine.messages import REPLY_TOKENS
-from engine.model import cpu_linear
-from engine.model.cpu_model import is_known
-from engine.model.cpu_prefill import prefills
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.decoder import is_known, prefills
+from engine.model.cpu.linear import can_pack, pack, quantize
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -57,9 +57,7 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.int8_linear import quantize
 from engine.model.loaded_model import LoadedModel
-from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 from engine.triton_compiler import triton_trouble
 

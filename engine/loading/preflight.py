@@ -16,7 +16,7 @@ from engine.errors import ModelNotUsable
 from engine.loading.forward_choice import INT8_DTYPES, check_forward, check_quantization
 from engine.options import EngineOptions
 
-_DEVICE = re.compile(r"(auto|cpu|cuda|mps)(:\d+)?")
+_DEVICE = re.compile(r"(auto|cpu|cuda)(:\d+)?")
 SAFE_WEIGHTS = (
     "convert them with transformers' save_pretrained, or if you trust their author, set MIDSTREAM_PICKLED_WEIGHTS "
     "(--pickled-weights)"
@@ -53,19 +53,16 @@ def device_type(device: str) -> str:
     """Return the type of a device, such as "cuda". Raises ModelNotUsable if `device` names none. Pure."""
     named = _DEVICE.fullmatch(device)
     if named is None:
-        raise ModelNotUsable(f"{device!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
+        raise ModelNotUsable(f"{device!r} is not the name of a device; try auto, cpu, cuda or cuda:1.")
     return named[1]
 
 
 def check_device(device: str) -> None:
     """Raise ModelNotUsable for a device that this machine can't have."""
-    kind = device_type(device)
-    if kind == "cuda" and not _may_have_cuda():
+    if device_type(device) == "cuda" and not _may_have_cuda():
         raise ModelNotUsable(
             f"The device {device!r} was asked for, but this machine has no NVIDIA driver (libcuda.so.1)."
         )
-    if kind == "mps" and sys.platform != "darwin":
-        raise ModelNotUsable(f"The device {device!r} was asked for, but only a Mac has it.")
 
 
 def check_folder(model: str) -> None:

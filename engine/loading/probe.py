@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention import interface as attention
-from engine.attention.backend import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.runner import Runner
+from engine.model import attention_interface as attention
+from engine.model.attention import AttentionNotSupported
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 

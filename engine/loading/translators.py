@@ -18,11 +18,12 @@ from engine.loading.architecture import check_room, skeleton_of
 from engine.loading.languages import TranslationTokenizer
 from engine.loading.probe import agrees
 from engine.messages import Languages, Params
-from engine.model import cpu_linear, t5
-from engine.model.cpu_encoder_decoder import computes_whole_steps
+from engine.model import t5
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.encoder_decoder import computes_whole_steps
+from engine.model.cpu.linear import can_pack, pack
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, Seq2SeqModel
 from engine.model.loaded_model import TranslationConfig
-from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 
 PAGE = 16

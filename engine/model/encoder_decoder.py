@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import M2M100ForConditionalGeneration, MarianMTModel, MBartForConditionalGeneration
 
-from engine.attention.backend import AttentionParams, Backend
-from engine.attention.interface import backend_for
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import PagedCache
 from engine.cache.translation_layout import TranslationLayout
+from engine.model.attention import AttentionParams, Backend
+from engine.model.attention_interface import backend_for
 from engine.model.fused_decoder import joined
 
 SERVED_TYPES = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)

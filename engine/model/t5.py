@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
-from engine.attention.backend import AttentionParams, Backend
-from engine.attention.reference import Reference
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import PagedCache
 from engine.cache.translation_layout import TranslationLayout
+from engine.model.attention import AttentionParams, Backend, Reference
 from engine.model.encoder_decoder import Seq2SeqModel
 
 SERVED_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)

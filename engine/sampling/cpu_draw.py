@@ -1,4 +1,4 @@
-"""Draws tokens on a CPU with a kernel of our own, `cpu_draw.c`: what `nucleus.py` does, in a quarter of the processor time.
+"""Draws tokens on a CPU with a kernel of our own, `draw.c`: what `nucleus.py` does, in a quarter of the processor time.
 
 The rows of logits are read as they are, in bfloat16 or float32, with the masks of their grammars. No tensor is made of them.
 """
@@ -11,7 +11,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from engine.attention import cpu_kernels
+from engine.model.cpu import kernels as cpu_kernels
 from engine.sampling.guide import BITS
 from engine.sampling.nucleus import BELOW_ONE
 

@@ -43,11 +43,11 @@ def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:
 
 
 def _launch(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
-    from engine.sampling import draw_kernel  # noqa: PLC0415 - Triton comes with torch for CUDA only
+    from engine.model.cuda import kernels  # noqa: PLC0415 - Triton comes with torch for CUDA only
 
     rows, vocabulary = scores.shape
     tokens = torch.empty(rows, 1, dtype=torch.int64, device=scores.device)
-    draw_kernel.draw_rows[(rows,)](
+    kernels.draw_rows[(rows,)](
         scores, top_p, levels, tokens, scores.stride(0), vocabulary, ROUNDS=ROUNDS, BLOCK=BLOCK, num_warps=16
     )
     return tokens

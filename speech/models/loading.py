@@ -23,11 +23,9 @@ def quiet() -> None:
 
 
 def device_of(requested: str) -> torch.device:
-    """Return a device; "auto" is the best available one. Raises ModelLoadError if it is not available."""
+    """Return a device; "auto" is CUDA, else the CPU. Raises ModelLoadError if it is not available."""
     if requested == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(requested)
         torch.empty(0, device=device)

@@ -8,9 +8,9 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine.attention import interface as attention
 from engine.cache.budget import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
+from engine.model import attention_interface as attention
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.pieces import Piece, ReplyStep

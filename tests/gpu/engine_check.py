@@ -19,9 +19,9 @@ from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
 from engine.cache.budget import kv_budget, page_size
 from engine.cache.layout import Span
-from engine.execution import cuda_recording
 from engine.loading.probe import TOLERANCE, probe
 from engine.messages import Chunk, Finished, Output, Params
+from engine.model.cuda.graphs import PendingTokens
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.pieces import ReplyStep
@@ -66,15 +66,15 @@ class DeviceWait:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        fetch = cuda_recording.PendingTokens.numbers
+        fetch = PendingTokens.numbers
 
-        def timed(coming: cuda_recording.PendingTokens) -> list[int]:
+        def timed(coming: PendingTokens) -> list[int]:
             began = time.perf_counter()
             numbers = fetch(coming)
             self.seconds += time.perf_counter() - began
             return numbers
 
-        cuda_recording.PendingTokens.numbers = timed  # type: ignore[method-assign]
+        PendingTokens.numbers = timed  # type: ignore[method-assign]
 
 
 class EngineCheck:

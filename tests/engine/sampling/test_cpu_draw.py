@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import cpu_kernels
+from engine.model.cpu import kernels as cpu_kernels
 from engine.sampling import cpu_draw
 from engine.sampling.guide import Guide, mask_of, masked
 from engine.sampling.sampler import Sampler, SamplerState
