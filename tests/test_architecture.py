@@ -312,7 +312,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "engine.upstream.embedder",
                 "engine.upstream.http_client",
-                "engine.upstream.health",
                 "engine.upstream.monitor",
                 "app.doctor.network",
                 "app.administration.client",

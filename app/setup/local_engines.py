@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from app.settings import Settings
 from app.setup.conversion import with_folder
-from engine.fleet.engine_fleet import EngineFleet
+from engine.fleet import EngineFleet
 from engine.loading.preflight import check_options
 from engine.options import EngineOptions, ForwardOptions, shared_out, spread
 from engine.process.client import EngineClient

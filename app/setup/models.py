@@ -20,8 +20,7 @@ from app.setup.upstreams import SETTING, upstream_engine
 from engine.api import Engine
 from engine.served_models import InvalidModels, ServedModel, ServedModels
 from engine.upstream.embedder import EmbedderOptions
-from engine.upstream.options import UpstreamOptions
-from engine.upstream.presets import with_preset
+from engine.upstream.options import UpstreamOptions, with_preset
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from app.setting_values import SettingsError
 from app.setup.secrets import secret_of
-from engine.upstream.engine import UpstreamEngine
-from engine.upstream.fleet import UpstreamFleet
+from engine.upstream.engine import UpstreamEngine, UpstreamFleet
 from engine.upstream.options import UpstreamOptions
 
 SETTING = "MIDSTREAM_UPSTREAMS (--upstreams)"

@@ -23,8 +23,8 @@ from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.streamer import TimedStreamer
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.health import context_window
 from engine.upstream.http_client import http_client
+from engine.upstream.monitor import context_window
 
 STALLED_S = 60.0
 """How long a vLLM that has served may answer nothing before it is killed."""

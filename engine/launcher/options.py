@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.upstream.options import Features, Timeouts, UpstreamOptions
-from engine.upstream.presets import PRESETS
+from engine.upstream.options import PRESETS, Features, Timeouts, UpstreamOptions
 
 NAME = "vllm"
 """The engine's name in logs, in messages and in the facts of the model."""

@@ -16,6 +16,7 @@ from typing import assert_never
 
 import msgspec
 
+from engine.fair_queue import FairQueue
 from engine.messages import (
     Cancel,
     CancelCount,
@@ -31,7 +32,6 @@ from engine.process.channel import BlockingChannel
 from engine.process.inbox import Inbox
 from engine.process.request_builder import RequestBuilder
 from engine.profiler import profile
-from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import (
     Answer,
     DecodeImage,

@@ -15,10 +15,10 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from engine.fair_queue import FairQueue
 from engine.model.devices import is_out_of_memory
 from engine.model.loaded_model import VisionConfig
 from engine.model.vision_tower import EncodingSteps
-from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import DecodedTiles, DecodeImage, ImageResult, Rejected
 from engine.scheduling.active_request import ActiveRequest
 

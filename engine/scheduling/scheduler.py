@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from engine.cache.pages import BlockTable, PagePool
 from engine.cache.prefix_cache import NOTHING, SHARED_SALT, Match, PrefixCache
+from engine.fair_queue import Running, WaitingQueue
 from engine.scheduling.plan import ScheduledRequest, Segment, StepPlan
-from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 HEADROOM = 16
 """Tokens that each running reply must be able to grow by before another one is admitted."""

@@ -18,7 +18,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import with_names
 from engine.api import EngineState
-from engine.fleet.engine_fleet import EngineFleet
+from engine.fleet import EngineFleet
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModels

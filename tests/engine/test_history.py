@@ -19,7 +19,7 @@ from engine.prompts.prompt import PromptBuilder
 from engine.prompts.renderer import Renderer
 from engine.reply_spec import PLAIN, ReplySpec, Tool
 from engine.upstream.options import Features
-from engine.upstream.wire.request import prompt_of
+from engine.upstream.request import prompt_of
 from tests.engine.strict_templates import strict_families
 
 patient = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
