@@ -32,3 +32,14 @@ def _is_hidden(name: str, value: str) -> bool:
     if name.startswith("MIDSTREAM_") or not SECRET.isdisjoint(name.split("_")) or SECRET_PARTS.search(name):
         return True
     return bool(_LOGIN.search(value)) and not name.endswith("_PROXY")  # models may come through a proxy
+
+
+_SPINNING = {"GOMP_SPINCOUNT": "3000"}
+_SPINNING_CHOSEN = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_KERNELS = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+
+
+def torch_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to add to an environment."""
+    spinning = {} if _SPINNING_CHOSEN & environ.keys() else _SPINNING
+    return spinning | {name: value for name, value in _KERNELS.items() if name not in environ}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import click
 
-from engine.printable import printable
+from engine.process_log import printable
 
 if TYPE_CHECKING:
     from app.administration.client import AdminClient

@@ -35,9 +35,8 @@ from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
-from engine.free_memory import free_memory
 from engine.loading.preflight import PreflightResult
-from engine.triton_compiler import triton_trouble
+from engine.machine import free_memory, triton_trouble
 from sessions.filters.filter_file import InvalidFilterFile, filters_from
 
 TORCH_S = 60.0

@@ -12,7 +12,7 @@ from app.doctor.findings import Finding, Verdict
 from app.doctor.machine import machine
 from app.doctor.network import network
 from app.settings import Settings
-from engine.printable import printable
+from engine.process_log import printable
 
 _COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
 _WIDTH = max(len(verdict.value) for verdict in Verdict)

@@ -10,7 +10,7 @@ from app.settings import Settings
 from app.setup.models import file_of
 from app.setup.secrets import secret_of
 from app.setup.upstreams import SETTING
-from engine.embedding import Embedder
+from engine.api import Embedder
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from app.setting_values import PREFIX, SettingsError
 from app.settings import Settings
-from engine.launcher.launched_engine import MAKE, LaunchedEngine
-from engine.launcher.options import LaunchOptions, checked_arguments
+from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
 MADE = Path(__file__).parents[2] / ".cache" / "vllm" / "bin" / "python"
 """The Python of the environment that `make vllm` makes."""

@@ -18,7 +18,7 @@ from connections.aisdk.chunks import (
     TextStart,
     encode,
 )
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.conversation.history_page import ShownMessage
 
 Kind = Literal["text", "reasoning"]

@@ -17,7 +17,7 @@ from connections.middleware.cors import CorsMiddleware
 from connections.middleware.origins import AllowedOrigins
 from connections.openai.endpoint import HttpEndpoint
 from connections.openai.request_context import RequestContext
-from engine.embedding import Vectors
+from engine.api import Vectors
 from sessions.embedding import Embedding
 
 PATH = "/v1/embeddings"

@@ -12,7 +12,7 @@ from connections.openai.parser import decode_request
 from connections.openai.problems import Problem, invalid
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import Grant
-from engine.embedding import Embedder, Texts
+from engine.api import Embedder, Texts
 from sessions.errors import Forbidden, ModelNotFound
 
 MAX_DIMENSIONS = 65_536

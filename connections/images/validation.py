@@ -8,7 +8,7 @@ from base64 import b64decode
 from binascii import Error
 
 from connections.images.headers import InvalidImage, header_of
-from engine.images.image import Detail, Image
+from engine.vision.image import Detail, Image
 
 MAX_IMAGES = 32
 """Images of one request."""

@@ -14,8 +14,8 @@ from connections.openai.requests.images import check_images, image_at, image_not
 from connections.openai.requests.messages import MAX_MESSAGES, MAX_NAME_CHARS
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from engine.images.image import Image, joined
 from engine.messages import Message, ToolCall
+from engine.vision.image import Image, joined
 
 _UNSUPPORTED_BLOCKS = {
     "document": "This server does not take documents: send their text.",

@@ -12,7 +12,7 @@ from connections.openai.unsupported import unsupported_part
 from connections.protocol.server_info import Limits
 from connections.realtime.client_events import NewItem, Part
 from connections.realtime.problems import InvalidEvent
-from engine.images.image import Image, Seen, joined
+from engine.vision.image import Image, Seen, joined
 from sessions.turn.prompt import NO_IMAGES
 
 IMAGE_PART = "input_image"

@@ -40,7 +40,7 @@ from connections.realtime.server_events import ServerEvent
 from connections.realtime.session import RealtimeSession
 from connections.realtime.settings import NO_SOUND
 from connections.voice.conversation import VoiceMessage as Message
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.service import Sessions

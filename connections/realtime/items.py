@@ -25,7 +25,7 @@ from connections.realtime.server_events import (
     Message,
     SpokenContent,
 )
-from engine.images.image import Image, in_order
+from engine.vision.image import Image, in_order
 from sessions.events import ShownCall, ToolCall
 
 MAX_ITEMS = 1000

@@ -47,7 +47,7 @@ from connections.realtime.settings import (
     with_response_options,
     with_session_options,
 )
-from engine.images.image import Detail, Image, Seen, together
+from engine.vision.image import Detail, Image, Seen, together
 from sessions.events import Accepted
 from sessions.turn.tool_calls import RESULTS_CHARS
 

@@ -26,7 +26,7 @@ from connections.responses.output import wire
 from connections.responses.output.encoder import ResponsesEncoder
 from connections.responses.stored.notes import ItemWithImages, input_items, resource_of, with_images
 from connections.responses.stored.response_store import ResponseStore, StoredResponse
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.errors import Conflict
 from sessions.store.redis.pool import on_behalf_of
 

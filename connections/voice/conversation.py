@@ -23,7 +23,7 @@ from connections.voice.turn_taking import (
     TranscriptUpdate,
     TurnTakingPolicy,
 )
-from engine.images.image import Detail
+from engine.vision.image import Detail
 from sessions.errors import Overloaded, Refused
 from sessions.records import Owner
 from sessions.service import Sessions

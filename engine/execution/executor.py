@@ -20,23 +20,19 @@ from torch import Tensor
 from engine.cache.layout import Span
 from engine.cache.pages import PageCopy
 from engine.execution.compute_threads import ComputeThreads
-from engine.execution.runner import Runner
-from engine.execution.translation_runner import TranslationRunner
+from engine.execution.draw import likeliest
+from engine.execution.guide import Guide, GuideState, MaskWorkers
+from engine.execution.runner import Runner, TranslationRunner
+from engine.execution.sampler import LogprobScorer, Sampler, SamplerState
 from engine.grammar.source import GrammarSource
 from engine.messages import ErrorCode
 from engine.model.cuda.graphs import CudaRecorder, PendingTokens
-from engine.model.devices import is_out_of_memory
+from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
-from engine.sampling.device_draw import sent
-from engine.sampling.guide import Guide, GuideState
-from engine.sampling.likeliest import likeliest
-from engine.sampling.logprob_scorer import LogprobScorer
-from engine.sampling.mask_workers import MaskWorkers
-from engine.sampling.sampler import Sampler, SamplerState
+from engine.text.logprobs import ScoredToken
 from engine.text.prepared_request import SamplingParams
-from engine.text.reply_logprobs import ScoredToken
 
 
 def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:

@@ -4,27 +4,299 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import re
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Self
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Self
 
 import msgspec
 
 from engine.api import Engine, EngineState, EngineStatus, running
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.launcher.options import HOST, NAME, LaunchOptions, command_of, upstream_of
-from engine.launcher.process import ExitReason, LaunchedProcess, reserved_port
-from engine.launcher.progress import line_of, stage_of
-from engine.launcher.waiting_requests import WaitingRequests
-from engine.messages import EngineStatistics, Message, ModelFacts, Request
+from engine.launcher.keeper import SIGNALLED
+from engine.launcher.options import HOST, NAME, LaunchOptions, command_of, environment_of, upstream_of
+from engine.messages import EngineStatistics, Finished, FinishReason, Message, ModelFacts, Request
+from engine.process.child import terminate_process
 from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.streamer import TimedStreamer
+from engine.streamer import DeliveryTimes, TimedStreamer
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.http_client import http_client
 from engine.upstream.monitor import context_window
+
+
+class WaitingRequests:
+    """Holds waiting requests. Each leaves by a cancel, at its deadline, or when it is taken."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[Request, TimedStreamer]] = {}
+        self._deliveries = DeliveryTimes()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._waiting
+
+    def submit(self, request: Request) -> TimedStreamer:
+        """Return the stream that will answer a request."""
+        stream = TimedStreamer(request.request_id, self._cancel, self._deliveries)
+        if (most_s := request.params.max_time_s) is not None:
+            stream.deadline = asyncio.get_running_loop().time() + most_s
+        self.add(request, stream)
+        return stream
+
+    def add(self, request: Request, stream: TimedStreamer) -> None:
+        """Let a request wait here whose reader has its stream already."""
+        stream.move_to(self._cancel, self._deliveries)
+        self._waiting[request.request_id] = (request, stream)
+        if stream.deadline is not None:
+            asyncio.get_running_loop().call_at(stream.deadline, self._time_out, request.request_id, stream)
+
+    def take(self) -> list[tuple[Request, TimedStreamer]]:
+        """Take all of them out, in the order in which they came."""
+        taken, self._waiting = list(self._waiting.values()), {}
+        return taken
+
+    def fail(self, why: str) -> None:
+        """End all of them, since nobody will serve them."""
+        for _, stream in self.take():
+            stream.fail(EngineUnavailable(why))
+
+    def _cancel(self, request_id: str) -> None:
+        self._end(request_id, FinishReason.CANCELLED, steps_after=0)
+
+    def _time_out(self, request_id: str, stream: TimedStreamer) -> None:
+        if self._waiting.get(request_id, (None, None))[1] is stream:
+            self._end(request_id, FinishReason.TIMEOUT)
+
+    def _end(self, request_id: str, reason: FinishReason, steps_after: int | None = None) -> None:
+        if (waiting := self._waiting.pop(request_id, None)) is not None:
+            waiting[1].put_nowait(Finished(request_id, reason, 0, 0, 0, steps_after))
+
+
+MOST_CHARS = 2000
+"""The longest line that is passed on; the rest of it is dropped."""
+KEPT_LINES = 400
+"""How many of its last lines are searched for the reason of its end."""
+
+_RECORD = re.compile(
+    r"^(?:\([^()]*\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?P<text>.*)$"
+)
+_PLACE = re.compile(r"^\[[\w.]+:\d+\] ?")
+_PREFIX = re.compile(r"^\([^()]*\) ")
+_CAUSE = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b: *\S|^[\w .-]+: error: ")
+_CONSEQUENCE = re.compile(
+    r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
+)
+_INVALID = re.compile(r"validation errors? for")
+_NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
+
+# In the order of a start: a pattern of lines, the stage in words, and the shares at which it begins and ends.
+_STAGES = (
+    (re.compile(r"Fetching \d+ files: +(\d+)%"), "fetching the model", 0.05, 0.15),
+    (re.compile(r"Resolved architecture"), "reading the configuration", 0.05, 0.05),
+    (re.compile(r"Initializing a V\d LLM engine"), "starting vLLM's engine", 0.15, 0.15),
+    (re.compile(r"Starting to load model"), "reading the weights", 0.2, 0.2),
+    (re.compile(r"checkpoint shards: +(\d+)%"), "reading the weights", 0.2, 0.7),
+    (re.compile(r"Warming up model|torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling", 0.7, 0.7),
+    (re.compile(r"Capturing CUDA graph.*?(\d+)%"), "recording steps", 0.8, 0.95),
+    (re.compile(r"init engine|Starting vLLM server"), "opening its door", 0.95, 0.95),
+)
+
+
+class LogLine(NamedTuple):
+    """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
+
+    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same.
+    """
+
+    level: int | None
+    text: str
+    place: str = ""
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether it tells nothing, like vLLM's banner and its list of routes."""
+        return _NOISE.search(self.text) is not None
+
+
+def line_of(raw: str) -> LogLine:
+    """Return a line without the marks that vLLM puts before it."""
+    found = _RECORD.match(raw)
+    if found is None:
+        return LogLine(None, _PREFIX.sub("", raw).rstrip())
+    text = _PLACE.sub("", found["text"]).rstrip()
+    return LogLine(
+        logging.getLevelNamesMapping()[found["level"]], text, raw[: len(raw.rstrip()) - len(text)].rstrip()
+    )
+
+
+def stage_of(line: str) -> tuple[str, float] | None:
+    """Return the stage of the start that a line tells, and the share that is done; None if it tells none."""
+    for pattern, stage, begin, end in _STAGES:
+        if found := pattern.search(line):
+            done = int(found[1]) / 100 if found.groups() else 0.0
+            return stage, begin + (end - begin) * done
+    return None
+
+
+def cause_of(lines: Sequence[str]) -> str | None:
+    """Return the reason of vLLM's end: the last error that is no mere consequence of another; None if there is none."""
+    plain = [line_of(line).text for line in lines]
+    causes = [
+        number for number, text in enumerate(plain) if _CAUSE.match(text) and not _CONSEQUENCE.search(text)
+    ]
+    if not causes:
+        return None
+    last = causes[-1]
+    reason = plain[last]
+    if _INVALID.search(reason) and last + 1 < len(plain):  # pydantic's reason is on the next line
+        reason = plain[last + 1].strip().partition(" [type=")[0]
+    return reason[:MOST_CHARS]
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines. A progress bar ends its lines with a carriage return."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Return the complete lines that are not empty. A line is also complete at `MOST_CHARS` bytes."""
+        *whole, rest = re.split(rb"[\r\n]+", self._rest + data)
+        if len(rest) > MOST_CHARS:
+            whole, rest = [*whole, rest], b""
+        self._rest = rest
+        return [line.decode(errors="replace")[:MOST_CHARS] for line in whole if line.strip()]
+
+
+GRACE_S = 10.0
+"""How long vLLM has to end by itself."""
+_KEEPER = Path(__file__).with_name("keeper.py")
+_KEEPERS_OWN_S = 2.0
+_LAST_WORDS_S = 2.0
+
+
+class ExitReason(NamedTuple):
+    """How vLLM ended, in words, and whether by itself: then another start would end the same way."""
+
+    words: str
+    by_itself: bool
+
+
+class _OutputReader(asyncio.Protocol):
+    """Passes on what vLLM writes, line by line, and keeps the last lines."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._splitter = LineSplitter()
+        self.kept: deque[str] = deque(maxlen=KEPT_LINES)
+        self.muted = False
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._splitter.feed(data):
+            self.kept.append(line)
+            if not self.muted:
+                self._on_line(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the process says how it ended
+        self.ended.set()
+
+
+class LaunchedProcess:
+    """A running vLLM. Make one by `start`; `stop` it in any case."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        lines: _OutputReader,
+        transport: asyncio.BaseTransport,
+        lifeline: int,
+    ) -> None:
+        self._process = process
+        self._lines = lines
+        self._transport = transport
+        self._lifeline: int | None = lifeline
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], key: str, on_line: Callable[[str], None], *, grace_s: float = GRACE_S
+    ) -> LaunchedProcess:
+        """Start a command. `on_line` is called for each line that it writes, and must not raise. Raises OSError."""
+        (reading, writing), (theirs, lifeline) = os.pipe(), os.pipe()
+        loop, lines = asyncio.get_running_loop(), _OutputReader(on_line)
+        transport, _ = await loop.connect_read_pipe(lambda: lines, os.fdopen(reading, "rb", 0))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", str(_KEEPER), str(grace_s), *command),
+                stdin=theirs,  # when this closes, as it does when the gateway ends, the keeper ends everything
+                stdout=writing,
+                stderr=writing,
+                env=environment_of(os.environ, command[0], key),
+                start_new_session=True,
+            )
+        except BaseException:
+            transport.close()
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(writing)
+            os.close(theirs)
+        return cls(process, lines, transport, lifeline)
+
+    async def wait(self) -> ExitReason:
+        """Wait until vLLM ends, and its last lines have been read. Returns how it ended."""
+        code = await self._process.wait()
+        with suppress(TimeoutError):  # if a process that left its group keeps the pipe open
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._lines.ended.wait()
+        cause = cause_of(self._lines.kept)
+        number = -code if code < 0 else code - SIGNALLED
+        how = f"was ended by {signal.Signals(number).name}" if number > 0 else f"ended with exit code {code}"
+        return ExitReason(
+            f"vLLM {how}{f': {cause}' if cause else ''}".rstrip(".") + ".", by_itself=number <= 0
+        )
+
+    async def stop(self, deadline_s: float = GRACE_S + _KEEPERS_OWN_S) -> None:
+        """Ask vLLM to end, and kill it after `deadline_s`. Nothing of it is left when this returns or is cancelled.
+
+        What it writes meanwhile is not passed on, since its processes complain about each other's end.
+        """
+        self._lines.muted = True
+        try:
+            await terminate_process(self._process, deadline_s)
+        finally:
+            self.kill()
+            self._transport.close()
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                self._lifeline = None
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill all of its processes at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Give a free port of loopback. Inside the block nobody else gets it, but a process that asks to share it may listen."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((HOST, 0))
+        yield int(holder.getsockname()[1])
+
 
 STALLED_S = 60.0
 """How long a vLLM that has served may answer nothing before it is killed."""

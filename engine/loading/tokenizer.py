@@ -11,8 +11,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from engine.errors import ModelNotUsable
-from engine.loading.image_processor import is_vision_model
 from engine.loading.languages import is_translator
+from engine.vision.processor import is_vision_model
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:

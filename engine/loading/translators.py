@@ -13,10 +13,9 @@ from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConf
 
 from engine.cache.layout import Source, Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
-from engine.execution.translation_runner import TranslationRunner
-from engine.loading.architecture import check_room, skeleton_of
+from engine.execution.runner import TranslationRunner
 from engine.loading.languages import TranslationTokenizer
-from engine.loading.probe import agrees
+from engine.loading.probe import agrees, check_room, skeleton_of
 from engine.messages import Languages, Params
 from engine.model import t5
 from engine.model.cpu import linear as cpu_linear

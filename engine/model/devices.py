@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from engine.errors import ModelNotUsable
-from engine.free_memory import free_memory, kernel_text
+from engine.machine import free_memory, kernel_text
 
 _NO_MEMORY = "can't allocate memory"
 AUTO = (None, "", "auto")
@@ -74,6 +75,13 @@ def peak_bytes(device: torch.device, call: Callable[[], object]) -> int:
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error is a lack of memory. PyTorch's CPU allocator has no error class of its own for it."""
     return isinstance(error, torch.OutOfMemoryError) or _NO_MEMORY in str(error)
+
+
+def sent(host: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. On CUDA it is sent from pinned memory, so the host does not wait."""
+    if device.type != "cuda":
+        return host.to(device)
+    return torch.empty_like(host, pin_memory=True).copy_(host).to(device, non_blocking=True)
 
 
 def has_fast_bf16(cpuinfo: str) -> bool:

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import M2M100ForConditionalGeneration, MarianMTModel, MBartForConditionalGeneration
 
-from engine.cache.layout import StepLayout
+from engine.cache.layout import StepLayout, TranslationLayout
 from engine.cache.paged_cache import PagedCache
-from engine.cache.translation_layout import TranslationLayout
 from engine.model.attention import AttentionParams, Backend
 from engine.model.attention_interface import backend_for
 from engine.model.fused_decoder import joined

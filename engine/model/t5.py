@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
-from engine.cache.layout import StepLayout
+from engine.cache.layout import StepLayout, TranslationLayout
 from engine.cache.paged_cache import PagedCache
-from engine.cache.translation_layout import TranslationLayout
 from engine.model.attention import AttentionParams, Backend, Reference
 from engine.model.encoder_decoder import Seq2SeqModel
 

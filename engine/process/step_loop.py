@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from engine.messages import EngineStatistics, Output, StepOutputs
-from engine.process.inbox import Inbox, Work
+from engine.process.dispatcher import Inbox, Work
 from engine.prompts.jobs import ImageResult
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest
 

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from engine.errors import PromptRejected
-from engine.images.image import Image
-from engine.images.tiling import Grid, Tiling
-from engine.loading.image_processor import DAMAGED, TURNING, ImageNotDecodable, ImageProcessor
 from engine.messages import Message
 from engine.prompts.jobs import DecodedTiles, DecodeImage, Rejected, without_images
+from engine.vision.image import Image
+from engine.vision.processor import DAMAGED, TURNING, ImageNotDecodable, ImageProcessor
+from engine.vision.tiling import Grid, Tiling
 
 MAX_BROKEN_IMAGES = 1024
 """How many images that can't be decoded are remembered. Later turns of their conversations go on without them."""

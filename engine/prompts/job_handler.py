@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.errors import PromptRejected
-from engine.grammar.grammar_maker import GrammarMaker
 from engine.grammar.grammar_trial import TrialPostponed
+from engine.grammar.grammar_writer import GrammarMaker
 from engine.grammar.source import GrammarSource
 from engine.messages import Message
 from engine.prompts.images import PromptImages

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from engine.grammar.source import GrammarSource
-from engine.images.image import Image, without
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
+from engine.vision.image import Image, without
 
 
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):

@@ -13,11 +13,11 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.grammar.source import GrammarSource
-from engine.images.tiling import PlacedImage
 from engine.messages import REPLY_TOKENS, Params
-from engine.text.pieces import Piece, ReplyStep
-from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.logprobs import ReplyLogprobs
+from engine.text.reply_text import Piece, ReplyStep
 from engine.trace import NOBODYS, Trace
+from engine.vision.tiling import PlacedImage
 
 T = TypeVar("T")
 

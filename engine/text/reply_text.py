@@ -3,12 +3,124 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from engine.text.characters import whole_length
 from engine.text.detokenizer import Detokenizer
-from engine.text.pieces import NOTHING, Piece, ReplyStep
-from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.logprobs import ReplyLogprobs
 from engine.text.reply_memory import ReplyRecorder
-from engine.text.shown_text import ShownText
+
+
+class Thought(NamedTuple):
+    """Whole characters of reasoning."""
+
+    text: str
+
+
+class Call(NamedTuple):
+    """A complete call. `arguments`: the text of a JSON object, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+Piece = str | Thought | Call
+"""A plain string is text that may be shown: whole characters, never empty."""
+
+
+class ReplyStep(NamedTuple):
+    """The effect of one token: the pieces that became ready, in order, and whether the reply ended."""
+
+    pieces: tuple[Piece, ...]
+    stopped: bool = False
+
+
+NOTHING = ReplyStep(())
+"""The effect of a token without a ready piece."""
+
+
+class StopStep(NamedTuple):
+    """The text that may be shown after a push, and the stop string that ended the reply, or None."""
+
+    text: str
+    stop: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the reply ends here."""
+        return self.stop is not None
+
+
+class StopStrings:
+    """Passes text on, except a stop string or its possible beginning.
+
+    The first complete stop string wins; of several at the same place, the longest. So the result does not depend on how the
+    text was split.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Take the stop strings, none of them empty."""
+        self._stops = tuple(stops)
+        self._longest = max(map(len, self._stops), default=0)
+        self._held = ""
+
+    def push(self, text: str) -> StopStep:
+        """Take more text and return what may be shown of all the text so far. After a stop, push no more."""
+        if not self._stops:
+            return StopStep(text)
+        text = self._held + text
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            _, start, stop = min(found)
+            self._held = ""
+            return StopStep(text[:start], stop)
+        cut = len(text) - self._beginning_of_a_stop(text)
+        self._held = text[cut:]
+        return StopStep(text[:cut])
+
+    def flush(self) -> str:
+        """Return the held-back rest: the reply ended, so it is no stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _beginning_of_a_stop(self, text: str) -> int:
+        """Return the length of the longest end of `text` that begins a stop string."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            if any(stop.startswith(text[-length:]) for stop in self._stops):
+                return length
+        return 0
+
+
+class ShownText:
+    """Passes text on as far as it may be shown. `stop`: the complete stop string; add no more text then."""
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        """Take the stop strings, none of them empty."""
+        self.stop: str | None = None
+        self._stops = StopStrings(stops) if stops else None
+        self._waiting = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string is complete."""
+        return self.stop is not None
+
+    def push(self, text: str) -> str:
+        """Take more text; return the whole characters that may be shown now, possibly none.
+
+        At a stop string that is all text before it.
+        """
+        if self._stops is not None:
+            text, self.stop = self._stops.push(text)
+        waiting = self._waiting + text
+        cut = len(waiting) if self.stopped else whole_length(waiting)
+        self._waiting = waiting[cut:]
+        return waiting[:cut]
+
+    def flush(self) -> str:
+        """Return the held-back rest: the passage of text has ended."""
+        rest, self._waiting = self._waiting, ""
+        return rest if self._stops is None else rest + self._stops.flush()
 
 
 class ReplyText:

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from engine.embedding import Texts, Vectors
+from engine.api import Texts, Vectors
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.upstream.http_client import (
     ConcurrencyLimiter,

@@ -11,10 +11,10 @@ import msgspec
 
 from engine.errors import PromptRejected
 from engine.history import UNKNOWN, TemplateRules, normalized
-from engine.images.image import Image, in_order
 from engine.messages import Message, Params, Request, ToolCall
 from engine.reply_spec import PLAIN, Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.upstream.options import Features, UpstreamOptions
+from engine.vision.image import Image, in_order
 
 TOKENS_A_MESSAGE = 4
 """About how many tokens a chat template puts around a message or a tool."""

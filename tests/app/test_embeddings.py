@@ -20,7 +20,7 @@ from app.setting_values import SettingsError
 from app.settings import Settings
 from app.setup.models import file_of
 from connections.authentication.key_policy import parse_policy
-from engine.embedding import Texts
+from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
 from engine.upstream.options import Timeouts

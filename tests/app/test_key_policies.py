@@ -320,9 +320,7 @@ async def test_a_look_at_files_that_fails_ends_no_service(
 
     async with serving(tmp_path, api_keys=str(keys)) as running:
         with capture_logs() as lines:
-            monkeypatch.setattr(
-                running.service._config_reload.access, "reload_if_changed", reload_if_changed
-            )
+            monkeypatch.setattr(running.service._config_reload.access, "reload_if_changed", reload_if_changed)
             await asyncio.wait_for(failed.wait(), timeout=10)
             assert (await running.get("/healthz"))[0] == 200
         assert "config check failed, previous config kept" in [line["event"] for line in lines]

@@ -14,8 +14,7 @@ from app.composition import engines_of
 from app.setting_values import SettingsError
 from app.settings import DEMO_MODEL, Settings
 from app.setup import launched_vllm
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
+from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 
 PYTHON = {"engine": "vllm", "engine_python": sys.executable}
 

@@ -24,8 +24,8 @@ from engine.messages import Chunk, Finished, Output, Params
 from engine.model.cuda.graphs import PendingTokens
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import ReplyStep
 from engine.text.prepared_request import PreparedRequest, SamplingParams
+from engine.text.reply_text import ReplyStep
 from tests.bench.engine.shapes import SHAPES, Shape
 from tests.bench.engine.weights import _config, _tokenizer
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line, quantile

@@ -9,8 +9,8 @@ from connections.images.validation import image_from_base64, image_from_url
 from connections.openai.problems import Problem, invalid
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from engine.images.image import Image
 from engine.messages import Message
+from engine.vision.image import Image
 from sessions.turn.prompt import NO_IMAGES
 
 ONLY_USER_IMAGES = "Images belong to messages of the role user alone."

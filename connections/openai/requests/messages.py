@@ -12,8 +12,8 @@ from connections.openai.requests.models import ChatMessage, ImageUrl, MessageCal
 from connections.openai.unsupported import is_neutral, unsupported_part
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
-from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
+from engine.vision.image import Image, Seen, joined
 
 MAX_MESSAGES = 2048
 MAX_NAME_CHARS = 256

@@ -24,8 +24,8 @@ from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from connections.responses.requests.models import Item, Part
 from connections.responses.requests.tools import joined_name
-from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
+from engine.vision.image import Image, Seen, joined
 
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
     "system": "system",

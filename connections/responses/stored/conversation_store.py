@@ -21,9 +21,9 @@ from connections.responses.requests.models import Metadata
 from connections.responses.stored.ids import CREATED_PREFIX, is_name, new_conversation
 from connections.responses.stored.notes import SEPARATOR, ItemWithImages, UserInput, items_of
 from connections.responses.stored.response_store import MAX_PATH_BYTES, ResponseStore
-from engine.images.image import together
 from engine.messages import Message
 from engine.reply_spec import Tool
+from engine.vision.image import together
 from sessions.errors import Busy
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.turn.message_request import (

@@ -18,9 +18,9 @@ from connections.responses.output.response_fields import initial_response
 from connections.responses.requests.models import Creation
 from connections.responses.requests.parser import includes_logprobs
 from connections.responses.stored.ids import ResponseRef
-from engine.images.image import Image, in_order, together
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import ReplySpec
+from engine.vision.image import Image, in_order, together
 from sessions.conversation.stored_turns import StoredTurn
 from sessions.events import CallState, Reason, Usage
 from sessions.records import CallRecord, MessageRecord

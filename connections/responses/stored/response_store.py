@@ -25,8 +25,8 @@ from connections.responses.stored.notes import (
     needs_approval,
     pending_calls,
 )
-from engine.images.image import Image
 from engine.messages import Message
+from engine.vision.image import Image
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.stored_turns import StoredTurn
 from sessions.errors import NotFound

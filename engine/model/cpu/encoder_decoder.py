@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import GELUActivation, SiLUActivation
 
-from engine.cache.layout import Span
+from engine.cache.layout import Span, target_tokens
 from engine.cache.paged_cache import LayerPages
-from engine.cache.translation_layout import target_tokens
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.decoder import InvalidStep, check, matrix_of, places
 from engine.model.cpu.linear import CpuLinear, Matrix, has_tiles

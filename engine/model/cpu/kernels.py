@@ -1,6 +1,6 @@
 """C kernels for CPUs, `kernels.c` and `prompt.c`: attention over pages, rotation, norms, gates.
 
-The library also holds the kernels of the other modules here, and those that draw tokens (`engine.sampling`).
+The library also holds the kernels of the other modules here, and those that draw tokens (`engine.execution.draw`).
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.

@@ -19,7 +19,7 @@ from connections.realtime.event_encoder import RealtimeEventEncoder
 from connections.realtime.handler import RealtimeHandler
 from connections.realtime.items import Items
 from connections.realtime.session import RealtimeSession
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.events import Accepted, Removed
 from sessions.fair_share import Subject
 from sessions.records import Client, Owner

@@ -24,8 +24,8 @@ from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cuda import attention as operators
+from engine.model.cuda import draw as device_draw
 from engine.model.cuda.attention import Cuda
-from engine.sampling import device_draw
 
 TERMS = {
     "plain": AttentionParams(0.1),

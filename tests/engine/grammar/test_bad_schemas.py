@@ -16,7 +16,6 @@ import pytest
 
 from engine.errors import PromptRejected
 from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.grammar_maker import GrammarMaker
 from engine.grammar.grammar_trial import (
     COMPILE_S,
     COSTLY,
@@ -27,6 +26,7 @@ from engine.grammar.grammar_trial import (
     judge,
     trial,
 )
+from engine.grammar.grammar_writer import GrammarMaker
 from engine.grammar.source import GrammarSource
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
 from tests.engine.constrained import compiler, source_of, vocabulary, writer

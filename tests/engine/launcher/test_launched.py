@@ -22,11 +22,10 @@ import pytest
 from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
 from engine.launcher import launched_engine
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.streamer import Streamer
+from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 from tests.coverage_tracing import coverage_enabled
 from tests.sessions.chat_driver import eventually
 
@@ -37,8 +36,8 @@ READY_S = 60.0
 GATEWAY = """
 import asyncio, sys
 import msgspec
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
+from engine.upstream.vllm import LaunchedEngine
+from engine.upstream.vllm import LaunchOptions
 
 async def main():
     async with LaunchedEngine(msgspec.json.decode(sys.argv[1], type=LaunchOptions)).running() as engine:
@@ -93,7 +92,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 @contextmanager
 def log_event(words: str) -> Iterator[asyncio.Event]:
     """An event that is set once the log has a line with these words."""
-    event, log = asyncio.Event(), logging.getLogger("engine.launcher.launched_engine")
+    event, log = asyncio.Event(), logging.getLogger("engine.upstream.vllm")
 
     def look(record: logging.LogRecord) -> bool:
         if words in record.getMessage():

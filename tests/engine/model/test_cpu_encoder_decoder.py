@@ -15,9 +15,8 @@ from transformers import AutoModelForSeq2SeqLM, M2M100Config, M2M100ForCondition
 
 from demo_translator.model import CHECKPOINT
 from demo_translator.tokenizer import CHINESE, ENGLISH
-from engine.cache.layout import Source, Span
+from engine.cache.layout import Source, Span, source_of
 from engine.cache.paged_cache import LayerPages
-from engine.cache.translation_layout import source_of
 from engine.loading.loader import load
 from engine.model.cpu import encoder_decoder as cpu_encoder_decoder
 from engine.model.cpu import kernels as cpu_kernels

@@ -22,7 +22,7 @@ from engine.messages import (
     ToEngine,
 )
 from engine.process.channel import Unpacker
-from engine.process.pending_requests import PendingRequests
+from engine.process.client import PendingRequests
 
 HELLO = (Message("user", "hello"),)
 END = Finished("r", FinishReason.STOP, 1, 0, 1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.sampling import device_draw
+from engine.model.cuda import draw as device_draw
 from tests.engine.attention.paged import DEVICE
 
 

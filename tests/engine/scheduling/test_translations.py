@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from engine.cache.layout import salted
 from engine.cache.pages import PagePool
-from engine.cache.translation_layout import salted
 from engine.execution.executor import Executor
 from engine.messages import Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore

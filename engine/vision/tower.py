@@ -2,17 +2,22 @@
 
 Each tile is encoded by itself: patches, the layers of a SigLIP encoder (Zhai et al. 2023), then a pixel shuffle into fewer
 and wider states that the language model reads like embeddings. It computes the same as the transformers module, from
-the same weights; both are compared at the start (`engine.loading.vision`).
+the same weights; both are compared at the start (`engine.loading.loader`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from engine.cache.layout import Span
+from engine.vision.image import Image
+from engine.vision.tiling import PlacedImage, Tiling, plain
 
 PIECE = 1_000_000_000
 """About how many multiply-adds a piece has: some ten milliseconds on two cores."""
@@ -106,6 +111,15 @@ class VisionTower(nn.Module):
         return (yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp)))
 
 
+@dataclass(frozen=True, slots=True)
+class VisionConfig:
+    """The facts about a model that takes images. `token`: the id that stands for a piece of an image in a prompt."""
+
+    tower: VisionTower
+    tiling: Tiling
+    token: int
+
+
 def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> EncodingSteps:
     """Compute rows of states in pieces. `cost`: multiply-adds of all of them."""
     step = max(FEWEST_ROWS, len(states) * PIECE // max(1, cost))
@@ -132,3 +146,80 @@ def replaced(embedded: Tensor, shown: Iterable[tuple[int, Tensor]]) -> Tensor:
     for row, states in shown:
         made[row : row + len(states)] = states
     return made
+
+
+Rows = tuple[tuple[int, Tensor], ...]
+
+
+class ImageInputs:
+    """The images that a request shows. Their states are kept until it ends, since it may be computed once more."""
+
+    def __init__(self, shown: Sequence[PlacedImage], vision_config: VisionConfig) -> None:
+        """Take the images of a prompt, and the facts about the model."""
+        self._shown = shown
+        self._tokens = vision_config.tiling.tokens
+        self._token = vision_config.token
+        self._states: dict[int, Tensor] = {}
+
+    @property
+    def end(self) -> int:
+        """The place behind the last token of an image."""
+        return max(one.stop(self._tokens) for one in self._shown)
+
+    def image(self, number: int) -> Image:
+        """Return an image."""
+        return self._shown[number].image
+
+    def tiles(self, number: int) -> int:
+        """Return how many tiles an image has."""
+        return len(self._shown[number].starts)
+
+    def add_states(self, number: int, states: Tensor) -> None:
+        """Take the states of an image, (tiles * tokens, hidden)."""
+        self._states[number] = states
+
+    def missing(self, computed: int) -> int | None:
+        """Return the number of the next image to encode, if the first `computed` tokens of the prompt are computed."""
+        for number, one in enumerate(self._shown):
+            if number not in self._states and one.stop(self._tokens) > computed:
+                return number
+        return None
+
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        """Return tokens as the model reads them, without the keys of images."""
+        return plain(tokens, self._token)
+
+    def span(self, span: Span) -> Span:
+        """Return a span with the states of the images in it."""
+        rows = tuple(self._rows(span.start, span.stop))
+        return Span(
+            span.slot, span.start, self.plain(span.tokens), span.samples, span.pages, span.source, rows
+        )
+
+    def _rows(self, start: int, stop: int) -> Iterator[tuple[int, Tensor]]:
+        for number, one in enumerate(self._shown):
+            for tile, begin in enumerate(one.starts):
+                first, last = max(begin, start), min(begin + self._tokens, stop)
+                if first < last:
+                    before = tile * self._tokens - begin
+                    yield first - start, self._states[number][before + first : before + last]
+
+
+def image_error(
+    shown: Sequence[PlacedImage], prompt: Sequence[int], vision_config: VisionConfig | None
+) -> str | None:
+    """Return what is wrong with the images of a prompt; None if nothing is."""
+    if not shown:
+        return None
+    if vision_config is None:
+        return "This model does not take images."
+    tokens = vision_config.tiling.tokens
+    for one in shown:
+        if not one.starts or any(
+            start < 0
+            or set(prompt[start : start + tokens]) != {vision_config.token}
+            or start + tokens > len(prompt)
+            for start in one.starts
+        ):
+            return "An image does not stand where the prompt says."
+    return None

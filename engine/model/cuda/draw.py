@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.model.devices import sent
+
 ROUNDS = 32
 """The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
 
@@ -28,13 +30,6 @@ def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Ten
     """
     limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
     return torch.ops.midstream_sampling.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
-
-
-def sent(host: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device. On CUDA it is sent from pinned memory, so the host does not wait."""
-    if device.type != "cuda":
-        return host.to(device)
-    return torch.empty_like(host, pin_memory=True).copy_(host).to(device, non_blocking=True)
 
 
 def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:

@@ -3,7 +3,7 @@
 The changes that a request asks for come first (`logits_processors.py`). The limits are those of transformers, in its order:
 temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the same text alone and in a
 batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole
-(`nucleus.py`, on a CPU `cpu_draw.py`), which measured faster than trying their likeliest tokens first.
+(`draw.py`), which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.sampling import cpu_draw, device_draw, nucleus
-from engine.sampling.allowed_tokens import AllowedTokens, width_of
-from engine.sampling.device_draw import sent
-from engine.sampling.guide import Guide
-from engine.sampling.likeliest import likeliest
-from engine.sampling.logits_processors import LogitsChanges, LogitsParams, LogitsProcessors
+from engine.execution import draw
+from engine.execution.draw import likeliest
+from engine.execution.guide import Guide
+from engine.execution.logits_processors import (
+    AllowedTokens,
+    LogitsChanges,
+    LogitsParams,
+    LogitsProcessors,
+    width_of,
+)
+from engine.model.cuda import draw as device_draw
+from engine.model.devices import sent
+from engine.text.logprobs import ScoredToken
 from engine.text.prepared_request import SamplingParams
 
 LONGEST_SHORTLIST = 1024
@@ -123,7 +130,7 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
-        self._drawing = cpu_draw.CpuDrawer()
+        self._drawing = draw.CpuDrawer()
         self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -265,13 +272,13 @@ class Sampler:
         match group.way:
             case SamplingMethod.LIKELIEST:
                 best, tokens = likeliest(scores)
-                return nucleus.fetch(tokens, best.isfinite())
+                return draw.fetch(tokens, best.isfinite())
             case SamplingMethod.SHORTLIST:
-                return nucleus.fetch(*_from_shortlist(scores, group))
+                return draw.fetch(*_from_shortlist(scores, group))
             case SamplingMethod.WHOLE:
                 scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
                 weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-                return nucleus.draw(weights, group.limits.top_p, group.randoms)
+                return draw.draw(weights, group.limits.top_p, group.randoms)
             case _:
                 assert_never(group.way)
 
@@ -279,7 +286,7 @@ class Sampler:
         self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None], group: _Group
     ) -> list[int | None] | None:
         """Draw some rows of scores; None if there is no kernel for them."""
-        if not (group.has_kernel and cpu_draw.serves(scores)):
+        if not (group.has_kernel and draw.serves(scores)):
             return None
         if group.way is SamplingMethod.LIKELIEST:
             return self._drawing.likeliest(scores, rows, masks)
@@ -362,9 +369,9 @@ def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
         largest = largest.masked_fill(place >= group.limits.top_ks, -torch.inf)
     weights = (largest / group.limits.temperature).softmax(dim=-1)
     if group.limits.top_p is not None:
-        weights = nucleus.cut_ranked(weights, group.limits.top_p)
+        weights = draw.cut_ranked(weights, group.limits.top_p)
     weights = _without_unlikely(weights, group.limits.min_p)
-    index, usable = nucleus.invert(weights, group.randoms)
+    index, usable = draw.invert(weights, group.randoms)
     return ids.gather(1, index), usable
 
 
@@ -383,3 +390,65 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
             row = scaled[place]
             row.masked_fill_(row < row.kthvalue(vocabulary - limit + 1).values, -torch.inf)
     return scaled
+
+
+VERY_UNLIKELY = -9999.0
+"""OpenAI's value for a probability of 0, whose logarithm JSON can't write."""
+
+
+class LogprobScorer:
+    """Knows which slots ask for log-probabilities, and of how many likeliest tokens."""
+
+    def __init__(self) -> None:
+        self._tops: dict[int, int] = {}
+
+    def join(self, slot: int, top: int | None) -> None:
+        """Take a reply into a slot. `top`: of how many likeliest tokens; None if it does not ask."""
+        self.leave(slot)
+        if top is not None:
+            self._tops[slot] = top
+
+    def leave(self, slot: int) -> None:
+        """Note that a slot is free."""
+        self._tops.pop(slot, None)
+
+    def score(
+        self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]
+    ) -> dict[int, ScoredToken]:
+        """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
+
+        Waits for the device if any slot asked. Leaves the logits as they are.
+        """
+        if not self._tops:
+            return {}
+        requested = [
+            (place, slot, token)
+            for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
+            if token is not None and slot in self._tops
+        ]
+        return self._score(logits, requested) if requested else {}
+
+    @torch.inference_mode()
+    def _score(self, logits: Tensor, requested: Sequence[tuple[int, int, int]]) -> dict[int, ScoredToken]:
+        """Score rows: the place, the slot and the token of each."""
+        places, slots, chosen = zip(*requested, strict=True)
+        rows = logits if len(places) == len(logits) else logits[list(places)]
+        most = min(max(self._tops[slot] for slot in slots), logits.shape[1])
+        own, likeliest, ids = _look(rows.float(), chosen, most)
+        return {
+            slot: ScoredToken(
+                chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: self._tops[slot]]
+            )
+            for row, slot in enumerate(slots)
+        }
+
+
+def _look(
+    logits: Tensor, chosen: Sequence[int], most: int
+) -> tuple[list[float], list[list[float]], list[list[int]]]:
+    """Return log-probabilities of each row's chosen token and of its `most` likeliest ones, and the ids of these."""
+    index = torch.tensor(chosen, device=logits.device).unsqueeze(1)
+    likeliest, ids = logits.topk(most)
+    scores = torch.cat((logits.gather(1, index), likeliest), dim=1) - logits.logsumexp(dim=1, keepdim=True)
+    fetched = scores.clamp_(min=VERY_UNLIKELY).tolist()
+    return [row[0] for row in fetched], [row[1:] for row in fetched], ids.tolist()

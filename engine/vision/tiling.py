@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engine.images.image import Image
+from engine.vision.image import Image
 
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 """The words for a piece of an image, around each tile, and before the tile that shows the whole image."""
