@@ -183,8 +183,8 @@ $(DOCS): constraints.txt | $(BIN)/python
 	@$(PIP) zensical
 	@touch $@
 
-$(VLLM): engine/launcher/install.py | $(RUNTIME)
-	@$(BIN)/python -m engine.launcher.install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
+$(VLLM): engine/upstream/vllm_install.py | $(RUNTIME)
+	@$(BIN)/python -m engine.upstream.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
 $(BENCH): $(DEV)

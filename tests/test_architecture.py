@@ -50,7 +50,7 @@ ORDER = {
         ),
         *("options", "process_log", "machine", "child_environment", "durations", "streamer", "api"),
         *("grammar", "text", "parsing", "model", "execution", "loading", "prompts", "scheduling"),
-        *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
+        *("process", "fleet", "upstream", "served_models", "scripted"),
     ),
     "speech": (
         *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
@@ -326,7 +326,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             "llguidance",
             {
                 "engine.grammar.compiler",
-                "engine.grammar.grammar_trial",
                 "engine.grammar.grammar_writer",
                 "engine.execution.guide",
             },

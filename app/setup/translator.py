@@ -7,8 +7,7 @@ from pathlib import Path
 from app.settings import Settings
 from engine.messages import Languages, ModelFacts, Params
 from engine.options import EngineOptions
-from engine.process.client import EngineClient
-from engine.process.on_demand import EngineOnDemand
+from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
 
 TRANSLATOR = Path(__file__).parents[2] / "demo_translator" / "checkpoint"

@@ -33,7 +33,7 @@ def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> li
     `top_p`, (rows, 1) and above 0, is in the unit of the weights: infinite for a row without a nucleus; None if no row
     has one. Each row takes a number from its own Random, and one more for each time that it is drawn again, whatever
     its neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round; on CUDA
-    `engine.model.cuda.draw` does the same without waiting.
+    `engine.model.cuda.operators` does the same without waiting.
     """
     tokens, usable = invert(weights, randoms)
     if top_p is None:

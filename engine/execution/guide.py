@@ -17,8 +17,7 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
-from engine.grammar.compiler import GrammarCompiler, GrammarError, Vocabulary, why
-from engine.grammar.source import GrammarSource
+from engine.grammar.compiler import GrammarCompiler, GrammarError, GrammarSource, Vocabulary, why
 from engine.messages import ErrorCode
 
 BITS = 32

@@ -28,10 +28,10 @@ from engine.execution.logits_processors import (
     LogitsProcessors,
     width_of,
 )
-from engine.model.cuda import draw as device_draw
+from engine.model.cuda import operators
 from engine.model.devices import sent
-from engine.text.logprobs import ScoredToken
 from engine.text.prepared_request import SamplingParams
+from engine.text.reply_text import ScoredToken
 
 LONGEST_SHORTLIST = 1024
 """A larger top-k is applied to the whole vocabulary, since one such row must not lengthen the others' shortlists."""
@@ -349,13 +349,13 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
         case SamplingMethod.WHOLE:
             scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
             if group.limits.min_p is None:
-                return device_draw.draw(scaled, group.limits.top_p, group.randoms)
+                return operators.draw(scaled, group.limits.top_p, group.randoms)
             # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
             weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
             top_p = (
                 None if group.limits.top_p is None else group.limits.top_p / weights.sum(dim=-1, keepdim=True)
             )
-            return device_draw.draw(weights.log(), top_p, group.randoms)
+            return operators.draw(weights.log(), top_p, group.randoms)
         case _:
             assert_never(group.way)
 

@@ -14,7 +14,7 @@ import msgspec
 from llguidance import regex_to_lark
 
 from engine.errors import PromptRejected
-from engine.grammar.source import (
+from engine.grammar.compiler import (
     MAX_BYTES,
     CallForm,
     GrammarSource,

@@ -28,10 +28,9 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
-from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
+from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiler import GrammarCompiler, NoGrammars, vocabulary_of
-from engine.loading.languages import TranslationTokenizer
 from engine.loading.memory_estimate import memory_estimate
 from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_forward, check_quantization
 from engine.loading.probe import (
@@ -46,7 +45,7 @@ from engine.loading.probe import (
     through_pages,
     window_of,
 )
-from engine.loading.tokenizer import read_tokenizer
+from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
 from engine.loading.translators import (
     PreparedTranslator,
@@ -70,8 +69,8 @@ from engine.model.devices import (
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
 from engine.options import ForwardOptions
+from engine.vision.image import IMAGE
 from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
-from engine.vision.tiling import IMAGE
 from engine.vision.tower import VisionConfig, VisionTower, finished
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")

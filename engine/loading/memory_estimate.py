@@ -8,7 +8,7 @@ import msgspec
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
+from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
 from engine.loading.probe import by_itself, probe, window_of
 from engine.model.devices import available_bytes
 

@@ -123,7 +123,7 @@ LENGTH = 32
 PAGE = 8
 
 LARGEST_STEP = 4096
-"""The most tokens of prompts that a step computes (`engine.scheduling.prefill_budget`)."""
+"""The most tokens of prompts that a step computes (`engine.scheduling.scheduler`)."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""

@@ -25,7 +25,7 @@ from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionNotSupported, AttentionParams, Backend, Reference
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import Cpu
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda.operators import Cuda
 
 NAME = "midstream"
 

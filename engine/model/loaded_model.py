@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.grammar.compiler import GrammarCompiler
 from engine.messages import Languages, ModelFacts, Params
 from engine.model.encoder_decoder import Seq2SeqModel

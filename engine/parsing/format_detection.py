@@ -9,7 +9,7 @@ from typing import Any
 
 import regex
 
-from engine.grammar.source import (
+from engine.grammar.compiler import (
     HERMES_FORM,
     LLAMA_FORM,
     MISTRAL_LIST_FORM,

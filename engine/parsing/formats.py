@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import regex
 
-from engine.grammar.source import CallForm, ThoughtForm
+from engine.grammar.compiler import CallForm, ThoughtForm
 from engine.reply_spec import Tool
 from engine.text.reply_text import Call
 

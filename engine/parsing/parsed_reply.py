@@ -13,9 +13,8 @@ from engine.messages import Request
 from engine.parsing.formats import ReplyFormat
 from engine.parsing.parser import Openings, Parser, Segment
 from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
-from engine.text.logprobs import ReplyLogprobs
 from engine.text.reply_memory import ReplyRecorder
-from engine.text.reply_text import NOTHING, Piece, ReplyStep, ReplyText, ShownText, Thought
+from engine.text.reply_text import NOTHING, Piece, ReplyLogprobs, ReplyStep, ReplyText, ShownText, Thought
 
 
 class _RawReply:

@@ -18,7 +18,7 @@ import regex
 from transformers.utils.chat_parsing import parse_response
 from transformers.utils.chat_parsing.response_templates import ResponseTemplateField, load_response_template
 
-from engine.grammar.source import CallForm, ThoughtForm
+from engine.grammar.compiler import CallForm, ThoughtForm
 from engine.parsing.formats import CallRegion, Delimiter, Kind, Read, Region, ReplyFormat
 from engine.reply_spec import Tool
 from engine.text.reply_text import Call

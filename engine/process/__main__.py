@@ -27,10 +27,9 @@ from engine.errors import ModelNotUsable
 from engine.machine import ResourceUsage, most_memory, no_device, resident_bytes
 from engine.messages import LoadFailed, Loading
 from engine.options import EngineOptions
-from engine.process.channel import BlockingChannel
-from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
-from engine.process.step_loop import StepLoop
-from engine.prompts.worker import PromptProcess
+from engine.process.child import BlockingChannel
+from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
+from engine.prompts.jobs import PromptProcess
 
 if TYPE_CHECKING:
     from engine.model.loaded_model import LoadedModel
@@ -89,8 +88,11 @@ def _load(
     from engine.loading.loader import load  # noqa: PLC0415
     from engine.parsing.format_detection import detect_format  # noqa: PLC0415
     from engine.parsing.parsed_reply import ReplyFactory  # noqa: PLC0415
-    from engine.prompts.images import PromptImages  # noqa: PLC0415
-    from engine.prompts.prompt import PromptBuilder, TranslationBuilder  # noqa: PLC0415
+    from engine.prompts.prompt import (  # noqa: PLC0415
+        PromptBuilder,
+        PromptImages,
+        TranslationBuilder,
+    )
     from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun once the gateway can be notified
     from engine.vision.processor import ImageProcessor  # noqa: PLC0415
 

@@ -18,8 +18,7 @@ from engine.messages import Message, ToolCall
 from engine.parsing.format_detection import templates_text
 from engine.prompts.control_tokens import parsed_template
 from engine.reply_spec import ReplySpec, TemplateValue, Tool
-from engine.vision.image import Image, in_order
-from engine.vision.tiling import IMAGE
+from engine.vision.image import IMAGE, Image, in_order
 
 Mark = Callable[[Any], Any]
 """Applied to everything that people and models wrote."""

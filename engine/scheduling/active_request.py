@@ -26,10 +26,9 @@ from engine.messages import (
 )
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.scheduler import ScheduledRequest, Segment
-from engine.text.logprobs import ScoredToken
 from engine.text.prepared_request import PreparedRequest, request_error, sampling_error
-from engine.text.reply_text import Call, Piece, Thought
-from engine.vision.tiling import keyed
+from engine.text.reply_text import Call, Piece, ScoredToken, Thought
+from engine.vision.image import keyed
 from engine.vision.tower import ImageInputs, image_error
 
 

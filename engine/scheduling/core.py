@@ -22,10 +22,9 @@ from engine.options import KV_IDLE_S
 from engine.prompts.jobs import ImageResult
 from engine.scheduling.active_request import ActiveRequest, refusal, room_for, scheduled_request
 from engine.scheduling.image_encoder import DecodeCallback, ImageEncoder, ImageFailure
-from engine.scheduling.prefill_budget import PrefillBudget
-from engine.scheduling.scheduler import Scheduler, Segment, StepPlan
-from engine.text.logprobs import ScoredToken
+from engine.scheduling.scheduler import PrefillBudget, Scheduler, Segment, StepPlan
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest
+from engine.text.reply_text import ScoredToken
 from engine.vision.tower import ImageInputs
 
 

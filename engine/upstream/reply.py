@@ -25,7 +25,7 @@ from engine.messages import (
     ToolCallOutput,
 )
 from engine.text.characters import whole_length
-from engine.text.logprobs import LogprobQueue
+from engine.text.reply_text import LogprobQueue
 
 NO_LOGPROBS = msgspec.Raw(b"null")
 

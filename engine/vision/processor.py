@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, PreTrainedConfig
 
 from engine.errors import ModelNotUsable
-from engine.vision.image import Image
-from engine.vision.tiling import Tiling
+from engine.vision.image import Image, Tiling
 
 VISION_MODEL_TYPES = ("smolvlm", "idefics3")
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}

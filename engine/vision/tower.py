@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.cache.layout import Span
-from engine.vision.image import Image
-from engine.vision.tiling import PlacedImage, Tiling, plain
+from engine.vision.image import Image, PlacedImage, Tiling, plain
 
 PIECE = 1_000_000_000
 """About how many multiply-adds a piece has: some ten milliseconds on two cores."""

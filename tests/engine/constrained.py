@@ -10,10 +10,16 @@ import torch
 from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.cache.budget import KVBudget
-from engine.grammar.compiler import GrammarCompiler, Vocabulary, vocabulary_of
+from engine.cache.pages import KVBudget
+from engine.grammar.compiler import (
+    CallForm,
+    GrammarCompiler,
+    GrammarSource,
+    ThoughtForm,
+    Vocabulary,
+    vocabulary_of,
+)
 from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.source import CallForm, GrammarSource, ThoughtForm
 from engine.messages import Output, Params
 from engine.model import attention_interface as attention
 from engine.model.loaded_model import LoadedModel

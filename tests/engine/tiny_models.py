@@ -8,7 +8,7 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model import attention_interface as attention
 from engine.model.loaded_model import LoadedModel

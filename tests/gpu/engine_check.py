@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
-from engine.cache.budget import kv_budget, page_size
 from engine.cache.layout import Span
+from engine.cache.pages import kv_budget, page_size
 from engine.loading.probe import TOLERANCE, probe
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.cuda.graphs import PendingTokens

@@ -16,8 +16,7 @@ from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import GrammarCompiler, vocabulary_of
-from engine.grammar.grammar_trial import trial
+from engine.grammar.compiler import GrammarCompiler, trial, vocabulary_of
 from engine.grammar.grammar_writer import GrammarMaker, GrammarWriter
 from engine.reply_spec import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case

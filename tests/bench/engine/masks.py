@@ -21,9 +21,8 @@ import msgspec
 import torch
 from llguidance import LLMatcher
 
-from engine.grammar.compiler import GrammarCompiler
+from engine.grammar.compiler import HERMES_FORM, GrammarCompiler, GrammarSource
 from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.source import HERMES_FORM, GrammarSource
 from engine.loading.loader import load
 from engine.messages import Chunk
 from engine.model.loaded_model import LoadedModel

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.loading.translators import PAGE, PreparedTranslator
 from engine.messages import Languages, Params
 from engine.model.loaded_model import LoadedModel, TranslationConfig

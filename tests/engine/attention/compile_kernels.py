@@ -23,9 +23,8 @@ from triton.runtime.jit import JITFunction
 from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
-from engine.model.cuda import attention as operators
-from engine.model.cuda import draw as device_draw
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda import operators
+from engine.model.cuda.operators import Cuda
 
 TERMS = {
     "plain": AttentionParams(0.1),
@@ -108,7 +107,7 @@ def main(capabilities: list[int]) -> None:
     for capability in capabilities:
         triton.runtime.driver.set_active(Absent(capability))
         about |= {"capability": capability}
-        device_draw.draw(torch.zeros(2, 151_936), None, [Random(0), Random(1)])
+        operators.draw(torch.zeros(2, 151_936), None, [Random(0), Random(1)])
         for model, (heads, kv_heads, size) in HEADS.items():
             for terms in TERMS if model == "8B" else ("plain",):
                 about |= {"capability": capability, "model": model, "terms": terms}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda.operators import Cuda
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
 GROUPED = Shape(heads=4, kv_heads=2, size=16)

@@ -10,7 +10,7 @@ import torch
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda.operators import Cuda
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 
 HEADS, KV_HEADS, SIZE, PAGE = 32, 8, 128, 256

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.execution import executor as executors
 from engine.execution import runner as runners
 from engine.messages import Finished, FinishReason, Output, Params, Started
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda.operators import Cuda
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.prepared_request import SamplingParams

@@ -11,7 +11,7 @@ from engine.cache.layout import Span
 from engine.execution import runner as runners
 from engine.execution.runner import Runner
 from engine.execution.sampler import Sampler, SamplerState
-from engine.model.cuda.attention import Cuda
+from engine.model.cuda.operators import Cuda
 from engine.text.prepared_request import SamplingParams
 from tests.engine.attention.paged import DEVICE
 from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama

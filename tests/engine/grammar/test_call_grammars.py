@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.source import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
+from engine.grammar.compiler import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import PromptRejected
+from engine.grammar.compiler import HERMES_FORM, GrammarSource
 from engine.grammar.grammar_writer import TRIED, GrammarMaker
-from engine.grammar.source import HERMES_FORM, GrammarSource
 from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITIES, CITY, writer
 

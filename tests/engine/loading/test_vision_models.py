@@ -24,8 +24,8 @@ from engine.loading.loader import load
 from engine.loading.tokenizer import read_tokenizer
 from engine.messages import Message
 from engine.options import ForwardOptions
-from engine.prompts.images import PromptImages
 from engine.prompts.jobs import DecodeImage, Rejected
+from engine.prompts.prompt import PromptImages
 from engine.vision.image import NOT_SEEN, Image
 from engine.vision.processor import ImageNotDecodable, ImageProcessor, is_vision_model
 from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, image, picture

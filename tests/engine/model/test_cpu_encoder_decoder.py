@@ -24,8 +24,7 @@ from engine.model.cpu import linear as cpu_linear
 from engine.model.cpu.decoder import InvalidStep
 from engine.model.cpu.encoder_decoder import CpuEncoderDecoder, computes_whole_steps, is_known
 from engine.model.cpu.linear import pack
-from engine.model.encoder_decoder import EncoderDecoder
-from engine.model.t5 import T5
+from engine.model.encoder_decoder import T5, EncoderDecoder
 from engine.scheduling.core import EngineCore
 from tests.engine import translators
 from tests.engine.tiny_models import GREEDY, run_out, tokens_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers.utils.chat_parsing import parse_response
 
 from demo_model.chat_template import RESPONSE_TEMPLATE
-from engine.grammar.source import CallForm, ThoughtForm
+from engine.grammar.compiler import CallForm, ThoughtForm
 from engine.parsing.response_templates import response_format
 from engine.reply_spec import Tool
 from engine.text.reply_text import Call, Piece, Thought

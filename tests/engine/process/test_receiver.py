@@ -25,12 +25,11 @@ from engine.messages import (
     Request,
 )
 from engine.parsing.parsed_reply import ReplyPrefix, StartedReply
-from engine.process.channel import BlockingChannel, Unpacker, pack
+from engine.process.child import BlockingChannel, Unpacker, pack
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
 from engine.prompts.job_handler import JobHandler
-from engine.prompts.jobs import Answer, DecodeImage, Job, Rejected, Stopped
+from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Rejected, Stopped
 from engine.prompts.prompt import Prompt, PromptBuilder
-from engine.prompts.worker import LOST
 from engine.reply_spec import ReplySpec, Tool
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
 from engine.text.reply_memory import ReplyRecorder, WrittenReply

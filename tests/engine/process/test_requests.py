@@ -21,7 +21,7 @@ from engine.messages import (
     Started,
     ToEngine,
 )
-from engine.process.channel import Unpacker
+from engine.process.child import Unpacker
 from engine.process.client import PendingRequests
 
 HELLO = (Message("user", "hello"),)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, _MatcherWorker, mask_of, masked
-from engine.grammar.source import GrammarSource
+from engine.grammar.compiler import GrammarSource
 from engine.messages import ErrorCode
 from engine.reply_spec import Format, Grammar, Regex
 from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary

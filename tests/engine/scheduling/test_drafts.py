@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.execution.executor import Executor, OutOfMemory
 from engine.messages import FinishReason, Output
 from engine.scheduling.core import EngineCore
-from engine.scheduling.prefill_budget import PrefillBudget
+from engine.scheduling.scheduler import PrefillBudget
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 from tests.engine.translators import (
     END,

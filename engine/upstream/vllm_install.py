@@ -31,7 +31,7 @@ _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 def main() -> int:
     """Make the environment, in place of any that is there. Returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m engine.launcher.install", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m engine.upstream.vllm_install", description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder of the environment")
     parser.add_argument("--torch-index", help="the index that torch comes from, if not pip's default")
     parser.add_argument("--build", choices=["auto", "cpu", "cuda"], default="auto")

@@ -1,4 +1,4 @@
-"""Attention over the pages of the KV cache on a CUDA device, by Triton kernels.
+"""Attention over the pages of the KV cache on a CUDA device, and draws there, by Triton kernels.
 
 The kernels are operators of torch, so that a step can be traced without a device: launches counted, shapes checked. Knows how each
 kernel is laid out over a device's multiprocessors. Checks the shapes of its tensors, but trusts the
@@ -7,7 +7,9 @@ cache's page numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
+from engine.model.devices import sent
 
 SMALLEST_PARTITION = 256
 """Keys of a context that one partition has at least. Partitions are larger if contexts may be long."""
@@ -50,6 +53,7 @@ _library.define(
     "store_rows(Tensor keys, Tensor values, Tensor pages, Tensor offsets, Tensor(a!) stored_keys, "
     "Tensor(b!) stored_values) -> ()"
 )
+_library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
 
 
 class Cuda:
@@ -299,7 +303,44 @@ def _fake_prompts(*given: Any) -> None:
     _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
 
 
-def _register(name: str, launch: Callable[..., None], fake: Callable[..., None]) -> None:
+ROUNDS = 32
+"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
+
+BLOCK = 4096
+"""Scores that a row's program reads at a time."""
+
+
+def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
+
+    `top_p`, (rows, 1): infinite for a row without a nucleus; None if no row has one. A row with NaN gives -1. Each row
+    takes the same amount of random numbers, however many it needs.
+    """
+    limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
+    return torch.ops.midstream.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
+
+
+def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:
+    numbers = bytearray(b"".join(random.randbytes(4 * ROUNDS) for random in randoms))
+    return sent(torch.frombuffer(numbers, dtype=torch.int32).view(len(randoms), ROUNDS), device)
+
+
+def _launch_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
+    rows, vocabulary = scores.shape
+    tokens = torch.empty(rows, 1, dtype=torch.int64, device=scores.device)
+    _kernels().draw_rows[(rows,)](
+        scores, top_p, levels, tokens, scores.stride(0), vocabulary, ROUNDS=ROUNDS, BLOCK=BLOCK, num_warps=16
+    )
+    return tokens
+
+
+def _fake_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
+    if not scores.device == top_p.device == levels.device:
+        raise ValueError("scores, limits and levels are on several devices")
+    return scores.new_empty((len(scores), 1), dtype=torch.int64)
+
+
+def _register(name: str, launch: Callable[..., object], fake: Callable[..., object]) -> None:
     # On a CPU, too: there tests run the kernels in Triton's interpreter.
     for device in ("CUDA", "CPU"):
         _library.impl(name, launch, device)
@@ -309,3 +350,4 @@ def _register(name: str, launch: Callable[..., None], fake: Callable[..., None])
 _register("attend_decode", _launch_decode, _fake_decode)
 _register("attend_prompts", _launch_prompts, _fake_prompts)
 _register("store_rows", _launch_store, _check_store)
+_register("draw", _launch_draw, _fake_draw)
