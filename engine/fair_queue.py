@@ -16,6 +16,7 @@ from engine.messages import GROUP_SEPARATOR
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+QueueOrder = tuple[int, int, int, int]
 
 
 class _Shares:
@@ -150,7 +151,6 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
-QueueOrder = tuple[int, int, int, int]
 
 
 class Running:

@@ -17,6 +17,11 @@ import msgspec
 
 from engine.messages import EngineStatistics
 
+DeviceMemory = Callable[[], tuple[int, int]]
+"""Returns the free and the total bytes."""
+
+_MEMORY = Path("/proc/self/statm")
+
 
 def free_memory() -> int | None:
     """Return the free bytes, or None if they are not known."""
@@ -45,12 +50,6 @@ def kernel_text(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-DeviceMemory = Callable[[], tuple[int, int]]
-"""Returns the free and the total bytes."""
-
-_MEMORY = Path("/proc/self/statm")
 
 
 def no_device() -> tuple[int, int]:

@@ -34,11 +34,23 @@ STATES, INNER_STATES, LOGITS = 8, 4, 4
 """How many float32 copies of its states, of those of its feed-forward part and of its logits a step has at once, at most."""
 
 CPU_PAGE = 64
+
 CUDA_PAGE = 256
 """Tokens of a page. On a CPU this measured best; on CUDA FlashAttention requires it."""
 
 SMALLEST_CONTEXT = 64
 """The fewest tokens of prompt and reply that make sense for a conversation."""
+
+SHARED_SALT = "\x00everyone"
+"""The salt of what everyone may share: the operator's system prompt."""
+
+SHORTEST = 16
+"""The fewest tokens of a prefix that is worth keeping or finding."""
+
+CANDIDATES = 64
+"""How many pages, the newest ones, are compared token by token if a prompt diverges within a page."""
+
+TOKEN_BYTES = 8
 
 
 def page_size(device: str) -> int:
@@ -292,18 +304,6 @@ class PagePool:
     def _set_free(self, page: int) -> None:
         self._free.append(page)
         self._stale.add(page)
-
-
-SHARED_SALT = "\x00everyone"
-"""The salt of what everyone may share: the operator's system prompt."""
-
-SHORTEST = 16
-"""The fewest tokens of a prefix that is worth keeping or finding."""
-
-CANDIDATES = 64
-"""How many pages, the newest ones, are compared token by token if a prompt diverges within a page."""
-
-TOKEN_BYTES = 8
 
 
 class Match(NamedTuple):

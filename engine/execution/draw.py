@@ -15,6 +15,9 @@ from engine.model.devices import sent
 BELOW_ONE = 1 - 2**-24
 """The largest float32 below 1. A level has to stay below its row's mass even when it is rounded."""
 
+REJECTED = -2
+"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
+
 
 def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `scores.max(dim=-1, keepdim=True)` does, (rows, 1) each: the first of equal ones, NaN of a row that has one.
@@ -72,10 +75,6 @@ def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
 def fetch(tokens: Tensor, usable: Tensor) -> list[int | None]:
     """Fetch tokens, (rows, 1), from the device, with None for those that are not usable."""
     return [token if ok else None for token, ok in torch.cat((tokens, usable), dim=1).tolist()]
-
-
-REJECTED = -2
-"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
 
 
 def serves(scores: Tensor) -> bool:

@@ -37,6 +37,7 @@ FIRST_TRIALS = 3
 """Steps with each number of threads before one is chosen."""
 
 LEARNING_RATE = 0.2
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
 """Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
 
@@ -45,6 +46,20 @@ SOON = 8
 
 RELUCTANCE = 1.1
 """Fewer threads than all must be faster by this factor."""
+
+FEW_TOKENS = 64
+"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
+
+PATIENCE = 0.1
+"""While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
+
+LEAST_PATIENCE_S = 0.001
+
+ALONE_PATIENCE_S = 0.02
+"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
+
+CUDA_PATIENCE_S = 0.003
+"""On a CUDA device, which computes the step while the host waits for masks."""
 
 
 @dataclass(slots=True)
@@ -170,21 +185,9 @@ class Deferred(Enum):
     """Its grammar allows no further token, so the reply is at its end."""
 
 
-FEW_TOKENS = 64
-"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
-
-
 class OutOfMemory(Exception):
     """The device has too little memory for a step."""
 
-
-PATIENCE = 0.1
-"""While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
-LEAST_PATIENCE_S = 0.001
-ALONE_PATIENCE_S = 0.02
-"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
-CUDA_PATIENCE_S = 0.003
-"""On a CUDA device, which computes the step while the host waits for masks."""
 
 Outcome = int | ScoredToken | SpanFailure | Deferred | None
 """The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""

@@ -26,6 +26,10 @@ BITS = 32
 FEW = 1024
 """Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
 
+MOST_THREADS = 8
+
+log = logging.getLogger(__name__)
+
 
 class GuideState(Enum):
     """Where a reply is in its grammar."""
@@ -186,11 +190,6 @@ def masked(scores: Tensor, masks: Tensor) -> Tensor:
     places = torch.arange(8, dtype=torch.uint8, device=masks.device)
     bits = (masks.view(torch.uint8).unsqueeze(-1) >> places) & 1
     return scores.masked_fill(bits.view(len(masks), -1)[:, : scores.shape[1]] == 0, -torch.inf)
-
-
-MOST_THREADS = 8
-
-log = logging.getLogger(__name__)
 
 
 class MaskWorkers:

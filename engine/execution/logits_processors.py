@@ -18,6 +18,7 @@ from engine.text.prepared_request import SamplingParams
 
 WIDTHS = (16, 128, FEW)
 """The widths of rows. Rows of each width are drawn separately."""
+
 WORTH_IT = 8
 """How many times larger than a row the vocabulary must be; else all of it is read."""
 

@@ -42,6 +42,9 @@ CACHED_SCORES = 2**20
 COLDEST = 1e-5
 """Lower temperatures are greedy, since dividing by them leaves the range of float32."""
 
+VERY_UNLIKELY = -9999.0
+"""OpenAI's value for a probability of 0, whose logarithm JSON can't write."""
+
 
 class SamplingMethod(Enum):
     """How a row is drawn. It depends only on the row, so that its random numbers don't depend on its neighbours."""
@@ -390,10 +393,6 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
             row = scaled[place]
             row.masked_fill_(row < row.kthvalue(vocabulary - limit + 1).values, -torch.inf)
     return scaled
-
-
-VERY_UNLIKELY = -9999.0
-"""OpenAI's value for a probability of 0, whose logarithm JSON can't write."""
 
 
 class LogprobScorer:

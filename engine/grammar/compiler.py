@@ -30,12 +30,68 @@ from engine.errors import PromptRejected
 
 MAX_BYTES = 256 * 1024
 """The largest schema, pattern or grammar; also the most that the schemas of all tools have together."""
+
 MAX_DEPTH = 64
 """How deeply the brackets of a JSON Schema may be nested."""
 
 _OLD_DRAFTS = ("draft-00", "draft-01", "draft-02", "draft-03")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_TRIED = '{"key": [1, "é 字 😀\\n"]}'
+
+_PANIC = "PanicException"
+"""The name of the error of a panic in a Rust library. Its class can't be imported."""
+
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=200_000,
+    max_lexer_states=10_000,  # one or two KiB each
+    max_grammar_size=100_000,
+    verbose_errors=False,  # verbose ones would quote the reply
+)
+
+KEPT = 8
+"""How many matchers are kept for the next request with the same grammar. Their caches take some MiB each."""
+
+WHY_CHARS = 300
+
+COMPILE_S = 0.25
+"""CPU seconds to compile a grammar and to make its first mask."""
+
+TOKEN_S = 0.1
+"""CPU seconds for each token of a reply: to take it, and to make the next mask."""
+
+WHOLE_S = 0.5
+"""CPU seconds for the whole trial. Its process is killed then."""
+
+WALKS = ("{", "[", "", "")
+"""What the replies of a trial prefer: to open an object or a list wherever they may, or random tokens only."""
+
+TOKENS = 16
+"""The length of each of these replies."""
+
+MEMORY_BYTES = 32 * 2**20
+"""The most memory of a matcher. Each running reply may have one."""
+
+TIMEOUT_S = 10.0
+"""Seconds until a trial is given up on a machine without a CPU to spare."""
+
+NICENESS = 5
+"""Trials have a lower priority than whatever computes replies."""
+
+HURRIED_S = 0.01
+"""How long a trial is waited for while others wait for prompts. Most trials take less."""
+
+OTHERS_HURRIED_S = 0.001
+"""How long the trial of another grammar is waited for then."""
+
+UNTOLD = 16
+"""The most outcomes that are kept until somebody asks for them."""
+
+COSTLY = (
+    "It takes too much time or memory to compile: it is too large, or it can be matched in too many ways."
+)
+_PAGE = resource.getpagesize()
 
 
 class GrammarSource(msgspec.Struct, frozen=True):
@@ -127,17 +183,18 @@ class ThoughtForm(msgspec.Struct, frozen=True):
 
 HERMES_FORM = CallForm()
 """How Hermes and Qwen write calls."""
+
+
 LLAMA_FORM = CallForm("<|python_tag|>", "", arguments_key="parameters", between=";", bare=True)
 """How Llama 3 writes calls."""
+
+
 MISTRAL_LIST_FORM = CallForm("[TOOL_CALLS]", "", as_list=True)
 """How Mistral writes calls from 7B v0.3 to Small 3.1."""
+
+
 MISTRAL_NAMED_FORM = CallForm("[TOOL_CALLS]", "", name_end="[ARGS]", id_mark="[CALL_ID]")
 """How Mistral writes calls since Small 3.2."""
-
-
-_TRIED = '{"key": [1, "é 字 😀\\n"]}'
-_PANIC = "PanicException"
-"""The name of the error of a panic in a Rust library. Its class can't be imported."""
 
 
 class NoGrammars(Exception):
@@ -193,20 +250,6 @@ def vocabulary_of(tokenizer: Any, *, size: int | None = None, ends: Iterable[int
     )
 
 
-LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=200_000,
-    max_lexer_states=10_000,  # one or two KiB each
-    max_grammar_size=100_000,
-    verbose_errors=False,  # verbose ones would quote the reply
-)
-
-KEPT = 8
-"""How many matchers are kept for the next request with the same grammar. Their caches take some MiB each."""
-
-WHY_CHARS = 300
-
-
 class GrammarError(Exception):
     """A grammar can't be compiled, or followed any further. The message is for its author."""
 
@@ -249,36 +292,6 @@ class GrammarCompiler:
 def why(matcher: LLMatcher) -> str:
     """Return a matcher's error in one line."""
     return " ".join(matcher.get_error().removesuffix("<non-verbose/>").split())[:WHY_CHARS]
-
-
-COMPILE_S = 0.25
-"""CPU seconds to compile a grammar and to make its first mask."""
-TOKEN_S = 0.1
-"""CPU seconds for each token of a reply: to take it, and to make the next mask."""
-WHOLE_S = 0.5
-"""CPU seconds for the whole trial. Its process is killed then."""
-WALKS = ("{", "[", "", "")
-"""What the replies of a trial prefer: to open an object or a list wherever they may, or random tokens only."""
-TOKENS = 16
-"""The length of each of these replies."""
-MEMORY_BYTES = 32 * 2**20
-"""The most memory of a matcher. Each running reply may have one."""
-TIMEOUT_S = 10.0
-"""Seconds until a trial is given up on a machine without a CPU to spare."""
-NICENESS = 5
-"""Trials have a lower priority than whatever computes replies."""
-HURRIED_S = 0.01
-"""How long a trial is waited for while others wait for prompts. Most trials take less."""
-OTHERS_HURRIED_S = 0.001
-"""How long the trial of another grammar is waited for then."""
-UNTOLD = 16
-"""The most outcomes that are kept until somebody asks for them."""
-
-COSTLY = (
-    "It takes too much time or memory to compile: it is too large, or it can be matched in too many ways."
-)
-
-_PAGE = resource.getpagesize()
 
 
 class TrialPostponed(Exception):

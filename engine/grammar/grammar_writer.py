@@ -27,11 +27,27 @@ from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Re
 
 ANY = r"(?s:.)"
 SPACE = r"[ \t\n\r]"
+
 LONGEST_SPACE = 4
 """The most characters of white space around thoughts and calls. Without a bound a model might write nothing else."""
 
 _CONTROLS = re.compile(r"<\[([0-9,]+)\]>")
 _MEANING = re.compile(r"([\\.+*?()|\[\]{}^$/])")
+_SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
+
+_COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
+"""JSON as most models write it. If more white space were allowed, an unsure model might write it until its reply is cut."""
+
+_OBJECT = '"object"'
+
+# With forcing, each mask has the tokenizer spell all forced bytes anew: a constant of 200 KiB took 100 ms a token.
+_HEAD = '%llguidance {"no_forcing": true}'
+
+TRIED = 1024
+"""The most outcomes of trials that are remembered: a digest and a sentence each."""
+
+Trial = Callable[[GrammarSource], str]
+"""Returns what is wrong with a grammar, or an empty string."""
 
 
 def symbols(text: str, specials: Mapping[str, int]) -> str:
@@ -73,15 +89,6 @@ def _pieces(text: str, specials: Mapping[str, int]) -> list[str]:
         return [text] if text else []
     names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True) if name)
     return [piece for piece in re.split(f"({names})", text) if piece]
-
-
-_SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
-_COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
-"""JSON as most models write it. If more white space were allowed, an unsure model might write it until its reply is cut."""
-_OBJECT = '"object"'
-
-# With forcing, each mask has the tokenizer spell all forced bytes anew: a constant of 200 KiB took 100 ms a token.
-_HEAD = '%llguidance {"no_forcing": true}'
 
 
 class GrammarWriter:
@@ -288,13 +295,6 @@ def _key(name: str) -> str:
 
 def _json(text: str) -> str:
     return msgspec.json.encode(text).decode()
-
-
-TRIED = 1024
-"""The most outcomes of trials that are remembered: a digest and a sentence each."""
-
-Trial = Callable[[GrammarSource], str]
-"""Returns what is wrong with a grammar, or an empty string."""
 
 
 class GrammarMaker:

@@ -75,6 +75,17 @@ from engine.vision.tower import VisionConfig, VisionTower, finished
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 
+KINDS: dict[str, Any] = {
+    "smolvlm": SmolVLMForConditionalGeneration,
+    "idefics3": Idefics3ForConditionalGeneration,
+}
+_WEIGHTS = "Loading weights"
+DEFAULT_MAX_BATCH = 32
+PLAIN = ForwardOptions()
+Progress = Callable[[str, float], None]
+
+log = logging.getLogger(__name__)
+
 
 def defaults_of(generation: GenerationConfig, reply_tokens: int = REPLY_TOKENS) -> Params:
     """Return the sampling values of a generation config, with transformers' defaults where it names none.
@@ -98,12 +109,6 @@ def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> froze
     named = generation.eos_token_id
     ids = named if isinstance(named, list) else [named]
     return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
-
-
-KINDS: dict[str, Any] = {
-    "smolvlm": SmolVLMForConditionalGeneration,
-    "idefics3": Idefics3ForConditionalGeneration,
-}
 
 
 def takes_images(config: PreTrainedConfig) -> bool:
@@ -172,9 +177,6 @@ def _compare(whole: Any, tower: VisionTower) -> None:
         )
 
 
-_WEIGHTS = "Loading weights"
-
-
 class _ReportingBar:
     """A progress bar of transformers that also reports the share of its items that are done."""
 
@@ -208,14 +210,6 @@ def weights_progress(report: Callable[[float], None]) -> Iterator[None]:
         yield
     finally:
         untyped.set_tqdm_hook(previous)
-
-
-log = logging.getLogger(__name__)
-
-DEFAULT_MAX_BATCH = 32
-PLAIN = ForwardOptions()
-
-Progress = Callable[[str, float], None]
 
 
 def load(

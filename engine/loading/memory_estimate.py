@@ -14,6 +14,7 @@ from engine.model.devices import available_bytes
 
 VOCABULARY = 256
 HEADS, HEAD = 4, 16
+
 WIDTHS: dict[str, int] = {
     "vocab_size": VOCABULARY,
     "vocab_size_per_layer_input": VOCABULARY,
@@ -59,7 +60,6 @@ WIDTHS: dict[str, int] = {
     "num_expert_group": 1,
 }
 """What sizes become, where a configuration has them and they are larger: all that decides no more than cost."""
-
 
 IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 

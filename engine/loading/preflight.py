@@ -18,8 +18,22 @@ from engine.options import EngineOptions, ForwardOptions
 SERVED_ATTENTION = frozenset({"auto", "midstream"})
 SERVED_QUANTIZATION = frozenset({"none", "int8"})
 INT8_DTYPES = frozenset({"bfloat16", "float32"})
-
 _KNOWN_ATTENTION = ("sdpa", "eager", "flash", "flex", "paged", "sage")
+_DEVICE = re.compile(r"(auto|cpu|cuda)(:\d+)?")
+
+SAFE_WEIGHTS = (
+    "convert them with transformers' save_pretrained, or if you trust their author, set MIDSTREAM_PICKLED_WEIGHTS "
+    "(--pickled-weights)"
+)
+GGUF = ".gguf"
+
+GGUF_REFUSED = 3
+"""The exit code of a conversion whose file is refused."""
+
+OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or give --model the model's folder or hub name."
+"""The advice for GGUF files that are not served."""
+
+_SOME_DTYPE = min(INT8_DTYPES)
 
 
 def check_forward(options: ForwardOptions) -> None:
@@ -60,19 +74,6 @@ def _no_attention(name: str) -> str:
         f"--attn {name} is not served: it can't read the pages of the KV cache, which let replies of all lengths "
         "share a forward pass. Use auto or midstream."
     )
-
-
-_DEVICE = re.compile(r"(auto|cpu|cuda)(:\d+)?")
-SAFE_WEIGHTS = (
-    "convert them with transformers' save_pretrained, or if you trust their author, set MIDSTREAM_PICKLED_WEIGHTS "
-    "(--pickled-weights)"
-)
-GGUF = ".gguf"
-GGUF_REFUSED = 3
-"""The exit code of a conversion whose file is refused."""
-OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or give --model the model's folder or hub name."
-"""The advice for GGUF files that are not served."""
-_SOME_DTYPE = min(INT8_DTYPES)
 
 
 class PreflightResult(msgspec.Struct, frozen=True):

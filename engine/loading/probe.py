@@ -23,6 +23,22 @@ from engine.model.fused_decoder import FusedDecoder, fused_decoder
 
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
+LENGTH = 32
+"""Tokens of the trial: two chunks of a prompt and three decode steps, beside another reply."""
+
+PAGE = 8
+
+LARGEST_STEP = 4096
+"""The most tokens of prompts that a step computes (`engine.scheduling.scheduler`)."""
+
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
+"""How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
+
+ODD_ROW = 0.5
+"""How far one row of four may be off in low precision. Rounding alone can make a router choose another expert."""
+
+log = logging.getLogger(__name__)
+
 
 def check_architecture(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
@@ -115,23 +131,6 @@ def _quantization_of(config: PreTrainedConfig) -> str | None:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
-
-
-LENGTH = 32
-"""Tokens of the trial: two chunks of a prompt and three decode steps, beside another reply."""
-
-PAGE = 8
-
-LARGEST_STEP = 4096
-"""The most tokens of prompts that a step computes (`engine.scheduling.scheduler`)."""
-
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
-"""How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
-
-ODD_ROW = 0.5
-"""How far one row of four may be off in low precision. Rounding alone can make a router choose another expert."""
-
-log = logging.getLogger(__name__)
 
 
 class Probed(NamedTuple):

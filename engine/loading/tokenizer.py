@@ -23,6 +23,18 @@ from engine.vision.processor import is_vision_model
 
 _TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
 
+_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
+"""A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
+
+TASK_PREFIX_TYPES = ("t5", "mt5")
+"""Model types that take their task in words, in front of the text."""
+
+UNBOUNDED_TOKENS = 512
+"""The longest source, in tokens, of a model without a bound on positions: the length that it was trained with."""
+
+_FEW = 8
+"""How many languages a refusal lists."""
+
 
 class TaskPrefixes:
     """The translation tasks of one model. A text without a target is passed on unchanged: it may name its task itself."""
@@ -57,19 +69,6 @@ class TaskPrefixes:
         if not self.targets:
             return "The model names no languages: leave target out, and say in the text what to do."
         return f"The model has no target language {target!r}; it has {', '.join(self.targets)}."
-
-
-_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
-"""A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
-
-TASK_PREFIX_TYPES = ("t5", "mt5")
-"""Model types that take their task in words, in front of the text."""
-
-UNBOUNDED_TOKENS = 512
-"""The longest source, in tokens, of a model without a bound on positions: the length that it was trained with."""
-
-_FEW = 8
-"""How many languages a refusal lists."""
 
 
 def is_translator(model: str) -> bool:

@@ -38,6 +38,12 @@ NEVER = -1e9
 """The bias of a token that must not be written. It is finite, so that sums stay numbers in every dtype."""
 
 Block = Callable[[Tensor], Tensor]
+T5_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)
+
+POSITIONS = 512
+"""The most tokens of a source, and of a target. The models have no bound, but were trained with this length."""
+
+_TERMS = AttentionParams(1.0)
 
 
 class Embedding(nn.Module):
@@ -271,14 +277,6 @@ def _head(module: Any) -> nn.Linear:
     bias = weight.new_zeros(len(weight)) if added is None else added[0].to(weight.dtype).clone()
     head.bias = nn.Parameter(bias, requires_grad=False)
     return head
-
-
-T5_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)
-
-POSITIONS = 512
-"""The most tokens of a source, and of a target. The models have no bound, but were trained with this length."""
-
-_TERMS = AttentionParams(1.0)
 
 
 class RelativePositionBias(nn.Module):

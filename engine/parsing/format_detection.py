@@ -21,6 +21,13 @@ from engine.parsing.formats import Delimiter, Kind, Pattern, Region, ReplyFormat
 from engine.parsing.response_templates import json_calls, response_format
 
 _BLANKS = r"\s{0,16}"
+_LLAMA_CALLS = json_calls("parameters", "arguments")
+_LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
+
+OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
+"""Templates with these marks write calls in other ways, though they may have marks of the families, too."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,6 @@ def _delimiter(pattern: str) -> Delimiter:
     return Delimiter(regex.compile(pattern))
 
 
-_LLAMA_CALLS = json_calls("parameters", "arguments")
-_LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
-
 HERMES = Family(
     "hermes",
     (
@@ -91,6 +95,7 @@ HERMES = Family(
     form=HERMES_FORM,
 )
 """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
+
 
 LLAMA = Family(
     "llama 3",
@@ -124,6 +129,7 @@ LLAMA = Family(
 )
 """`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
 
+
 MISTRAL = Family(
     "mistral",
     (
@@ -143,19 +149,16 @@ MISTRAL = Family(
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
 
+
 MISTRAL_NAMED = replace(MISTRAL, form=MISTRAL_NAMED_FORM, spelled=("[TOOL_CALLS]", "[ARGS]"))
 """Both forms are read. The template decides which is written, since tokenizers of models with lists have `[ARGS]`, too."""
+
 
 CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
 """The families, in the order in which they are tried."""
 
-OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
-"""Templates with these marks write calls in other ways, though they may have marks of the families, too."""
 
 THINKING = (Reasoning("<think>", "</think>"), Reasoning("[THINK]", "[/THINK]"))
-
-
-log = logging.getLogger(__name__)
 
 
 def detect_format(tokenizer: Any) -> ReplyFormat | None:

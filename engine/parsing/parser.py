@@ -28,8 +28,24 @@ _WHOLE_ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|
 _CLOSERS = {"{": "}", "[": "]"}
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _ESCAPED = frozenset('"\\/bfnrt')
-
 State = Callable[[str, int], int]
+
+MOST_BLANKS = 16
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
+
+LONGEST_DELIMITER = 1024
+"""The most characters of a delimiter, and so the most that are held back while one may have begun."""
+
+MOST_CALLS = 128
+"""The most calls of a reply. Whatever looks like a call behind them is text."""
+
+MOST_BROKEN = 128
+"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
+
+LONGEST_CALL = 256 * 1024
+"""The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
+
+Match = regex.Match[str]
 
 
 class _Broken(Exception):
@@ -179,10 +195,6 @@ class JsonScanner:
         return found.end() if found else at
 
 
-MOST_BLANKS = 16
-"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
-
-
 class Segment(NamedTuple):
     """A part of a reply: `raw`, as it was written, and the pieces that it becomes.
 
@@ -285,10 +297,6 @@ class Segments:
             self._made.append(Segment(raw, pieces, 0, 0))
 
 
-LONGEST_DELIMITER = 1024
-"""The most characters of a delimiter, and so the most that are held back while one may have begun."""
-
-
 class ActiveDelimiter(NamedTuple):
     """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: it counts only at the text's start."""
 
@@ -350,13 +358,6 @@ def _is_short(match: regex.Match[str]) -> bool:
 
 def _is_before(match: regex.Match[str], other: regex.Match[str] | None) -> bool:
     return other is None or (match.start(), -match.end()) < (other.start(), -other.end())
-
-
-MOST_CALLS = 128
-"""The most calls of a reply. Whatever looks like a call behind them is text."""
-
-MOST_BROKEN = 128
-"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
 
 
 class Openings:
@@ -423,10 +424,6 @@ def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
     return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
 
 
-LONGEST_CALL = 256 * 1024
-"""The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
-
-
 class RegionBuffer:
     """The text of a region so far, and the calls that were read from it.
 
@@ -475,9 +472,6 @@ class RegionBuffer:
     def end_value(self) -> None:
         """Note that the value is whole."""
         self.end = self.chars
-
-
-Match = regex.Match[str]
 
 
 class Parser:

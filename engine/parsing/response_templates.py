@@ -33,6 +33,18 @@ _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 _NAME = msgspec.json.Decoder(str)
 
+_KINDS = {
+    "tool_calls": Kind.CALLS,
+    "reasoning_content": Kind.THOUGHT,
+    "thinking": Kind.THOUGHT,
+    "reasoning": Kind.THOUGHT,
+}
+_NO_LETTERS = re.compile(r"\\s[*+?]*|\\(?=\W)")
+_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
+Template = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
 
 def json_calls(*keys: str) -> Read:
     """Return a function that reads calls in JSON: an object, or a list of them. `keys`: the names that arguments may have.
@@ -86,21 +98,6 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
         return decoder.decode(text)
     except (RecursionError, UnicodeEncodeError) as error:
         raise ValueError(str(error)) from error
-
-
-_KINDS = {
-    "tool_calls": Kind.CALLS,
-    "reasoning_content": Kind.THOUGHT,
-    "thinking": Kind.THOUGHT,
-    "reasoning": Kind.THOUGHT,
-}
-
-log = logging.getLogger(__name__)
-
-_NO_LETTERS = re.compile(r"\\s[*+?]*|\\(?=\W)")
-_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
-
-Template = dict[str, Any]
 
 
 def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:

@@ -23,6 +23,10 @@ from engine.options import EngineOptions
 
 _LENGTH = struct.Struct(">I")
 _LARGEST_READ = 1 << 18
+_STDERR = 2
+_LAST_WORDS_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 def pack(message: ToEngine | FromEngine) -> bytes:
@@ -82,10 +86,6 @@ class BlockingChannel:
 
 _ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
 """The folder of the packages: a checkout, or Python's site-packages."""
-_STDERR = 2
-_LAST_WORDS_S = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class _MessageReader(asyncio.Protocol):

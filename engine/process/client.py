@@ -42,6 +42,22 @@ from engine.streamer import Streamer
 
 Send = Callable[[bytes], None]
 
+PROFILE_LATE_S = 10.0
+"""Seconds by which a profile may be late: after a long step, and for sending it."""
+
+IDLE_S = 600.0
+"""How long an engine keeps its process without requests."""
+
+AGAIN_S = 30.0
+"""How long it is not started again after a failure. Otherwise each request would start a process that can't run."""
+
+ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
+STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
+
+log = logging.getLogger(__name__)
+
+log = logging.getLogger(__name__)
+
 
 class _PendingCount(NamedTuple):
     """A requested count."""
@@ -196,12 +212,6 @@ def _ended(
     request_id: str, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
 ) -> Finished:
     return Finished(request_id, reason, 0, 0, 0, steps_after, error)
-
-
-PROFILE_LATE_S = 10.0
-"""Seconds by which a profile may be late: after a long step, and for sending it."""
-
-log = logging.getLogger(__name__)
 
 
 class EngineClient:
@@ -418,16 +428,6 @@ class EngineClient:
             self._life.refuse_when_over()
         except ModelNotUsable as error:
             raise EngineUnavailable(str(error)) from error
-
-
-IDLE_S = 600.0
-"""How long an engine keeps its process without requests."""
-AGAIN_S = 30.0
-"""How long it is not started again after a failure. Otherwise each request would start a process that can't run."""
-ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
-STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
-
-log = logging.getLogger(__name__)
 
 
 class EngineOnDemand:

@@ -61,6 +61,29 @@ from engine.text.prepared_request import DuplicateRequest, PreparedRequest, reso
 from engine.text.reply_memory import ReplyRecorder, WrittenReply
 from engine.vision.image import PlacedImage
 
+PromptRequest = Request | CountRequest | DecodeImage
+
+Key = str | int
+"""The key of a request is its id, that of a count its number."""
+
+IMAGE_COST = 20_000
+"""The cost of decoding an image, in characters of a prompt."""
+
+GRAMMAR_COST = 20_000
+"""The least cost of compiling a grammar, in characters of a prompt."""
+
+MAX_LOST_IMAGES = 1024
+"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
+
+POSTPONED_COST = 4_000
+"""The cost of each further attempt while a prompt's grammar is being compiled."""
+
+STATISTICS_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+log = logging.getLogger(__name__)
+
 
 class Work(NamedTuple):
     """The work since the last step. Cancels apply after the requests were submitted."""
@@ -267,22 +290,6 @@ def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
     )
 
 
-PromptRequest = Request | CountRequest | DecodeImage
-Key = str | int
-"""The key of a request is its id, that of a count its number."""
-
-log = logging.getLogger(__name__)
-
-IMAGE_COST = 20_000
-"""The cost of decoding an image, in characters of a prompt."""
-GRAMMAR_COST = 20_000
-"""The least cost of compiling a grammar, in characters of a prompt."""
-MAX_LOST_IMAGES = 1024
-"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
-POSTPONED_COST = 4_000
-"""The cost of each further attempt while a prompt's grammar is being compiled."""
-
-
 class Dispatcher:
     """Dispatches the gateway's messages: cancels and pings at once, prompts one at a time, in a fair order."""
 
@@ -441,11 +448,6 @@ def _grammar_cost(spec: ReplySpec) -> int:
     if spec.format is None and not spec.shown_tools:
         return 0
     return GRAMMAR_COST + len(msgspec.json.encode(spec.format))
-
-
-STATISTICS_EVERY_S = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class StepCore(Protocol):

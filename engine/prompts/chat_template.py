@@ -28,6 +28,18 @@ TemplateMessage = dict[str, Any]
 SHORT_ID = 9
 """The number of letters and digits that Mistral's templates require of a call's id."""
 
+SWITCHES = ("enable_thinking", "thinking")
+"""The variables of templates that switch a model's reasoning on or off."""
+
+EFFORT = "reasoning_effort"
+_PROBE = "Midstream asks whether this line is kept."
+_HELLO = Message("user", "Hello.")
+_LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
+_CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
+
+_PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
+"""Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallStyle:
@@ -132,16 +144,6 @@ def _object(arguments: str) -> Any:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return arguments
-
-
-SWITCHES = ("enable_thinking", "thinking")
-"""The variables of templates that switch a model's reasoning on or off."""
-
-EFFORT = "reasoning_effort"
-
-_PROBE = "Midstream asks whether this line is kept."
-_HELLO = Message("user", "Hello.")
-_LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +277,6 @@ class ChatTemplate:
             return self.render(inputs)
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
             return ""
-
-
-_CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
-_PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
-"""Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
 
 
 def _variables_of(template: str) -> frozenset[str]:

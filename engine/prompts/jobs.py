@@ -25,6 +25,32 @@ from engine.reply_spec import PLAIN, ReplySpec
 from engine.text.reply_memory import WrittenReply
 from engine.vision.image import Image, without
 
+_LENGTH = struct.Struct("!i")
+"""As `multiprocessing` has it, whose connection is at the other end."""
+
+_SHORTEST_S = 0.001
+"""A socket that is given no time at all does not wait, and fails in another way."""
+
+_RINGS = 64
+
+STARTS = 3
+"""How many starts in a row may fail."""
+
+START_TIMEOUT_S = 120.0
+
+JOB_TIMEOUT_S = 60.0
+"""A prompt that fits its window takes milliseconds; with the longest windows it takes a second."""
+
+LOOK_TIMEOUT_S = 10.0
+"""The largest image that may be sent takes a second or two. Meanwhile all prompts wait."""
+
+LOST = "The image could not be decoded: it takes too much time or memory."
+
+ATTEMPTS = 2
+"""If the process dies, the next one gets the job once more; then it is refused. An image that hung is refused at once."""
+
+log = logging.getLogger(__name__)
+
 
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. One is asked for at a time.
@@ -153,6 +179,8 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
 
 
 Job = BuildPrompt | DecodeImage
+
+
 Answer = BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
 
 
@@ -164,16 +192,9 @@ class ImageResult(NamedTuple):
 
 
 ToPrompts = BuildPrompt | DecodeImage | RememberReply | Stop | RaisePriority
+
+
 FromPrompts = Ready | BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
-
-
-_LENGTH = struct.Struct("!i")
-"""As `multiprocessing` has it, whose connection is at the other end."""
-
-_SHORTEST_S = 0.001
-"""A socket that is given no time at all does not wait, and fails in another way."""
-
-_RINGS = 64
 
 
 class PromptChannel:
@@ -233,24 +254,6 @@ class PromptChannel:
                 raise EOFError
             left = left[received:]
         return read
-
-
-STARTS = 3
-"""How many starts in a row may fail."""
-
-START_TIMEOUT_S = 120.0
-JOB_TIMEOUT_S = 60.0
-"""A prompt that fits its window takes milliseconds; with the longest windows it takes a second."""
-
-LOOK_TIMEOUT_S = 10.0
-"""The largest image that may be sent takes a second or two. Meanwhile all prompts wait."""
-
-LOST = "The image could not be decoded: it takes too much time or memory."
-
-ATTEMPTS = 2
-"""If the process dies, the next one gets the job once more; then it is refused. An image that hung is refused at once."""
-
-log = logging.getLogger(__name__)
 
 
 class PromptsUnavailable(EngineError):

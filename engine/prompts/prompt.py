@@ -43,6 +43,12 @@ FIELD = "attachments"
 """The field of errors about images."""
 
 NO_PLACE = "The model's chat template has no place for one of the images."
+_SYSTEMS_KNOWN = 64
+
+_ATTEMPTS = 8
+"""How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
+
+log = logging.getLogger(__name__)
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +132,6 @@ class PromptImages:
         if image.data or image.media_type not in TURNING:
             return upright
         return max(upright, self.tiling.grid(height, width))
-
-
-log = logging.getLogger(__name__)
 
 
 class Rendered(NamedTuple):
@@ -284,12 +287,6 @@ def _texts(message: Message, texts: str) -> list[str]:
     if not message.images:
         return [texts]
     return [part for part in in_order(message.content, message.images) if isinstance(part, str)]
-
-
-_SYSTEMS_KNOWN = 64
-
-_ATTEMPTS = 8
-"""How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
 
 
 class Prompt(NamedTuple):

@@ -27,6 +27,20 @@ from engine.text.prepared_request import DuplicateRequest, PreparedRequest
 from engine.text.reply_text import ScoredToken
 from engine.vision.tower import ImageInputs
 
+T = TypeVar("T")
+NO_TEXT = "The reply's text could not be made."
+
+STEP_TARGET_S = 0.06
+"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
+
+QUEUE_REPORT_EVERY_S = 0.25
+"""The shortest time between two rounds that tell waiting requests their new places in the queue."""
+
+RELEASED_BYTES_AT_ONCE = 32 << 20
+"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
+
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Counters:
@@ -90,9 +104,6 @@ class Counters:
         )
 
 
-T = TypeVar("T")
-
-
 class Deadlines(Generic[T]):
     """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
 
@@ -123,11 +134,6 @@ class Deadlines(Generic[T]):
                 yield thing
 
 
-NO_TEXT = "The reply's text could not be made."
-
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
     """Why a request ends. `flush`: emit text that is held back. `keep`: its keys and values may serve a later turn."""
@@ -154,16 +160,6 @@ def last_outputs(end: RequestEnd) -> list[Output]:
     except Exception:
         log.exception("detokenizing request %s failed", active.prepared.named)
         return [active.finished(FinishReason.ERROR, NO_TEXT)]
-
-
-STEP_TARGET_S = 0.06
-"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
-
-QUEUE_REPORT_EVERY_S = 0.25
-"""The shortest time between two rounds that tell waiting requests their new places in the queue."""
-
-RELEASED_BYTES_AT_ONCE = 32 << 20
-"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,11 @@ ODDEST = 3.0
 _SHRINKS = 0.5
 """The least share of an estimate that is left after one step."""
 
+HEADROOM = 16
+"""Tokens that each running reply must be able to grow by before another one is admitted."""
+
+NONE_ACCEPTED: Mapping[int, int] = MappingProxyType({})
+
 
 @dataclass(slots=True)
 class PrefillBudget:
@@ -308,11 +313,6 @@ class StepPlan:
     def prefill_tokens(self) -> int:
         """How many tokens of prompts and drafts the step computes."""
         return sum(segment.rows for segment in self.prefills)
-
-
-HEADROOM = 16
-"""Tokens that each running reply must be able to grow by before another one is admitted."""
-NONE_ACCEPTED: Mapping[int, int] = MappingProxyType({})
 
 
 class Scheduler:

@@ -14,6 +14,15 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
+_INVALID = "\ufffd"
+
+_MOST_PENDING = 4
+"""Tokens that may make one character together: a UTF-8 sequence has four bytes at most."""
+
+Parts = dict[str, Any]
+
+NFC_SHRINKS = 3
+"""Composed text has at least a third of the bytes, like a Hangul syllable of three letters (UAX #15, section 4)."""
 
 
 class Spelled(NamedTuple):
@@ -127,11 +136,6 @@ def _alphabet() -> dict[str, int]:
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
-
-
-_INVALID = "\ufffd"
-_MOST_PENDING = 4
-"""Tokens that may make one character together: a UTF-8 sequence has four bytes at most."""
 
 
 class Detokenizer(Protocol):
@@ -268,12 +272,6 @@ class _ByteRun:
     def end(self) -> str:
         waiting, self.waiting = self.waiting, b""
         return _INVALID * len(waiting)
-
-
-Parts = dict[str, Any]
-
-NFC_SHRINKS = 3
-"""Composed text has at least a third of the bytes, like a Hangul syllable of three letters (UAX #15, section 4)."""
 
 
 def longest_token_bytes(tokenizer: Any) -> int | None:

@@ -15,8 +15,15 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 MOST_REPLIES = 4096
+
 MOST_TOKENS = 1_000_000
 """Some 15 bytes each."""
+
+_AROUND = 8
+"""Tokens that are decoded on either side of a reply: more than can form one character with it."""
+
+_ATTEMPTS = 8
+"""The most places of a reply, and ends of its known part, that are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,13 +144,6 @@ class TenantReplies:
     def forget(self, reply: WrittenReply) -> None:
         """See `ReplyCache.forget`."""
         self._memory.forget(self._salt, reply)
-
-
-_AROUND = 8
-"""Tokens that are decoded on either side of a reply: more than can form one character with it."""
-
-_ATTEMPTS = 8
-"""The most places of a reply, and ends of its known part, that are tried."""
 
 
 @dataclass(frozen=True, slots=True)

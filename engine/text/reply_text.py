@@ -13,6 +13,8 @@ from engine.text.characters import whole_length
 from engine.text.detokenizer import Detokenizer, Spelled
 from engine.text.reply_memory import ReplyRecorder
 
+_INVALID = "\ufffd"
+
 
 class _Gap(NamedTuple):
     """A gap: after the first `at` characters of the text, the next `chars` decoded ones are not part of it."""
@@ -78,9 +80,6 @@ class LogprobQueue:
         if not self._skipped:
             return token
         return msgspec.structs.replace(token, end=token.end - self._skipped)
-
-
-_INVALID = "\ufffd"
 
 
 class ScoredToken(NamedTuple):

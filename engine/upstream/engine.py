@@ -43,10 +43,10 @@ from engine.upstream.options import UpstreamOptions
 from engine.upstream.reply import Completion, UpstreamReply
 from engine.upstream.request import estimated_tokens, most_new_tokens, seen_tokens
 
-log = logging.getLogger(__name__)
-
 RetryElsewhere = Callable[[Request, TimedStreamer, EngineError], bool]
 """Called with a request that failed before its first text; returns whether another engine takes it over."""
+
+log = logging.getLogger(__name__)
 
 
 class OpenRequest:

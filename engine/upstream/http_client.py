@@ -32,20 +32,20 @@ _SHED = {429, 503, 529}
 _OPERATORS = {401: "refuses our key", 403: "refuses our key", 404: "does not know the model or the path"}
 _SERVER_FAILED = 500
 _LATE = {408, 409, 425}
+
 _OVERFLOW = re.compile(
     r"context[ _]?(length|window|size)|maximum (context|sequence|model)|exceeds? (the )?(available|max\w*|model)"
     r"|prompt is too long|input (is )?too long|longer than the (model|maximum)",
     re.IGNORECASE,
 )
+
 LONGEST_REST_S = 60.0
 """The longest pause that an upstream is granted; then one request tries."""
+
 _FAILURE = re.compile(r"[45]\d\d", re.ASCII)
 _LONGEST_WORDS = 200
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
-
-
 MOST_BYTES = 1 << 20
-
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -54,12 +54,17 @@ AFTER_END_S = 2.0
 
 KEPT_TOKENS = 16_384
 """The most conversations whose router's token is remembered. The one that was silent for longest is dropped first."""
+
 TOKEN_CHARS = 1024
 """The longest token that is remembered."""
 
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
 _MOST_FETCHED = 1024 * 1024
+W = TypeVar("W", bound=Waiting)
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Completion)
+T = TypeVar("T")
 
 
 class RequestRefused(EngineError):
@@ -231,9 +236,6 @@ class EventReader:
         return [ServerSentEvent(b"\n".join(lines).decode(errors="replace"), kind.decode(errors="replace"))]
 
 
-W = TypeVar("W", bound=Waiting)
-
-
 class ConcurrencyLimiter(Generic[W]):
     """A waiting request gets its place in the queue, from 1 on, through `on_position`, at each change."""
 
@@ -295,12 +297,6 @@ class ConcurrencyLimiter(Generic[W]):
     def _report_positions(self) -> None:
         for position, one in enumerate(self._queue.in_order(self._running), start=1):
             self._on_position(one, position)
-
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Completion)
-
-T = TypeVar("T")
 
 
 class StillNeeded(Enum):

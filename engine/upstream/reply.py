@@ -28,22 +28,24 @@ from engine.text.characters import whole_length
 from engine.text.reply_text import LogprobQueue
 
 NO_LOGPROBS = msgspec.Raw(b"null")
-
 Byte = Annotated[int, Meta(ge=0, le=255)]
 
 MOST_TOKENS = 100_000_000
 """More than any window has."""
+
 Tokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 
 MAX_CALLS = 128
 """The most calls of one reply."""
+
 MAX_CALL_BYTES = 1 << 20
 """The most characters of the names and arguments of all calls of one reply; each takes a byte or more."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}\Z")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
-
 _REASONS = {"length": FinishReason.LENGTH, "max_tokens": FinishReason.LENGTH}
 _FILTERED = "content_filter"
+Piece = Chunk | Reasoning | ToolCallOutput
 
 
 class _Likely(msgspec.Struct, frozen=True):
@@ -305,9 +307,6 @@ def _is_object(text: str) -> bool:
         return False
 
 
-Piece = Chunk | Reasoning | ToolCallOutput
-
-
 class UpstreamPieces:
     """Makes the pieces of one reply. Their numbers of tokens are filled in later."""
 
@@ -383,6 +382,8 @@ class UpstreamPieces:
 
 
 _NOTHING = Choice()
+
+
 _usage = msgspec.json.Decoder(Usage | None).decode
 
 

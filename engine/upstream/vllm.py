@@ -34,18 +34,69 @@ from engine.upstream.vllm_keeper import SIGNALLED
 
 NAME = "vllm"
 """The engine's name in logs, in messages and in the facts of the model."""
+
 HOST = "127.0.0.1"
+
 RESERVED = (
     *("host", "port", "uds", "api-key", "root-path", "model", "served-model-name", "config", "headless"),
     *("ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "middleware", "api-server-count"),
 )
 """Arguments of `vllm serve` that only the gateway sets: where it listens, who may ask, what it is called."""
+
 SETTINGS_PREFIX = "MIDSTREAM_"
 """The prefix of environment variables that are not passed on, since some hold secrets."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][A-Za-z0-9_]+)*")
+
 _PATIENCE_S = 24 * 3600.0
 """How long a request waits for a vLLM that is away. The launcher ends it or brings it back sooner."""
+
+MOST_CHARS = 2000
+"""The longest line that is passed on; the rest of it is dropped."""
+
+KEPT_LINES = 400
+"""How many of its last lines are searched for the reason of its end."""
+
+_RECORD = re.compile(
+    r"^(?:\([^()]*\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?P<text>.*)$"
+)
+_PLACE = re.compile(r"^\[[\w.]+:\d+\] ?")
+_PREFIX = re.compile(r"^\([^()]*\) ")
+_CAUSE = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b: *\S|^[\w .-]+: error: ")
+
+_CONSEQUENCE = re.compile(
+    r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
+)
+_INVALID = re.compile(r"validation errors? for")
+_NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
+
+# In the order of a start: a pattern of lines, the stage in words, and the shares at which it begins and ends.
+_STAGES = (
+    (re.compile(r"Fetching \d+ files: +(\d+)%"), "fetching the model", 0.05, 0.15),
+    (re.compile(r"Resolved architecture"), "reading the configuration", 0.05, 0.05),
+    (re.compile(r"Initializing a V\d LLM engine"), "starting vLLM's engine", 0.15, 0.15),
+    (re.compile(r"Starting to load model"), "reading the weights", 0.2, 0.2),
+    (re.compile(r"checkpoint shards: +(\d+)%"), "reading the weights", 0.2, 0.7),
+    (re.compile(r"Warming up model|torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling", 0.7, 0.7),
+    (re.compile(r"Capturing CUDA graph.*?(\d+)%"), "recording steps", 0.8, 0.95),
+    (re.compile(r"init engine|Starting vLLM server"), "opening its door", 0.95, 0.95),
+)
+
+GRACE_S = 10.0
+"""How long vLLM has to end by itself."""
+
+_KEEPERS_OWN_S = 2.0
+_LAST_WORDS_S = 2.0
+
+STALLED_S = 60.0
+"""How long a vLLM that has served may answer nothing before it is killed."""
+
+LOOK_S = 0.5
+"""Seconds between two questions to a starting vLLM whether it serves."""
+
+MAKE = "`make vllm` makes an environment for it; MIDSTREAM_ENGINE_PYTHON (--engine-python) names another one's Python"
+
+log = logging.getLogger(__name__)
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,36 +272,6 @@ class WaitingRequests:
             waiting[1].put_nowait(Finished(request_id, reason, 0, 0, 0, steps_after))
 
 
-MOST_CHARS = 2000
-"""The longest line that is passed on; the rest of it is dropped."""
-KEPT_LINES = 400
-"""How many of its last lines are searched for the reason of its end."""
-
-_RECORD = re.compile(
-    r"^(?:\([^()]*\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?P<text>.*)$"
-)
-_PLACE = re.compile(r"^\[[\w.]+:\d+\] ?")
-_PREFIX = re.compile(r"^\([^()]*\) ")
-_CAUSE = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b: *\S|^[\w .-]+: error: ")
-_CONSEQUENCE = re.compile(
-    r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
-)
-_INVALID = re.compile(r"validation errors? for")
-_NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
-
-# In the order of a start: a pattern of lines, the stage in words, and the shares at which it begins and ends.
-_STAGES = (
-    (re.compile(r"Fetching \d+ files: +(\d+)%"), "fetching the model", 0.05, 0.15),
-    (re.compile(r"Resolved architecture"), "reading the configuration", 0.05, 0.05),
-    (re.compile(r"Initializing a V\d LLM engine"), "starting vLLM's engine", 0.15, 0.15),
-    (re.compile(r"Starting to load model"), "reading the weights", 0.2, 0.2),
-    (re.compile(r"checkpoint shards: +(\d+)%"), "reading the weights", 0.2, 0.7),
-    (re.compile(r"Warming up model|torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling", 0.7, 0.7),
-    (re.compile(r"Capturing CUDA graph.*?(\d+)%"), "recording steps", 0.8, 0.95),
-    (re.compile(r"init engine|Starting vLLM server"), "opening its door", 0.95, 0.95),
-)
-
-
 class LogLine(NamedTuple):
     """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
 
@@ -317,11 +338,7 @@ class LineSplitter:
         return [line.decode(errors="replace")[:MOST_CHARS] for line in whole if line.strip()]
 
 
-GRACE_S = 10.0
-"""How long vLLM has to end by itself."""
 _KEEPER = Path(__file__).with_name("vllm_keeper.py")
-_KEEPERS_OWN_S = 2.0
-_LAST_WORDS_S = 2.0
 
 
 class ExitReason(NamedTuple):
@@ -434,15 +451,6 @@ def reserved_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((HOST, 0))
         yield int(holder.getsockname()[1])
-
-
-STALLED_S = 60.0
-"""How long a vLLM that has served may answer nothing before it is killed."""
-LOOK_S = 0.5
-"""Seconds between two questions to a starting vLLM whether it serves."""
-MAKE = "`make vllm` makes an environment for it; MIDSTREAM_ENGINE_PYTHON (--engine-python) names another one's Python"
-
-log = logging.getLogger(__name__)
 
 
 class LaunchedEngine:

@@ -11,12 +11,27 @@ from typing import Literal
 import msgspec
 
 Detail = Literal["", "auto", "low", "high"]
+
 _SIDE = 28
 """Pixels of the side of a square that costs a token, which is about what today's models take."""
+
 _FEWEST, _MOST = 64, 4096
 _BETWEEN = "\n"
+
 NOT_SEEN = "[An image that can't be seen here.]"
 """Replaces an image in a prompt if the model sees none, if it is too old to be shown again, or if it can't be decoded."""
+
+IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
+"""The words for a piece of an image, around each tile, and before the tile that shows the whole image."""
+
+_LARGEST = 4096
+_KEY_BYTES = 7
+
+_KEYED = 1 << 8 * _KEY_BYTES
+"""Larger than any token id."""
+
+Grid = tuple[int, int]
+"""Rows and columns of tiles, beside one tile that shows the whole image; (0, 0) means only that one."""
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,18 +129,6 @@ def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:
         yield image
     if rest := content[begin:].removeprefix(_BETWEEN if begin else ""):
         yield rest
-
-
-IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
-"""The words for a piece of an image, around each tile, and before the tile that shows the whole image."""
-
-_LARGEST = 4096
-_KEY_BYTES = 7
-_KEYED = 1 << 8 * _KEY_BYTES
-"""Larger than any token id."""
-
-Grid = tuple[int, int]
-"""Rows and columns of tiles, beside one tile that shows the whole image; (0, 0) means only that one."""
 
 
 class Tiling(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from engine.model.cpu.linear import CpuLinear, Int8Linear, Matrix, has_tiles, ma
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
+
 _REFUSALS = (
     "",
     "sizes that are out of range",
@@ -31,6 +32,12 @@ _REFUSALS = (
     "a page that does not exist",
     "two rows that write to the same page",
 )
+
+MOST_ROWS = 64
+"""Steps of more rows are computed like prompts, since their products take nearly all of the time."""
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
 
 class InvalidStep(ValueError):
@@ -196,12 +203,6 @@ def _described(layer: FusedLayer) -> _Layer:
     return _Layer(*norms, *(matrix_of(linear) for linear in _linears(layer)))
 
 
-MOST_ROWS = 64
-"""Steps of more rows are computed like prompts, since their products take nearly all of the time."""
-
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-
-
 class _DecodeStep(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("tokens", "positions", "table", "logits", "room")),
@@ -248,9 +249,6 @@ class CpuDecode:
             room = cpu_kernels.library().midstream_decode_room
             known = self._room_bytes[rows, threads] = room(ctypes.byref(self._model.described), rows, threads)
         return known
-
-
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
 
 class _PrefillStep(ctypes.Structure):

@@ -33,6 +33,31 @@ LARGEST_COPY = 2**30
 """Up to so many bytes of weights a packed copy is kept, where plain ones make prompts slow: 1.2 to 1.7 times in float32."""
 
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+LARGEST_CODE = 127
+
+INT8_MOST_ROWS = 64
+"""Up to so many rows the kernels of `engine.model.cpu.linear` are faster, if they were compiled.
+
+Measured as below: twice as fast as torch's kernel at one row, and more than twice as fast as widening at 16.
+"""
+
+FEW_ROWS = 4
+"""Without them, in bf16, torch's int8 kernel is faster up to so many rows; beyond, it is faster to widen the weights first.
+
+Measured on two cores with AVX512-BF16, all layers of a 768x12 Llama, against bf16 weights: 1.6 to 2 times as fast at one
+row, 1.4 at four, 0.9 at 32. In float32, widening is faster at any number: 1.8 at one row, 1.4 at four, 1 at 32.
+"""
+
+KERNEL_BLOCK = 32
+"""Inputs that torch's int8 kernel takes at a time in bf16. It reads beyond a row's end if its width is no multiple."""
+
+SMALLEST_SHARE = 0.5
+"""The share of a model's weights that must be in linear layers. With less, the option would promise too much."""
+
+ROWS_HINT = 32
+"""The number of rows that the layout is chosen for; it serves all numbers nearly as well."""
+
+PACKED_DTYPES = frozenset({torch.bfloat16, torch.float32})
 
 
 class Matrix(ctypes.Structure):
@@ -136,28 +161,6 @@ def _plain_is_slow(weight: Tensor) -> bool:
     return can_pack(weight.device, weight.dtype) and (weight.dtype is torch.float32 or has_tiles())
 
 
-LARGEST_CODE = 127
-
-INT8_MOST_ROWS = 64
-"""Up to so many rows the kernels of `engine.model.cpu.linear` are faster, if they were compiled.
-
-Measured as below: twice as fast as torch's kernel at one row, and more than twice as fast as widening at 16.
-"""
-
-FEW_ROWS = 4
-"""Without them, in bf16, torch's int8 kernel is faster up to so many rows; beyond, it is faster to widen the weights first.
-
-Measured on two cores with AVX512-BF16, all layers of a 768x12 Llama, against bf16 weights: 1.6 to 2 times as fast at one
-row, 1.4 at four, 0.9 at 32. In float32, widening is faster at any number: 1.8 at one row, 1.4 at four, 1 at 32.
-"""
-
-KERNEL_BLOCK = 32
-"""Inputs that torch's int8 kernel takes at a time in bf16. It reads beyond a row's end if its width is no multiple."""
-
-SMALLEST_SHARE = 0.5
-"""The share of a model's weights that must be in linear layers. With less, the option would promise too much."""
-
-
 class Int8Linear(nn.Module):
     """A linear layer, (…, in) to (…, out), with weights of shape (out, in) as int8 and a scale for each output."""
 
@@ -214,12 +217,6 @@ def _linear_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linea
         for name, child in parent.named_children():
             if type(child) is nn.Linear or type(child) is Conv1D:
                 yield parent, name, child
-
-
-ROWS_HINT = 32
-"""The number of rows that the layout is chosen for; it serves all numbers nearly as well."""
-
-PACKED_DTYPES = frozenset({torch.bfloat16, torch.float32})
 
 
 class PackedLinear(nn.Module):

@@ -41,18 +41,32 @@ LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
 """Kernels that each operator launches."""
 
 _library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
+
+ROUNDS = 32
+"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
+
+BLOCK = 4096
+"""Scores that a row's program reads at a time."""
+
+
 _library.define(
     "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor lengths, Tensor? sinks, "
     "Tensor(a!) out, float scale, int window, int chunk, float softcap, int processors) -> ()"
 )
+
+
 _library.define(
     "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor query_starts, Tensor lengths, "
     "Tensor? sinks, Tensor(a!) out, float scale, int window, int chunk, float softcap, int longest) -> ()"
 )
+
+
 _library.define(
     "store_rows(Tensor keys, Tensor values, Tensor pages, Tensor offsets, Tensor(a!) stored_keys, "
     "Tensor(b!) stored_values) -> ()"
 )
+
+
 _library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
 
 
@@ -303,13 +317,6 @@ def _fake_prompts(*given: Any) -> None:
     _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
 
 
-ROUNDS = 32
-"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
-
-BLOCK = 4096
-"""Scores that a row's program reads at a time."""
-
-
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
     """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
 
@@ -348,6 +355,12 @@ def _register(name: str, launch: Callable[..., object], fake: Callable[..., obje
 
 
 _register("attend_decode", _launch_decode, _fake_decode)
+
+
 _register("attend_prompts", _launch_prompts, _fake_prompts)
+
+
 _register("store_rows", _launch_store, _check_store)
+
+
 _register("draw", _launch_draw, _fake_draw)
