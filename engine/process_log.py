@@ -1,4 +1,4 @@
-"""The log of the engine's process: lines on standard error, without any content."""
+"""Logs without content: lines on standard error, tracebacks without values, and text of others made printable."""
 
 from __future__ import annotations
 

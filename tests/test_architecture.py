@@ -26,7 +26,9 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *((module, "engine") for module in ("speech.process.child", "speech.voice.espeak")),  # child_environment
+    *(
+        (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
+    ),  # child_environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -253,7 +255,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     process = reached(
         "engine.process.__main__",
         "engine.loading.__main__",
-        *(f"speech.{name}.models.__main__" for name in ("recognition", "voice", "listening")),
+        *(f"speech.{name}.models" for name in ("recognition", "voice", "listening")),
     )
     assert [
         module

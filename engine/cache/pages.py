@@ -1,7 +1,8 @@
-"""Pages of keys and values: which are free, and who holds the others. Pure: numbers, no tensors.
+"""Pages of keys and values: how many there is memory for, which are free, who holds the others, and which prefixes they keep.
 
 Any number of requests may hold a page, and so may the cache of prefixes. `free + used + cached == total` always: requests
 hold the used pages, and only the cache holds the cached ones. A page with another holder is copied before it is written.
+Pure: numbers, no tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STATES, INNER_STATES, LOGITS = 8, 4, 4
 CPU_PAGE = 64
 
 CUDA_PAGE = 256
-"""Tokens of a page. On a CPU this measured best; on CUDA FlashAttention requires it."""
+"""Tokens of a page. On a CPU this measured best; on CUDA attention was measured with it."""
 
 SMALLEST_CONTEXT = 64
 """The fewest tokens of prompt and reply that make sense for a conversation."""

@@ -1,4 +1,4 @@
-"""One reply's way through its grammar: which tokens may come next. Knows no threads and no other reply."""
+"""The replies' ways through their grammars: which tokens may come next, and the threads that compute the masks."""
 
 from __future__ import annotations
 

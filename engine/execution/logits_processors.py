@@ -1,7 +1,7 @@
-"""Rows of which a grammar leaves few tokens. On a CPU only these are read, instead of the whole vocabulary.
+"""The changes of logits that requests ask for: masks, biases, penalties, shortest lengths.
 
-Between the strings of a JSON text only some tokens of a hundred thousand may come, and reading scores is what costs time.
-The number of a row's columns depends only on the row, so its sums don't depend on its neighbours.
+Where a grammar leaves few tokens, only these are read on a CPU, instead of the whole vocabulary. The number of a row's
+columns depends only on the row, so its sums don't depend on its neighbours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles grammars, within measured limits, into matchers. Each reply has one, which knows what may come next.
+"""Grammars as llguidance reads them: their texts and bounds, a tokenizer's vocabulary, matchers, and trials.
 
 Source of the limits: `docs/design/engine.md` says what they cost, and `tests/engine/grammar/test_bad_schemas.py` checks it.
 """

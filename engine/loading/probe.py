@@ -1,7 +1,7 @@
-"""Compares the logits of a freshly loaded model through the KV cache with those of the plain module.
+"""Whether a model can be served: by its configuration, then by a comparison of logits.
 
-Serving requires that a model's attention and positions go through this cache. No table of model types could
-promise that for every model of the hub, but a comparison can. It is the warm-up as well.
+Serving requires that a model's attention and positions go through the KV cache. No table of model types could promise that
+for every model of the hub, but a comparison with the plain module can. It is the warm-up as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a model's tokenizer, or says in a sentence why it can't be used. Knows no torch: prompts are made without it."""
+"""Reads a model's tokenizer, and the languages of one that translates. Knows no torch: prompts are made without it."""
 
 from __future__ import annotations
 

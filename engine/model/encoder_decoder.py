@@ -1,4 +1,4 @@
-"""The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART), over pages, for many requests at once.
+"""The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART, T5), over pages, for many requests at once.
 
 Their layers are those of the Transformer (Vaswani et al. 2017). They differ in where norms are, how positions are encoded,
 and what is added to the logits. Linear layers see a flat list of rows. It computes the same as the transformers module,

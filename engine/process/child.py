@@ -1,4 +1,4 @@
-"""The gateway's side of one engine process: start, messages over a socket pair, stop."""
+"""One engine process: start and stop from the gateway's side, and the messages over the socket pair between them."""
 
 from __future__ import annotations
 

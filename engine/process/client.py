@@ -1,4 +1,7 @@
-"""The gateway's `Engine`: one supervised engine process, and its streams. Imports neither torch nor transformers."""
+"""The gateway's `Engine`: one supervised engine process and its streams, started at once or at its first request.
+
+Imports neither torch nor transformers.
+"""
 
 from __future__ import annotations
 

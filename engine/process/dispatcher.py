@@ -1,7 +1,7 @@
-"""Two threads of the engine's process: one reads the socket, the other has prompts made. Neither waits for a step.
+"""The threads of the engine's process: one reads the socket, one has prompts made, and the main one runs steps.
 
-So pings and cancels are read while a long prompt is tokenized, and prompts are counted while a step runs. The process that
-makes prompts serves waiting requests fairly.
+Neither of the first two waits for a step. So pings and cancels are read while a long prompt is tokenized, and prompts are
+counted while a step runs. The process that makes prompts serves waiting requests fairly.
 """
 
 from __future__ import annotations

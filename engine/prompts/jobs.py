@@ -1,4 +1,7 @@
-"""The messages between the engine's process and the one that makes prompts. Token ids travel as the bytes of an array."""
+"""The process that makes prompts: the jobs it is sent, their results, and the engine's side of it.
+
+Token ids travel as the bytes of an array.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns messages into the token ids of a prompt, with the chat template of the model's tokenizer."""
+"""Turns messages into the token ids of a prompt: with the chat template of the model's tokenizer, or for a translation."""
 
 from __future__ import annotations
 

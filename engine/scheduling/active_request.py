@@ -1,7 +1,4 @@
-"""One request while it is served: what it asked for, how far it is, and its outputs.
-
-Knows neither other requests nor the model.
-"""
+"""One request while it is served: how it is admitted, what it asked for, how far it is, and its outputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Decodes tokens one at a time, with the same result as decoding the whole reply at once.
+"""The texts of a tokenizer's tokens, and decoding them one at a time, with the same result as decoding the reply at once.
 
-Unknown ids, and special tokens that the vocabulary does not show, are left out. The work for a token does not grow with the reply.
+Unknown ids, and special tokens that the vocabulary does not show, are left out. The work for a token does not grow with
+the reply. Uses only methods of transformers' tokenizers, and imports none of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Remembers the token ids of replies, for prompts that repeat their text.
+"""Remembers the token ids of replies, and puts them into prompts that repeat their text.
 
-A text has many tokenizations; cached keys and values are found by the one that the model wrote. Knows no tokenizer.
+A text has many tokenizations; cached keys and values are found by the one that the model wrote. A replacement that might
+change the text is not made: for example, if a reply has special tokens and the prompt has others. Knows no tokenizer.
 """
 
 from __future__ import annotations

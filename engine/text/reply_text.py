@@ -1,4 +1,7 @@
-"""One reply's text: tokens in, whole characters out, ended by stop strings. Knows neither requests nor batches."""
+"""One reply's text: tokens in, whole characters out, ended by stop strings, with log-probabilities if they are wanted.
+
+A token's log-probability leaves with its text, and not before. Knows neither requests nor batches.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""One request to an upstream over HTTP: sends it, and takes its answer chunk by chunk, in time. Knows no engine around it.
+"""Requests to an upstream over HTTP: how many at once, sent, answered chunk by chunk and in time, and their errors.
 
-Cancelling an exchange closes its connection, which tells an upstream to stop.
+Cancelling a request closes its connection, which tells an upstream to stop. Shed (429, 503, 529): EngineBusy. The operator's
+fault (401, 403, 404, redirects): EngineUnavailable. The request's fault (other 4xx): RequestRefused. Everything else is the
+server's failure: EngineLost.
 """
 
 from __future__ import annotations

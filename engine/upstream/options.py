@@ -1,4 +1,8 @@
-"""An operator's options for an upstream: where it is, what it serves, what it understands, and how long it may take."""
+"""An operator's options for an upstream: where it is, what it serves, what it understands, and how long it may take.
+
+The presets are the features of kinds of servers, by their documentation and their code. Features that depend on how a
+server was started are left out, such as `priority`, and TGI's formats that are not OpenAI's.
+"""
 
 from __future__ import annotations
 

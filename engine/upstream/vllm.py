@@ -1,4 +1,4 @@
-"""vLLM's command and environment: the operator's arguments, and the gateway's own, which override them. Pure."""
+"""vLLM as an `Engine`: the gateway starts it, watches it, restarts it when it dies, and asks it like any upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""An image in a message: which one it is, where it is, and its bytes if they are at hand. Nothing here decodes it."""
+"""Images in messages, and how SmolVLM and Idefics3 cut them into tiles. Pure: decodes nothing.
+
+The steps are those of transformers' image processors, and tests compare both. So an image's tokens are known from its
+header, before anything is decoded.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Describes a fused model to the kernels for whole steps on CPUs: `model.h`.
+"""Whole steps of a fused model on CPUs, each in one call of C: decode steps (`decode.c`) and prompts (`prefill.c`).
 
-Knows its weights and where keys and values are. Does not know what a step computes.
+Knows a model's weights, and where tokens, keys and values are. Does not know what becomes of the logits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Linear layers of few rows on CPUs, `linear.c`. They are bound by memory, so weights are read once, as they are stored.
+"""Linear layers on CPUs: by the C kernels (`linear.c`), packed in oneDNN's layout, and with int8 weights.
 
-The weights stay as in torch, so products of many rows need no second copy. If torch computes those and is much slower
-with plain weights, a packed copy is kept (`engine.model.cpu.linear`), unless the model is too large for two copies.
+Layers of few rows are bound by memory, so weights are read once, as they are stored. Products of many rows need no second
+copy. If torch computes those and is much slower with plain weights, a packed copy is kept, unless the model is too large.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import soxr
 from numpy.typing import NDArray
 
 from demo_translator.numerals import english
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 
 RATE = 16_000
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"

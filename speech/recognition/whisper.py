@@ -1,9 +1,4 @@
-"""Whisper: windows of half a minute, each from the last word of the one before, decoded together.
-
-Long recordings are processed as in the paper (Radford et al. 2022, 3.8) and in transformers: timestamps are
-always requested, and a window that ends within a segment ends before it, where the next one begins. Each
-window is one call of `generate`. So recordings join and leave between windows, and leave within a step.
-"""
+"""Whisper: windows of 30 seconds, cut where the model ends a segment; rows of a batch that end within a step."""
 
 from __future__ import annotations
 
@@ -13,19 +8,84 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad
-from transformers import AutoFeatureExtractor, AutoTokenizer, WhisperForConditionalGeneration
+from transformers import (
+    AutoFeatureExtractor,
+    AutoTokenizer,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    WhisperForConditionalGeneration,
+)
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
 
 from speech.errors import ModelLoadError
 from speech.models.families import Options
 from speech.models.loading import device_of, dtype_of, place, read_part, read_weights
 from speech.recognition.messages import Ready, Segment, Word
-from speech.recognition.models.interface import CancelCheck, Wave
-from speech.recognition.models.stopping_criteria import BatchStops
+from speech.recognition.worker import CancelCheck, Wave
 
 TICK_S = 0.02
 """Seconds of one timestamp step."""
+
 FRAMES_A_TICK = 2
+
+MOST_TRIES = 15
+"""How often a stretch of a window's length may be recognized. A model could advance by 0.02 s each time."""
+
+
+class BatchStops:
+    """The checks of `generate` between its steps."""
+
+    def __init__(self, watch: CancelCheck, rows: int, most: Sequence[int] | None = None) -> None:
+        """`most`: tokens of each row; None: the model's limit."""
+        self.lost = [False] * rows
+        """Rows with scores that are invalid numbers."""
+        self.prompt = 0
+        """Tokens before the first step."""
+        self._watch = watch
+        self._most = most
+
+    @property
+    def processors(self) -> LogitsProcessorList:
+        """For `logits_processor`: checks the scores without changing them."""
+        return LogitsProcessorList([_ScoreCheck(self)])
+
+    @property
+    def criteria(self) -> StoppingCriteriaList:
+        """For `stopping_criteria`."""
+        return StoppingCriteriaList([_StopCheck(self)])
+
+    def check_scores(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
+        """Note rows with invalid numbers."""
+        self.prompt = self.prompt or input_ids.shape[1]
+        wrong = torch.isnan(scores).any(dim=-1).tolist()
+        self.lost = [before or now for before, now in zip(self.lost, wrong, strict=True)]
+
+    def over(self, input_ids: torch.Tensor) -> list[bool]:
+        """Return which rows end here."""
+        over = [lost or gone for lost, gone in zip(self.lost, self._watch(), strict=True)]
+        if self._most is None:
+            return over
+        made = input_ids.shape[1] - self.prompt
+        return [done or made >= most for done, most in zip(over, self._most, strict=True)]
+
+
+class _ScoreCheck(LogitsProcessor):
+    def __init__(self, stops: BatchStops) -> None:
+        self._stops = stops
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self._stops.check_scores(input_ids, scores)
+        return scores
+
+
+class _StopCheck(StoppingCriteria):
+    def __init__(self, stops: BatchStops) -> None:
+        self._stops = stops
+
+    def __call__(self, input_ids: torch.Tensor, _scores: torch.Tensor, **_more: object) -> torch.Tensor:
+        return torch.tensor(self._stops.over(input_ids), device=input_ids.device)
 
 
 class Piece(NamedTuple):
@@ -63,10 +123,6 @@ def _whole(ticks: Sequence[int | None], frames: int) -> Piece:
     known = [tick for tick in ticks if tick is not None]
     last = known[-1] if known and known[-1] > 0 else frames / FRAMES_A_TICK
     return Piece(0, len(ticks), 0.0, last * TICK_S)
-
-
-MOST_TRIES = 15
-"""How often a stretch of a window's length may be recognized. A model could advance by 0.02 s each time."""
 
 
 @dataclass(slots=True)
@@ -217,7 +273,7 @@ def _mask(frames: Sequence[int], windows: torch.Tensor) -> torch.Tensor:
     return (torch.arange(windows.shape[-1], device=windows.device) < lengths[:, None]).long()
 
 
-def load(options: Options) -> Whisper:
+def load_whisper(options: Options) -> Whisper:
     """Return the model of a folder or of the hub. Raises ModelLoadError."""
     name, device = place(options.model), device_of(options.device)
     model = read_weights(

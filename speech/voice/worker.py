@@ -1,12 +1,38 @@
-"""Speaks clauses one by one, for a voice's process. Knows no model."""
+"""Speaks clauses one by one, for a voice's process, and the interface of its models. Knows no torch."""
 
 from __future__ import annotations
 
-from speech.process.channel import Channel
+from collections.abc import Callable
+from typing import Protocol
+
+from speech.interfaces import SpokenClause
 from speech.process.messages import Failed
-from speech.process.worker import Worker
-from speech.voice.messages import Speak, Spoken
-from speech.voice.models.interface import ClauseTooLong, SpeakCancelled, SynthesisModel
+from speech.process.worker import Channel, Worker
+from speech.voice.model_voice import Speak, Spoken, VoiceReady
+
+CancelCheck = Callable[[], None]
+"""Called before every step. Raises SpeakCancelled."""
+
+
+class SpeakCancelled(Exception):
+    """Nobody waits for the result any more."""
+
+
+class ClauseTooLong(Exception):
+    """The model predicts an impossible length for a clause."""
+
+
+class SynthesisModel(Protocol):
+    """A model."""
+
+    @property
+    def facts(self) -> VoiceReady:
+        """Its facts for the gateway."""
+        ...
+
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
+        """Return a clause as sound. Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model."""
+        ...
 
 
 class VoiceWorker(Worker[Speak]):

@@ -1,4 +1,4 @@
-"""Recognition during speech by a model for recordings. Knows no model."""
+"""A model's listening process: `python -m speech.listening.models DESCRIPTOR OPTIONS`. Ends with the gateway."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from speech.listening.messages import ToListener
 from speech.listening.stream import Utterance
 from speech.listening.worker import ListenWorker
-from speech.process.channel import Channel
+from speech.models.loading import serve
 from speech.process.messages import Working
-from speech.recognition.models.interface import RecognitionModel
+from speech.process.worker import Channel
+from speech.recognition.models import load
+from speech.recognition.worker import RecognitionModel
 from speech.sound.samples import FULL_SCALE, Samples
 
 
@@ -37,3 +40,7 @@ class ModelListenWorker(ListenWorker):
         """Report between two steps that it works. A speaker who leaves is noticed after this piece, of some seconds."""
         self.channel.send(Working())
         return [False]
+
+
+if __name__ == "__main__":
+    serve(ToListener, load, ModelListenWorker)

@@ -1,22 +1,65 @@
-"""Recognizes windows of several recordings together, for a model's process. Knows no model."""
+"""Recognizes windows of several recordings together, for a model's process, and the interface of its models.
+
+A model takes several recordings at once, a window of each at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from speech.process.channel import Channel
-from speech.process.worker import Worker
-from speech.recognition.messages import Finished, Segment, SegmentRecognized, Transcribe
-from speech.recognition.models.interface import RecognitionModel
+from speech.process.worker import Channel, Worker
+from speech.recognition.messages import Finished, Ready, Segment, SegmentRecognized, Transcribe
 from speech.sound.samples import FULL_SCALE, mono
+
+Wave = npt.NDArray[np.float32]
+"""Samples from -1 to 1."""
+
+CancelCheck = Callable[[], Sequence[bool]]
+"""Called before every step; returns which recordings nobody waits for any more."""
 
 MOST_TOGETHER = 8
 """Recordings with a window in one batch. Later ones wait for the end of these windows."""
+
 _FAILED = "This recording could not be recognised"
+
+
+class Job(Protocol):
+    """A recording that is being recognized."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it was recognized."""
+        ...
+
+
+J = TypeVar("J", bound=Job)
+
+
+class RecognitionModel(Protocol[J]):
+    """A model. Results come per job, in order; None: the model computed invalid numbers."""
+
+    rate: int
+
+    @property
+    def facts(self) -> Ready:
+        """Its facts for the gateway."""
+        ...
+
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> J:
+        """Return a recording to recognize."""
+        ...
+
+    def transcribe(self, jobs: Sequence[J], watch: CancelCheck) -> list[list[Segment] | None]:
+        """Recognize the next window of each; windows that the watch reports may be cut short.
+
+        All jobs want times of words, or none. If this raises, no job has advanced.
+        """
+        ...
 
 
 @dataclass(slots=True)
