@@ -16,11 +16,8 @@ from typing import NamedTuple
 
 from engine.errors import ModelNotUsable
 
-KV_SHARE = 0.5
-"""The share of a device's free memory that keys and values take after loading, by default."""
-
 CPU_KV_SHARE = 0.25
-"""The same on a CPU, whose memory is shared with everything else that runs."""
+"""The share of the free memory that keys and values take after loading on a CPU, which everything else shares."""
 
 CUDA_KV_SHARE = 0.95
 """The same on CUDA, of the memory that the largest step leaves, which is measured. The rest is for recorded steps."""

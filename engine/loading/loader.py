@@ -28,7 +28,7 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
-from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
+from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.grammar.compiler import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.loading.memory_estimate import memory_estimate
@@ -488,7 +488,7 @@ def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], obj
     # On CUDA the largest step is run, to measure what it needs beside keys and values. Elsewhere the share leaves room.
     needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
-    of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)
+    of_device = CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE
     return None if free is None else int(max(0, free - needed) * of_device * share)
 
 

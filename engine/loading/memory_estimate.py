@@ -8,7 +8,7 @@ import msgspec
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size
+from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size
 from engine.loading.probe import by_itself, probe, window_of
 from engine.model.devices import available_bytes
 
@@ -144,7 +144,7 @@ def memory_estimate(
             pass
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
-    share = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE) * memory_share
+    share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * memory_share
     room = kv_bytes or (None if free is None else int(max(0, free - weights) * share))
     budget = kv_budget(
         room,
