@@ -8,7 +8,7 @@ DEV     := $(VENV)/.installed-dev
 DOCS    := $(VENV)/.installed-docs
 BENCH   := $(VENV)/.installed-bench
 VLLM    := .cache/vllm/.installed
-KERNELS := $(wildcard engine/*/*.c engine/*/*.h)
+KERNELS := $(wildcard engine/model/cpu/*.c engine/model/cpu/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
@@ -180,8 +180,8 @@ $(DOCS): constraints.txt | $(BIN)/python
 	@$(PIP) zensical
 	@touch $@
 
-$(VLLM): engine/launcher/install.py | $(RUNTIME)
-	@$(BIN)/python -m engine.launcher.install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
+$(VLLM): engine/upstream/vllm_install.py | $(RUNTIME)
+	@$(BIN)/python -m engine.upstream.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
 $(BENCH): $(DEV)

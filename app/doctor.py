@@ -47,10 +47,9 @@ from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
-from engine.free_memory import free_memory
 from engine.loading.preflight import PreflightResult
-from engine.printable import printable
-from engine.triton_compiler import triton_trouble
+from engine.machine import free_memory, triton_trouble
+from engine.process_log import printable
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
 from sessions.filters.filter_file import InvalidFilterFile, filters_from
@@ -70,7 +69,7 @@ import json, torch
 cuda = torch.cuda.is_available()
 print(json.dumps({
     "version": torch.__version__,
-    "device": "cuda" if cuda else "mps" if torch.backends.mps.is_available() else "cpu",
+    "device": "cuda" if cuda else "cpu",
     "name": torch.cuda.get_device_name() if cuda else "",
     "free": torch.cuda.mem_get_info()[0] if cuda else None,
 }))

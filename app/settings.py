@@ -177,7 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
-            description="auto, cpu, cuda, cuda:1, mps …; several, separated by commas, get their own engines.",
+            description="auto, cpu, cuda, cuda:1 …; several, separated by commas, get their own engines.",
         ),
     ] = "auto"
     engines: Annotated[int, Meta(ge=1, le=64, description="Engine processes on each device.")] = 1
@@ -380,9 +380,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     speech_device: Annotated[
         str,
-        Meta(
-            pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1, mps …"
-        ),
+        Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1 …"),
     ] = "auto"
     speech_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from engine.images.image import Detail, Image
+from engine.vision.image import Detail, Image
 
 MAX_CHUNKS = 10_000
 """Chunks of a PNG, and segments of a JPEG: each is checked."""

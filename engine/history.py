@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from engine.images.image import together
 from engine.messages import Message
+from engine.vision.image import together
 
 BETWEEN = "\n\n"
 """Separates messages that become one."""

@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from engine.images.image import Image
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.trace import NOBODYS, Trace
+from engine.vision.image import Image
 
 GROUP_SEPARATOR = "\x1f"
 """Separates a group from its client in a client's name. It is ASCII's unit separator, which no name has."""

@@ -16,7 +16,7 @@ _ON_CPU = frozenset({"cpu", "auto"})
 
 
 class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a forward pass is computed. `engine.loading.forward_choice` decides what is possible, and why not.
+    """How a forward pass is computed. `engine.loading.preflight` decides what is possible, and why not.
 
     `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that share one model.
     """

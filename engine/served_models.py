@@ -15,7 +15,7 @@ import msgspec
 from engine import trace
 from engine.api import Engine, EngineState, EngineStatus, OutputStream, running
 from engine.errors import EngineError, EngineUnavailable
-from engine.fleet.fleet import status_of, summed
+from engine.fleet import status_of, summed
 from engine.messages import EngineStatistics, Message, ModelFacts, Request
 from engine.reply_spec import PLAIN, ReplySpec
 

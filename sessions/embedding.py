@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.embedding import Embedder, Texts, Vectors
+from engine.api import Embedder, Texts, Vectors
 from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.records import Owner

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar, assert_never
 
 import msgspec
 
-from engine.images.image import Image
+from engine.vision.image import Image
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.events import (
     CallState,
     Done,

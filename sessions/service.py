@@ -9,8 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import msgspec
 from redis.asyncio import Redis
 
-from engine.api import Engine
-from engine.embedding import Embedder
+from engine.api import Embedder, Engine
 from sessions.commands.resumption import ReaderPosition, resume
 from sessions.commands.tool_results import CallOutcome
 from sessions.composition import compose

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from PIL import Image as Pillow
 
 from connections.images import image_from_bytes
-from engine.images.image import Image
+from engine.vision.image import Image
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *((module, "engine") for module in ("speech.process.child", "speech.voice.espeak")),  # child_environment
+    *(
+        (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
+    ),  # child_environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -40,33 +42,16 @@ ORDER = {
         *(
             "trace",
             "reply_spec",
-            "images",
+            "errors",
+            "cache",
+            "vision",
             "messages",
             "history",
-            "errors",
-            "options",
-            "tracebacks",
-            "printable",
-            "process_log",
-            "free_memory",
-            "child_environment",
-            "triton_compiler",
+            "fair_queue",
         ),
-        *("durations", "streamer", "api", "embedding"),
-        *(
-            "grammar",
-            "text",
-            "parsing",
-            "cache",
-            "attention",
-            "sampling",
-            "model",
-            "execution",
-            "loading",
-            "prompts",
-            "scheduling",
-        ),
-        *("process", "fleet", "upstream", "launcher", "served_models", "scripted"),
+        *("options", "process_log", "machine", "child_environment", "durations", "streamer", "api"),
+        *("grammar", "text", "parsing", "model", "execution", "loading", "prompts", "scheduling"),
+        *("process", "fleet", "upstream", "served_models", "scripted"),
     ),
     "speech": (
         *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
@@ -266,7 +251,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     process = reached(
         "engine.process.__main__",
         "engine.loading.__main__",
-        *(f"speech.{name}.models.__main__" for name in ("recognition", "voice", "listening")),
+        *(f"speech.{name}.models" for name in ("recognition", "voice", "listening")),
     )
     assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
@@ -296,7 +281,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
     [
         ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
         ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
-        ("triton", {"engine.attention.cuda.kernels", "engine.sampling.draw_kernel"}),
+        ("triton", {"engine.model.cuda.kernels"}),
         ("opentelemetry", {"app.operations.spans"}),
         ("uvloop", {"app.cli"}),
         ("brotli", {"app.delivery.page_files"}),
@@ -305,7 +290,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             {
                 "engine.upstream.embedder",
                 "engine.upstream.http_client",
-                "engine.upstream.health",
                 "engine.upstream.monitor",
                 "app.doctor",
                 "app.administration",
@@ -336,11 +320,8 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             "llguidance",
             {
                 "engine.grammar.compiler",
-                "engine.grammar.grammar_trial",
-                "engine.grammar.vocabulary",
                 "engine.grammar.grammar_writer",
-                "engine.sampling.guide",
-                "engine.sampling.mask_workers",
+                "engine.execution.guide",
             },
         ),
         ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
@@ -383,8 +364,8 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.cli",
         "engine.process.__main__",
         "engine.child_environment",
-        "engine.launcher.process",
-        "engine.triton_compiler",
+        "engine.upstream.vllm",
+        "engine.machine",
         "midstream.terminal.chat",
     }
 

@@ -15,10 +15,10 @@ import orjson
 import structlog
 
 from connections.api.admin import audit
-from engine import trace, tracebacks
-from engine.printable import printable, printable_lines
+from engine import process_log, trace
+from engine.process_log import printable, printable_lines
 
-OURS = ("midstream", tracebacks.__package__)
+OURS = ("midstream", process_log.__package__)
 """Names of our own loggers."""
 QUOTING = ("mcp", "client")
 """Loggers of the MCP library. They quote tools' arguments and results; our own lines have what matters."""
@@ -101,7 +101,7 @@ def _what_happened(record: logging.LogRecord) -> bool:
 
 
 def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    return tracebacks.without_values(exc_info[1])
+    return process_log.without_values(exc_info[1])
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:

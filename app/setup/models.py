@@ -14,23 +14,18 @@ from msgspec import Meta
 
 from app.settings import Settings, SettingsError, called, secret_of
 from app.setup.conversion import convert, converted_folder, with_folder
-from engine.api import Engine
-from engine.embedding import Embedder
-from engine.fleet.engine_fleet import EngineFleet
-from engine.launcher.launched_engine import MAKE, LaunchedEngine
-from engine.launcher.options import LaunchOptions, checked_arguments
+from engine.api import Embedder, Engine
+from engine.fleet import EngineFleet
 from engine.loading.preflight import check_options
 from engine.messages import Languages, ModelFacts, Params
 from engine.options import EngineOptions, ForwardOptions, shared_out, spread
-from engine.process.client import EngineClient
-from engine.process.on_demand import EngineOnDemand
+from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
 from engine.served_models import InvalidModels, ServedModel, ServedModels
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
-from engine.upstream.engine import UpstreamEngine
-from engine.upstream.fleet import UpstreamFleet
-from engine.upstream.options import UpstreamOptions
-from engine.upstream.presets import with_preset
+from engine.upstream.engine import UpstreamEngine, UpstreamFleet
+from engine.upstream.options import UpstreamOptions, with_preset
+from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
 _NAMES = "MIDSTREAM_SERVED_NAMES (--served-names)"
 SETTING = "MIDSTREAM_UPSTREAMS (--upstreams)"

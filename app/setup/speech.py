@@ -20,10 +20,9 @@ from speech.errors import ModelLoadError, SpeechError
 from speech.listening.recognizer import RecognizerProcess, streaming_model, streaming_pocketsphinx
 from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
 from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
-from speech.voice.espeak import PROGRAM, voices
+from speech.voice.espeak import PROGRAM, TimedEspeak, voices
 from speech.voice.model_voice import ModelVoice
 from speech.voice.synthesizer import EspeakSynthesizer, Synthesizer
-from speech.voice.timed_espeak import TimedEspeak
 
 BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
 """The grammar of all that the bundled model can be asked by voice."""

@@ -28,9 +28,9 @@ from connections.api.fields import (
 from connections.protocol import frames, params
 from connections.protocol.errors import BadParams, field_message
 from connections.protocol.server_info import Limits
-from engine.images.image import Image, Seen, joined
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
+from engine.vision.image import Image, Seen, joined
 from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
 
 _MAX_COMPLETION_TOKENS = "max_completion_tokens"

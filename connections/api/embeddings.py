@@ -20,7 +20,7 @@ from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import Grant
-from engine.embedding import Embedder, Texts, Vectors
+from engine.api import Embedder, Texts, Vectors
 from sessions.embedding import Embedding
 from sessions.errors import Forbidden, ModelNotFound
 

@@ -14,8 +14,8 @@ from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.errors import field_message, validation_problem
 from connections.protocol.frames import Name
 from connections.protocol.server_info import Limits
-from engine.images.image import Image
 from engine.messages import Message
+from engine.vision.image import Image
 from sessions.turn.prompt import NO_IMAGES
 
 NO_AUDIO = "This server does not take sound."

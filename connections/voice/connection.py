@@ -38,7 +38,7 @@ from connections.voice.turn_taking import (
     TranscriptUpdate,
     TurnTakingPolicy,
 )
-from engine.images.image import Detail
+from engine.vision.image import Detail
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.fair_share import FairShare, Subject
 from sessions.records import Owner

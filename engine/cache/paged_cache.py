@@ -64,7 +64,7 @@ Store = Callable[[LayerPages, StepLayout, Tensor, Tensor], None]
 class PagedCache(Cache):
     """The cache for a transformers module. It stores a step's keys and values, and hands out whole layers.
 
-    Attention reads from the layers what it needs (`engine.attention`). With `gathers` the cache hands out the contexts of
+    Attention reads from the layers what it needs (`engine.model.attention`). With `gathers` the cache hands out the contexts of
     a step's requests instead, (requests, heads, tokens, head size), for modules that make keys and values of them first.
     """
 

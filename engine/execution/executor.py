@@ -19,24 +19,121 @@ from torch import Tensor
 
 from engine.cache.layout import Span
 from engine.cache.pages import PageCopy
-from engine.execution.compute_threads import ComputeThreads
-from engine.execution.cuda_recording import CudaRecorder, PendingTokens
-from engine.execution.runner import Runner
-from engine.execution.translation_runner import TranslationRunner
-from engine.grammar.source import GrammarSource
+from engine.execution.draw import likeliest
+from engine.execution.guide import Guide, GuideState, MaskWorkers
+from engine.execution.runner import Runner, TranslationRunner
+from engine.execution.sampler import LogprobScorer, Sampler, SamplerState
+from engine.grammar.compiler import GrammarSource
 from engine.messages import ErrorCode
-from engine.model.devices import is_out_of_memory
+from engine.model.cuda.graphs import CudaRecorder, PendingTokens
+from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
 from engine.model.loaded_model import LoadedModel
-from engine.sampling.device_draw import sent
-from engine.sampling.guide import Guide, GuideState
-from engine.sampling.likeliest import likeliest
-from engine.sampling.logprob_scorer import LogprobScorer
-from engine.sampling.mask_workers import MaskWorkers
-from engine.sampling.sampler import Sampler, SamplerState
 from engine.text.prepared_request import SamplingParams
-from engine.text.reply_logprobs import ScoredToken
+from engine.text.reply_text import ScoredToken
+
+FIRST_TRIALS = 3
+"""Steps with each number of threads before one is chosen."""
+
+LEARNING_RATE = 0.2
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
+"""Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
+
+SOON = 8
+"""The first pause after fewer threads than all were chosen. It is short, since a moment's noise may be the reason."""
+
+RELUCTANCE = 1.1
+"""Fewer threads than all must be faster by this factor."""
+
+FEW_TOKENS = 64
+"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
+
+PATIENCE = 0.1
+"""While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
+
+LEAST_PATIENCE_S = 0.001
+
+ALONE_PATIENCE_S = 0.02
+"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
+
+CUDA_PATIENCE_S = 0.003
+"""On a CUDA device, which computes the step while the host waits for masks."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One number of threads for one size of step."""
+
+    threads: int
+    count: int = 0
+    seconds: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        # The first steps include what is made only once, so the second replaces it. A new best counts fully at once.
+        self.count += 1
+        if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
+            self.seconds = seconds
+        else:
+            self.seconds += LEARNING_RATE * (seconds - self.seconds)
+
+
+@dataclass(slots=True)
+class _Size:
+    """The trials of one size of step, each with half the threads of the one before. Neighbours of the best are tried."""
+
+    trials: list[_Trial]
+    until_next: int = SHORTEST_PAUSE
+    pause: int = SHORTEST_PAUSE
+
+    @property
+    def best(self) -> _Trial:
+        most, tried = self.trials[0], [trial for trial in self.trials if trial.count]
+        return min(
+            tried, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE), default=most
+        )
+
+    def next(self) -> _Trial:
+        best = self.best
+        place = self.trials.index(best)
+        # Only neighbours of the best are tried. On many cores a single thread could hold up everyone for seconds.
+        near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
+        untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
+        self.until_next -= 1
+        if untried is None and self.until_next <= 0 and near:
+            self.pause = self.until_next = min(2 * self.pause, LONGEST_PAUSE)
+            return min(near, key=lambda trial: trial.count)
+        return untried or best
+
+
+@dataclass(slots=True)
+class ComputeThreads:
+    """Chooses between `most` threads, half of them, a quarter and so on, separately for each size of step."""
+
+    most: int
+    _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
+    _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
+
+    def choose(self, tokens: int) -> int:
+        """Return the number of threads for a step of `tokens` tokens."""
+        size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
+        self._trying = size, size.next()
+        return self._trying[1].threads
+
+    def observe(self, seconds: float) -> None:
+        """Learn how long the step took that the last choice was for."""
+        if self._trying is None:
+            return
+        size, trial = self._trying
+        before = size.best
+        trial.observe(seconds)
+        if size.best is not before:
+            size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
+
+
+def _halved(most: int) -> list[_Trial]:
+    return [_Trial(most >> halvings) for halvings in range(most.bit_length())]
 
 
 def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
@@ -88,21 +185,9 @@ class Deferred(Enum):
     """Its grammar allows no further token, so the reply is at its end."""
 
 
-FEW_TOKENS = 64
-"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
-
-
 class OutOfMemory(Exception):
     """The device has too little memory for a step."""
 
-
-PATIENCE = 0.1
-"""While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
-LEAST_PATIENCE_S = 0.001
-ALONE_PATIENCE_S = 0.02
-"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
-CUDA_PATIENCE_S = 0.003
-"""On a CUDA device, which computes the step while the host waits for masks."""
 
 Outcome = int | ScoredToken | SpanFailure | Deferred | None
 """The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
@@ -163,8 +248,7 @@ class Executor:
             and isinstance(model.module, FusedDecoder)
             and isinstance(self._runner, Runner)
         ):
-            recorder = CudaRecorder(model.device)
-            self._runner.record(slots, recorder.record, recorder.measure)
+            self._runner.record(slots, CudaRecorder(model.device).record)
 
     def feed(self) -> None:
         """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""

@@ -12,20 +12,29 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention.backend import AttentionNotSupported
-from engine.attention.cuda.attention import Cuda, Measure
-from engine.attention.interface import Paged, backend_for, gathered, keeps_latents
-from engine.cache.layout import Span, StepLayout, fed, image_rows, lay_out
+from engine.cache.layout import (
+    Span,
+    StepLayout,
+    begins,
+    fed,
+    image_rows,
+    lay_out,
+    lay_out_targets,
+    source_of,
+    target_tokens,
+)
 from engine.cache.paged_cache import PagedCache
-from engine.execution.graphs import DecodeGraphs, Record
-from engine.model.cpu_decode import MOST_ROWS, CpuDecode
-from engine.model.cpu_model import CpuModel, is_known
-from engine.model.cpu_prefill import CpuPrefill, prefills
+from engine.model.attention import AttentionNotSupported
+from engine.model.attention_interface import Paged, backend_for, gathered, keeps_latents
+from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
+from engine.model.cpu.encoder_decoder import CpuEncoderDecoder
+from engine.model.cuda.graphs import DecodeGraphs, Record
+from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.vision_tower import replaced
+from engine.vision.tower import replaced
 
 PROMPT = 512
-"""Tokens of the prompt that attention kernels are timed with."""
+"""Tokens of the prompt that kernels are compiled with."""
 
 
 class _WholeSteps(NamedTuple):
@@ -98,34 +107,25 @@ class Runner:
             )
         return logits
 
-    def record(self, most_rows: int, record: Record, measure: Measure) -> None:
-        """Record decode steps of up to `most_rows` replies, and find the faster attention for each number of them."""
-        cache = self.cache
+    def record(self, most_rows: int, record: Record) -> None:
+        """Record decode steps of up to `most_rows` replies. Kernels for prompts are compiled before that."""
         graphs = DecodeGraphs(
             self._forward,
             most_rows=most_rows,
             most_pages=self._most_pages,
-            page_size=cache.page_size,
+            page_size=self.cache.page_size,
             device=self._device,
         )
-        if isinstance(self._backend, Cuda):
-            self._backend.measure = measure
-        self._try_sizes(graphs.rows)
-        if isinstance(self._backend, Cuda):
-            self._backend.measure = None
+        self._try_prompt()
         graphs.record(record)
         self._graphs = graphs
 
     @torch.inference_mode()
-    def _try_sizes(self, rows: Sequence[int]) -> None:
-        """Run a decode step for each number of replies, and a step of a prompt, in pages that nobody holds yet."""
-        half = max(1, self._most_pages // 2)
-        pages, last = list(range(half)), half * self.cache.page_size - 1
-        for count in rows:
-            spans = [Span(0, last, [0], samples=True, pages=pages)] * count
-            self._forward(self._lay_out(spans))
-        start = max(0, last + 1 - PROMPT)
-        self._forward(self._lay_out([Span(0, start, [0] * (last + 1 - start), samples=True, pages=pages)]))
+    def _try_prompt(self) -> None:
+        """Run a step of a prompt, in pages that nobody holds yet."""
+        pages = range(max(1, self._most_pages // 2))
+        tokens = min(PROMPT, len(pages) * self.cache.page_size)
+        self._forward(self._lay_out([Span(0, 0, [0] * tokens, samples=True, pages=pages)]))
 
     def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
         # CUDA kernels are compiled for the width of the block tables.
@@ -151,3 +151,52 @@ class Runner:
             return {"input_ids": ids}
         embedding = self._module.get_input_embeddings()
         return {"inputs_embeds": replaced(embedding(ids[0]), shown).unsqueeze(0)}
+
+
+class TranslationRunner:
+    """A model with `pages` of `page_size` tokens for sources and targets."""
+
+    def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
+        self._module = module
+        self._backend = module.attention()
+        self._last: Tensor | None = None
+        self._kernels = CpuEncoderDecoder.of(module)
+        self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
+        if self._kernels is not None:
+            heads = self._kernels.heads
+            self.cache.layer(self._kernels.layers - 1, heads, heads)
+
+    def feed(self, last: Tensor) -> None:
+        """See `Runner.feed`."""
+        self._last = last
+        self._kernels = None  # they read tokens on the host
+
+    @torch.inference_mode()
+    def run(self, spans: Sequence[Span]) -> Tensor:
+        """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        sources = [source_of(span) for span in spans if begins(span)]
+        if sources:
+            self._encode(sources)
+        targets = [span for span in spans if target_tokens(span)]
+        if targets:
+            return self._translate(targets)
+        return torch.empty(0, self._module.vocabulary, dtype=self._module.dtype, device=self._module.device)
+
+    def _encode(self, sources: Sequence[Span]) -> None:
+        kernels, cache, module = self._kernels, self.cache, self._module
+        if kernels is not None and kernels.encodes(sum(len(span.tokens) for span in sources)):
+            kernels.encode(sources, cache.layers)
+            return
+        layout = lay_out(sources, page_size=cache.page_size, device=module.device)
+        module.encode(layout, cache, self._backend)
+
+    def _translate(self, spans: Sequence[Span]) -> Tensor:
+        kernels, cache, module = self._kernels, self.cache, self._module
+        if kernels is not None and kernels.translates(sum(map(target_tokens, spans))):
+            return kernels.translate(spans, cache.layers)
+        step = lay_out_targets(spans, page_size=cache.page_size, device=module.device)
+        ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
+        if not step.sampled:
+            step.sampled = [0]  # keys and values are wanted alone; the head computes something small
+            return module.decode(ids[0], step, cache, self._backend)[:0]
+        return module.decode(ids[0], step, cache, self._backend)

@@ -5,34 +5,90 @@ The frame is in Lark. Each schema is a grammar of its own in it, so that its ref
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 from llguidance import regex_to_lark
 
 from engine.errors import PromptRejected
-from engine.grammar.forms import CallForm, ThoughtForm
-from engine.grammar.lark import (
-    ANY,
-    LONGEST_SPACE,
-    SPACE,
-    any_of,
-    begins_special,
-    controls_in,
-    literal,
-    pattern,
-    symbols,
+from engine.grammar.compiler import (
+    MAX_BYTES,
+    CallForm,
+    GrammarSource,
+    ThoughtForm,
+    check_draft,
+    check_size,
+    read_schema,
 )
-from engine.grammar.source import MAX_BYTES, GrammarSource, check_draft, check_size, read_schema
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 
+ANY = r"(?s:.)"
+SPACE = r"[ \t\n\r]"
+
+LONGEST_SPACE = 4
+"""The most characters of white space around thoughts and calls. Without a bound a model might write nothing else."""
+
+_CONTROLS = re.compile(r"<\[([0-9,]+)\]>")
+_MEANING = re.compile(r"([\\.+*?()|\[\]{}^$/])")
 _SPACES = f"{SPACE}{{1,{LONGEST_SPACE}}}"
+
 _COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexible": False}
 """JSON as most models write it. If more white space were allowed, an unsure model might write it until its reply is cut."""
+
 _OBJECT = '"object"'
 
 # With forcing, each mask has the tokenizer spell all forced bytes anew: a constant of 200 KiB took 100 ms a token.
 _HEAD = '%llguidance {"no_forcing": true}'
+
+TRIED = 1024
+"""The most outcomes of trials that are remembered: a digest and a sentence each."""
+
+Trial = Callable[[GrammarSource], str]
+"""Returns what is wrong with a grammar, or an empty string."""
+
+
+def symbols(text: str, specials: Mapping[str, int]) -> str:
+    """Return the symbols of a text in a rule: literals, and the ids of the control tokens that it spells out."""
+    return " ".join(_symbol(piece, specials) for piece in _pieces(text, specials))
+
+
+def begins_special(text: str, specials: Mapping[str, int]) -> bool:
+    """Whether a text begins with a control token."""
+    return any(text.startswith(name) for name in specials)
+
+
+def pattern(text: str) -> str:
+    """Return a regular expression that matches one text, to be put between slashes."""
+    return _MEANING.sub(r"\\\1", text).replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def any_of(ids: Iterable[int]) -> str:
+    """Return the symbol that matches any one of these control tokens."""
+    return f"<[{','.join(map(str, sorted(ids)))}]>"
+
+
+def controls_in(frame: str) -> set[int]:
+    """Return the ids of the control tokens that rules name."""
+    return {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
+
+
+def literal(text: str) -> str:
+    """Return the literal of a text."""
+    return json.dumps(text)
+
+
+def _symbol(piece: str, specials: Mapping[str, int]) -> str:
+    return f"<[{specials[piece]}]>" if piece in specials else literal(piece)
+
+
+def _pieces(text: str, specials: Mapping[str, int]) -> list[str]:
+    if not specials:
+        return [text] if text else []
+    names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True) if name)
+    return [piece for piece in re.split(f"({names})", text) if piece]
 
 
 class GrammarWriter:
@@ -239,3 +295,45 @@ def _key(name: str) -> str:
 
 def _json(text: str) -> str:
     return msgspec.json.encode(text).decode()
+
+
+class GrammarMaker:
+    """Makes grammars, and remembers which of them can be used. For one thread."""
+
+    def __init__(self, writer: GrammarWriter, trial: Trial, *, opened: GrammarWriter | None = None) -> None:
+        """Take a writer and a trial. `opened`: the writer for replies whose thoughts the prompt has opened."""
+        self._writers = (writer, opened or writer)
+        self._trial = trial
+        self._tried: OrderedDict[bytes, str] = OrderedDict()
+
+    def make(self, spec: ReplySpec, *, opened: bool = False) -> GrammarSource | None:
+        """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if its spec can't be followed.
+
+        `opened`: the prompt has opened the thoughts.
+        Schemas of tools that are not strict are no reason: if they can't be followed, the arguments may be any object.
+        """
+        writer = self._writers[opened]
+        source = writer.write(spec)
+        if source is None or not (fault := self._fault(source)):
+            return source
+        field = self._field_at_fault(writer, spec)
+        if field == "tools":
+            simpler = writer.write(spec, exact=False)
+            if simpler is not None and not self._fault(simpler):
+                return simpler
+        raise PromptRejected(f"The {field} can't be followed: {fault}", field=field)
+
+    def _field_at_fault(self, writer: GrammarWriter, spec: ReplySpec) -> str:
+        if spec.format is None:
+            return "tools"
+        alone = writer.write(msgspec.structs.replace(spec, tools=(), tool_choice="auto"))
+        return "format" if alone is not None and self._fault(alone) else "tools"
+
+    def _fault(self, source: GrammarSource) -> str:
+        digest = source.digest
+        if digest not in self._tried:
+            self._tried[digest] = self._trial(source)
+            if len(self._tried) > TRIED:
+                self._tried.popitem(last=False)
+        self._tried.move_to_end(digest)
+        return self._tried[digest]

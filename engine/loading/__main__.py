@@ -12,12 +12,11 @@ import msgspec
 import torch
 
 from engine.errors import ModelNotUsable
-from engine.loading.architecture import skeleton_of
 from engine.loading.gguf import read_file
-from engine.loading.loader import before_weights
+from engine.loading.loader import before_weights, takes_images
 from engine.loading.memory_estimate import memory_estimate
 from engine.loading.preflight import GGUF, PreflightResult
-from engine.loading.vision import takes_images
+from engine.loading.probe import skeleton_of
 from engine.model.devices import choose_device, choose_dtype
 from engine.options import EngineOptions
 

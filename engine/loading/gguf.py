@@ -29,8 +29,8 @@ from transformers.integrations.gguf.reader import read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from engine.errors import ModelNotUsable
-from engine.loading.architecture import check_architecture, skeleton_of
 from engine.loading.preflight import GGUF_REFUSED, OTHER_READER
+from engine.loading.probe import check_architecture, skeleton_of
 
 _PR_SET_PDEATHSIG = 1
 SAMPLING = {

@@ -12,31 +12,40 @@ from typing import Any, cast
 import torch
 from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
+    GenerationConfig,
+    Idefics3ForConditionalGeneration,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    SmolVLMForConditionalGeneration,
 )
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
-from engine.attention import cpu_kernels
-from engine.cache.budget import CPU_KV_SHARE, CUDA_KV_SHARE, KV_SHARE, kv_budget, page_size, working_bytes
+from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.vocabulary import NoGrammars, vocabulary_of
-from engine.loading.architecture import check_architecture, skeleton_of
-from engine.loading.forward_choice import check_forward, check_quantization
-from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
-from engine.loading.languages import TranslationTokenizer
+from engine.grammar.compiler import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.loading.memory_estimate import memory_estimate
-from engine.loading.preflight import SAFE_WEIGHTS, check_folder
-from engine.loading.probe import LARGEST_STEP, Probed, agrees, largest_step, probe, through_pages
-from engine.loading.tokenizer import read_tokenizer
+from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_forward, check_quantization
+from engine.loading.probe import (
+    LARGEST_STEP,
+    Probed,
+    agrees,
+    check_architecture,
+    check_room,
+    largest_step,
+    probe,
+    skeleton_of,
+    through_pages,
+    window_of,
+)
+from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
 from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
 from engine.loading.translators import (
     PreparedTranslator,
@@ -44,11 +53,12 @@ from engine.loading.translators import (
     translation_config,
     translation_defaults,
 )
-from engine.loading.vision import check_vision_model, parted, takes_images
-from engine.messages import REPLY_TOKENS
-from engine.model import cpu_linear
-from engine.model.cpu_model import is_known
-from engine.model.cpu_prefill import prefills
+from engine.machine import triton_trouble
+from engine.messages import REPLY_TOKENS, Params
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.decoder import is_known, prefills
+from engine.model.cpu.linear import can_pack, pack, quantize
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -57,13 +67,114 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.int8_linear import quantize
 from engine.model.loaded_model import LoadedModel
-from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
-from engine.triton_compiler import triton_trouble
+from engine.vision.image import IMAGE
+from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
+from engine.vision.tower import VisionConfig, VisionTower, finished
 
+SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
+
+KINDS: dict[str, Any] = {
+    "smolvlm": SmolVLMForConditionalGeneration,
+    "idefics3": Idefics3ForConditionalGeneration,
+}
 _WEIGHTS = "Loading weights"
+DEFAULT_MAX_BATCH = 32
+PLAIN = ForwardOptions()
+Progress = Callable[[str, float], None]
+
+log = logging.getLogger(__name__)
+
+
+def defaults_of(generation: GenerationConfig, reply_tokens: int = REPLY_TOKENS) -> Params:
+    """Return the sampling values of a generation config, with transformers' defaults where it names none.
+
+    `reply_tokens`: the longest reply if the config names none.
+    """
+    given = {name: getattr(generation, name, None) for name in SAMPLING_FIELDS}
+    fallback: dict[str, Any] = {
+        "do_sample": False, "temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0,
+    }  # fmt: skip
+    known = {name: value for name, value in given.items() if value is not None}
+    return Params(
+        max_new_tokens=generation.max_new_tokens or reply_tokens,
+        max_time_s=generation.max_time,
+        **(fallback | known),
+    )
+
+
+def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> frozenset[int]:
+    """Return the tokens that end a reply: the generation config's and the tokenizer's."""
+    named = generation.eos_token_id
+    ids = named if isinstance(named, list) else [named]
+    return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
+
+
+def takes_images(config: PreTrainedConfig) -> bool:
+    """Whether a configuration belongs to a family that is served with images."""
+    return config.model_type in VISION_MODEL_TYPES
+
+
+def check_vision_model(
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, forward: ForwardOptions
+) -> None:
+    """Refuse a model that is not served, or not with these options, before its weights are read.
+
+    Raises ModelNotUsable.
+    """
+    if device.type != "cpu":
+        raise ModelNotUsable(
+            f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
+        )
+    if forward.quantize != "none":
+        raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
+    check_architecture(model, config.get_text_config(), device, dtype)
+    with torch.device("meta"):
+        check_room(model, KINDS[config.model_type]._from_config(config), device)  # noqa: SLF001 - there is no public one
+
+
+def parted(
+    model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> tuple[PreTrainedModel, VisionConfig]:
+    """Return a module's language model and its vision part. Both share its weights. Raises ModelNotUsable."""
+    image_processor, whole = ImageProcessor.of(model), cast("Any", module)
+    token = whole.config.image_token_id
+    if tokenizer.convert_tokens_to_ids(IMAGE) != token:
+        raise ModelNotUsable(f"The tokenizer of {model!r} has no token {IMAGE} with the id {token}.")
+    scale = torch.from_numpy(image_processor.scale()).to(module.device)
+    tower = VisionTower(whole.model, scale, side=image_processor.tiling.side).eval()
+    if tower.tokens != image_processor.tiling.tokens:
+        raise ModelNotUsable(f"The image processor of {model!r} cuts tiles that do not fit its model.")
+    _compare(whole, tower)
+    return _language_model(model, whole), VisionConfig(tower, image_processor.tiling, token)
+
+
+def _language_model(model: str, whole: Any) -> PreTrainedModel:
+    """Return the causal model that writes the text, without the tower. Raises ModelNotUsable."""
+    untyped: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        causal = untyped.from_config(whole.model.text_model.config)
+    causal.model, causal.lm_head = whole.model.text_model, whole.lm_head
+    if any(weight.is_meta for weight in causal.parameters()):
+        raise ModelNotUsable(f"The language model of {model!r} has parts besides its layers and its head.")
+    causal.generation_config = whole.generation_config
+    return cast("PreTrainedModel", causal.eval())
+
+
+@torch.inference_mode()
+def _compare(whole: Any, tower: VisionTower) -> None:
+    """Raise ModelNotUsable if the tower, run in pieces, gives other states than the whole module."""
+    side = tower.side
+    numbers = torch.arange(3 * side * side, device=whole.device).view(1, 3, side, side)
+    points = (numbers * 7919 % 251).to(torch.uint8)
+    values = tower.values(points[0]).view(1, 1, 3, side, side)
+    expected: Tensor = whole.get_image_features(pixel_values=values).pooler_output[0]
+    got = finished(tower.look(points))
+    if not agrees(got.float(), expected.float(), whole.dtype):
+        raise ModelNotUsable(
+            f"The model type {type(whole).__name__} can't be served: its vision tower differs when run in pieces."
+        )
 
 
 class _ReportingBar:
@@ -99,14 +210,6 @@ def weights_progress(report: Callable[[float], None]) -> Iterator[None]:
         yield
     finally:
         untyped.set_tqdm_hook(previous)
-
-
-log = logging.getLogger(__name__)
-
-DEFAULT_MAX_BATCH = 32
-PLAIN = ForwardOptions()
-
-Progress = Callable[[str, float], None]
 
 
 def load(
@@ -385,7 +488,7 @@ def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], obj
     # On CUDA the largest step is run, to measure what it needs beside keys and values. Elsewhere the share leaves room.
     needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
-    of_device = {"cpu": CPU_KV_SHARE, "cuda": CUDA_KV_SHARE}.get(device.type, KV_SHARE)
+    of_device = CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE
     return None if free is None else int(max(0, free - needed) * of_device * share)
 
 

@@ -13,20 +13,67 @@ from pathlib import Path
 import msgspec
 
 from engine.errors import ModelNotUsable
-from engine.loading.forward_choice import INT8_DTYPES, check_forward, check_quantization
-from engine.options import EngineOptions
+from engine.options import EngineOptions, ForwardOptions
 
-_DEVICE = re.compile(r"(auto|cpu|cuda|mps)(:\d+)?")
+SERVED_ATTENTION = frozenset({"auto", "midstream"})
+SERVED_QUANTIZATION = frozenset({"none", "int8"})
+INT8_DTYPES = frozenset({"bfloat16", "float32"})
+_KNOWN_ATTENTION = ("sdpa", "eager", "flash", "flex", "paged", "sage")
+_DEVICE = re.compile(r"(auto|cpu|cuda)(:\d+)?")
+
 SAFE_WEIGHTS = (
     "convert them with transformers' save_pretrained, or if you trust their author, set MIDSTREAM_PICKLED_WEIGHTS "
     "(--pickled-weights)"
 )
 GGUF = ".gguf"
+
 GGUF_REFUSED = 3
 """The exit code of a conversion whose file is refused."""
+
 OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or give --model the model's folder or hub name."
 """The advice for GGUF files that are not served."""
+
 _SOME_DTYPE = min(INT8_DTYPES)
+
+
+def check_forward(options: ForwardOptions) -> None:
+    """Raise ModelNotUsable, with the reason, for options that no device and no model can be served with."""
+    if options.attn not in SERVED_ATTENTION:
+        raise ModelNotUsable(_no_attention(options.attn))
+    if options.quantize not in SERVED_QUANTIZATION:
+        raise ModelNotUsable(
+            f"--quantize {options.quantize} is not offered: int8 weights on a CPU are the only ones that were measured. "
+            "--engine vllm serves other kinds."
+        )
+    if options.tensor_parallel != 1:
+        raise ModelNotUsable(
+            f"--tensor-parallel {options.tensor_parallel} is not offered: this engine runs a model on one device. "
+            "Several engines can run, one on each device. --engine vllm spreads one model over several."
+        )
+
+
+def check_quantization(options: ForwardOptions, *, device: str, dtype: str) -> None:
+    """Raise ModelNotUsable if int8 weights were asked for but gain nothing. `device`: its type, such as "cpu"."""
+    if options.quantize == "none":
+        return
+    if device != "cpu":
+        raise ModelNotUsable(
+            f"--quantize {options.quantize} is not offered on {device}: it was run on CPUs only. "
+            "Leave it out, use --device cpu, or serve a quantized checkpoint with --engine vllm."
+        )
+    if dtype not in INT8_DTYPES:
+        raise ModelNotUsable(
+            f"--quantize {options.quantize} is slower than {dtype} alone: use --dtype bfloat16 or float32 with it."
+        )
+
+
+def _no_attention(name: str) -> str:
+    if not name.startswith(_KNOWN_ATTENTION):
+        return f"{name!r} is not the name of an attention implementation; use auto or midstream."
+    return (
+        f"--attn {name} is not served: it can't read the pages of the KV cache, which let replies of all lengths "
+        "share a forward pass. Use auto or midstream."
+    )
 
 
 class PreflightResult(msgspec.Struct, frozen=True):
@@ -53,19 +100,16 @@ def device_type(device: str) -> str:
     """Return the type of a device, such as "cuda". Raises ModelNotUsable if `device` names none. Pure."""
     named = _DEVICE.fullmatch(device)
     if named is None:
-        raise ModelNotUsable(f"{device!r} is not the name of a device; try auto, cpu, cuda, cuda:1 or mps.")
+        raise ModelNotUsable(f"{device!r} is not the name of a device; try auto, cpu, cuda or cuda:1.")
     return named[1]
 
 
 def check_device(device: str) -> None:
     """Raise ModelNotUsable for a device that this machine can't have."""
-    kind = device_type(device)
-    if kind == "cuda" and not _may_have_cuda():
+    if device_type(device) == "cuda" and not _may_have_cuda():
         raise ModelNotUsable(
             f"The device {device!r} was asked for, but this machine has no NVIDIA driver (libcuda.so.1)."
         )
-    if kind == "mps" and sys.platform != "darwin":
-        raise ModelNotUsable(f"The device {device!r} was asked for, but only a Mac has it.")
 
 
 def check_folder(model: str) -> None:

@@ -1,25 +1,27 @@
-"""Compares the logits of a freshly loaded model through the KV cache with those of the plain module.
+"""Whether a model can be served: by its configuration, then by a comparison of logits.
 
-Serving requires that a model's attention and positions go through this cache. No table of model types could
-promise that for every model of the hub, but a comparison can. It is the warm-up as well.
+Serving requires that a model's attention and positions go through the KV cache. No table of model types could promise that
+for every model of the hub, but a comparison with the plain module can. It is the warm-up as well.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from engine.attention import interface as attention
-from engine.attention.backend import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.runner import Runner
-from engine.model.devices import is_out_of_memory
+from engine.model import attention_interface as attention
+from engine.model.attention import AttentionNotSupported
+from engine.model.devices import available_bytes, is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
+
+SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 LENGTH = 32
 """Tokens of the trial: two chunks of a prompt and three decode steps, beside another reply."""
@@ -27,7 +29,7 @@ LENGTH = 32
 PAGE = 8
 
 LARGEST_STEP = 4096
-"""The most tokens of prompts that a step computes (`engine.scheduling.prefill_budget`)."""
+"""The most tokens of prompts that a step computes (`engine.scheduling.scheduler`)."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
 """How far logits may be off, relative to their norm. A wrong position or a missing key puts them off by about 1."""
@@ -36,6 +38,99 @@ ODD_ROW = 0.5
 """How far one row of four may be off in low precision. Rounding alone can make a router choose another expert."""
 
 log = logging.getLogger(__name__)
+
+
+def check_architecture(
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Refuse a model that can't be served or doesn't fit, before its weights are read. Raises ModelNotUsable."""
+    if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
+        raise ModelNotUsable(f"The model {model!r} is no causal language model, so it can't write replies.")
+    kind = _quantization_of(config)
+    if kind is not None:
+        raise ModelNotUsable(
+            f"The checkpoint of {model!r} is quantized ({kind}), which is not supported yet. Take the model that it "
+            f"was made from; --quantize int8 makes its weights smaller on a CPU. As it is, {OTHER_ENGINE}."
+        )
+    skeleton = skeleton_of(model, config, dtype)
+    check_kind(model, config, type(skeleton))
+    check_room(model, skeleton, device)
+
+
+def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
+    """Raise ModelNotUsable if a model class says of itself that it can't run over pages."""
+    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
+    if kind._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
+        layers = ", ".join(sorted(others)) or "recurrent"
+        raise ModelNotUsable(
+            f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
+        )
+    if not kind._supports_attention_backend:  # noqa: SLF001 - as above
+        raise ModelNotUsable(
+            f"The model type {kind.__name__} has an attention that can't be replaced; {OTHER_ENGINE}."
+        )
+
+
+def skeleton_of(
+    model: str, config: PreTrainedConfig, dtype: torch.dtype, kind: Any = AutoModelForCausalLM
+) -> Any:
+    """Return the model on the meta device, without memory for its weights. Raises ModelNotUsable.
+
+    It is not typed, since callers read private flags of its class.
+    """
+    untyped: Any = kind
+    try:
+        with torch.device("meta"):
+            return untyped.from_config(config, dtype=dtype)
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ModelNotUsable(f"The config.json of {model!r} makes no model: {reason}.") from error
+
+
+def window_of(config: PreTrainedConfig) -> int | None:
+    """Return a model's context window in tokens, or None if nothing limits it.
+
+    A longrope embedding switches to other frequencies beyond its original length, so the window ends there.
+    The switch would change all replies of a batch.
+    """
+    window: int | None = getattr(config, "max_position_embeddings", None)
+    originals = [
+        rope["original_max_position_embeddings"]
+        for rope in _rope_parameters(config)
+        if rope.get("rope_type") == "longrope" and rope.get("original_max_position_embeddings")
+    ]
+    limits = [limit for limit in (window, *originals) if limit]
+    return min(limits, default=None)
+
+
+def _rope_parameters(config: PreTrainedConfig) -> list[dict[str, Any]]:
+    """Return a model's sets of rotary parameters: a single one, or one for each kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
+
+
+def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
+    """Raise ModelNotUsable if a device has too little free memory for a model's weights."""
+    needed = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
+    free = available_bytes(device)
+    if free is not None and needed > free:
+        raise ModelNotUsable(
+            f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
+            "To spread one model over several GPUs, use --engine vllm --tensor-parallel 2."
+        )
+
+
+def _quantization_of(config: PreTrainedConfig) -> str | None:
+    """Return the name of the method that a checkpoint was quantized with; None if it was not."""
+    given = getattr(config, "quantization_config", None)
+    if given is None:
+        return None
+    method = given.get("quant_method") if isinstance(given, dict) else given.quant_method
+    return str(getattr(method, "value", method) or "in some way")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 class Probed(NamedTuple):

@@ -1,18 +1,228 @@
-"""Reads a model's tokenizer, or says in a sentence why it can't be used. Knows no torch: prompts are made without it."""
+"""Reads a model's tokenizer, and the languages of one that translates. Knows no torch: prompts are made without it."""
 
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.hub import cached_file
 
-from engine.errors import ModelNotUsable
-from engine.loading.image_processor import is_vision_model
-from engine.loading.languages import is_translator
+from engine.errors import ModelNotUsable, PromptRejected
+from engine.vision.processor import is_vision_model
+
+_TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
+
+_CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
+"""A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
+
+TASK_PREFIX_TYPES = ("t5", "mt5")
+"""Model types that take their task in words, in front of the text."""
+
+UNBOUNDED_TOKENS = 512
+"""The longest source, in tokens, of a model without a bound on positions: the length that it was trained with."""
+
+_FEW = 8
+"""How many languages a refusal lists."""
+
+
+class TaskPrefixes:
+    """The translation tasks of one model. A text without a target is passed on unchanged: it may name its task itself."""
+
+    def __init__(self, config: Any) -> None:
+        """Take a model's configuration, whose list of tasks may be missing."""
+        named: dict[str, Any] = getattr(config, "task_specific_params", None) or {}
+        self._prefixes: dict[tuple[str, str], str] = {
+            (found[1], found[2]): task.get("prefix", "")
+            for name, task in named.items()
+            if (found := _TRANSLATION.fullmatch(name)) and isinstance(task, dict)
+        }
+        self.sources = tuple(dict.fromkeys(source for source, _ in self._prefixes))
+        self.targets = tuple(dict.fromkeys(target for _, target in self._prefixes))
+
+    def with_prefix(self, text: str, source: str, target: str) -> str:
+        """Return a text after the prefix that tells the model to translate it. Raises PromptRejected."""
+        if not target:
+            if source:
+                raise PromptRejected("Say the target language, too, or leave both out.", field="target")
+            return text
+        known = {pair: prefix for pair, prefix in self._prefixes.items() if pair[1] == target}
+        if not known:
+            raise PromptRejected(self._lacking(target), field="target")
+        pairs = [pair for pair in known if source in ("", pair[0])]
+        if not pairs:
+            listed = ", ".join(pair[0] for pair in known)
+            raise PromptRejected(f"The model translates into {target!r} from {listed} alone.", field="source")
+        return known[pairs[0]] + text
+
+    def _lacking(self, target: str) -> str:
+        if not self.targets:
+            return "The model names no languages: leave target out, and say in the text what to do."
+        return f"The model has no target language {target!r}; it has {', '.join(self.targets)}."
+
+
+def is_translator(model: str) -> bool:
+    """Whether the model of a hub name or folder is an encoder-decoder; False if its configuration can't be read."""
+    with suppress(OSError, ValueError, KeyError):
+        return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
+    return False
+
+
+def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
+    """Return a model's generation config: its own file, or else one made from its configuration."""
+    with suppress(OSError):
+        return GenerationConfig.from_pretrained(model)
+    made: GenerationConfig = GenerationConfig.from_model_config(config)
+    return made
+
+
+class TranslationTokenizer:
+    """Tokenizes sources and the starts of translations for one model.
+
+    For one thread at a time, since a tokenizer keeps the language that was set last.
+    """
+
+    def __init__(self, tokenizer: Any, config: PreTrainedConfig, generation: GenerationConfig) -> None:
+        """Take a transformers tokenizer, and the model's own configurations."""
+        self._tokenizer = tokenizer
+        start = generation.decoder_start_token_id
+        self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
+        self._forced: int | None = generation.forced_bos_token_id
+        self._tasks = TaskPrefixes(config) if config.model_type in TASK_PREFIX_TYPES else None
+        self._codes = {} if self._tasks is not None else _codes(tokenizer)
+        self._spoken = self._tokenizer_language("src_lang")  # before any request sets another one
+        self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
+        self.source_tokens: int = getattr(config, "max_position_embeddings", UNBOUNDED_TOKENS)
+        self.sources, self.targets = self._languages()
+
+    @classmethod
+    def of(cls, model: str, tokenizer: Any) -> TranslationTokenizer:
+        """Return the languages of a model by its hub name or folder."""
+        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        return cls(tokenizer, config, generation_of(model, config))
+
+    def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
+        """Return the token ids of a text that is to be translated. Raises PromptRejected.
+
+        An `unfinished` text gets no end token if the model's configuration says `unfinished_sources`. Such a model
+        has learned to translate no more than the beginning of a source determines.
+        """
+        if self._tasks is not None:
+            return self._tokenized(self._tasks.with_prefix(text, source, target))
+        source = _one_of(source, self.sources, "source", self._spoken)
+        target = self._target(target)
+        if self._codes:
+            self._tokenizer.src_lang = source
+        elif self._marker(target) in self._markers():
+            text = f"{self._marker(target)} {text}"
+        made = self._tokenized(text)
+        if unfinished and self._knows_beginnings and made[-1] == self._tokenizer.eos_token_id:
+            made.pop()
+        return made
+
+    def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
+        """Return the tokens that a translation begins with, and how many of them are `prefix`. Raises PromptRejected."""
+        target = "" if self._tasks is not None else self._target(target)
+        first = [self._start]
+        if target in self._codes:
+            first.append(self._codes[target])
+            self._tokenizer.tgt_lang = target
+        elif self._forced is not None:
+            first.append(self._forced)
+        tokens = self._spelled(prefix.rstrip())
+        return first + tokens, len(tokens)
+
+    def draft(self, prefix: str, draft: str) -> list[int]:
+        """Return the tokens of a draft behind a prefix; none where the two are spelled otherwise together than alone.
+
+        The languages are those of `beginning`, which comes before.
+        """
+        if not draft.strip():
+            return []
+        begun = self._spelled(prefix.rstrip())
+        whole = self._spelled((prefix + draft).rstrip())
+        return whole[len(begun) :] if whole[: len(begun)] == begun else []
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of text has by itself, without control tokens."""
+        return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
+
+    def _tokenized(self, text: str) -> list[int]:
+        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+        return made
+
+    def _spelled(self, prefix: str) -> list[int]:
+        if not prefix:
+            return []
+        made: list[int] = self._tokenizer(
+            text_target=prefix, split_special_tokens=True, add_special_tokens=False
+        )["input_ids"]
+        return made
+
+    def _target(self, language: str) -> str:
+        return _one_of(language, self.targets, "target", self._tokenizer_language("target_lang"))
+
+    def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self._tasks is not None:
+            return self._tasks.sources, self._tasks.targets
+        if self._codes:
+            return tuple(self._codes), tuple(self._codes)
+        source, target = self._tokenizer_language("source_lang"), self._tokenizer_language("target_lang")
+        named = [marker.strip("<>") for marker in self._markers()]
+        return _some(source), tuple(dict.fromkeys((*_some(target), *named)))
+
+    def _tokenizer_language(self, name: str) -> str:
+        return getattr(self._tokenizer, name, None) or ""
+
+    def _markers(self) -> list[str]:
+        """Return the words that tell a Marian model the target language, in front of a source."""
+        return list(getattr(self._tokenizer, "supported_language_codes", ()))
+
+    def _marker(self, target: str) -> str:
+        return f">>{target}<<"
+
+
+def _codes(tokenizer: Any) -> dict[str, int]:
+    """Return the token ids of the languages that have a token of their own, by language code."""
+    known: dict[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
+    if known:
+        return dict(known)
+    special = {id_: token.content for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return {name: id_ for id_, name in special.items() if _CODE.fullmatch(name)}
+
+
+def _some(code: str) -> tuple[str, ...]:
+    return (code,) if code else ()
+
+
+def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
+    """Return a language that the model has. If none is asked for, it is the only one, or else the tokenizer's default.
+
+    Raises PromptRejected.
+    """
+    if language in known:
+        return language
+    if not language and (len(known) <= 1 or otherwise in known):
+        return otherwise if otherwise in known else "".join(known)
+    listed = ", ".join(known[:_FEW])
+    more = f" and {len(known) - _FEW} more" if len(known) > _FEW else ""
+    if not known:
+        raise PromptRejected(f"The model translates one language pair: leave {field} out.", field=field)
+    if not language:
+        raise PromptRejected(f"Say the {field} language: {listed}{more}.", field=field)
+    raise PromptRejected(
+        f"The model has no {field} language {language!r}; it has {listed}{more}.", field=field
+    )
 
 
 def read_tokenizer(model: str) -> PreTrainedTokenizerBase:

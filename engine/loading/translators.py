@@ -13,16 +13,15 @@ from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConf
 
 from engine.cache.layout import Source, Span
 from engine.errors import OTHER_ENGINE, ModelNotUsable
-from engine.execution.translation_runner import TranslationRunner
-from engine.loading.architecture import check_room, skeleton_of
-from engine.loading.languages import TranslationTokenizer
-from engine.loading.probe import agrees
+from engine.execution.runner import TranslationRunner
+from engine.loading.probe import agrees, check_room, skeleton_of
+from engine.loading.tokenizer import TranslationTokenizer
 from engine.messages import Languages, Params
-from engine.model import cpu_linear, t5
-from engine.model.cpu_encoder_decoder import computes_whole_steps
-from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder, Seq2SeqModel
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.encoder_decoder import computes_whole_steps
+from engine.model.cpu.linear import can_pack, pack
+from engine.model.encoder_decoder import SERVED_TYPES, T5, T5_TYPES, EncoderDecoder, Seq2SeqModel
 from engine.model.loaded_model import TranslationConfig
-from engine.model.packed_linear import can_pack, pack
 from engine.options import ForwardOptions
 
 PAGE = 16
@@ -44,7 +43,7 @@ def check_translator(
     Raises ModelNotUsable.
     """
     mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
-    if mapping.get(type(config), None) not in (*SERVED_TYPES, *t5.SERVED_TYPES):
+    if mapping.get(type(config), None) not in (*SERVED_TYPES, *T5_TYPES):
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
             f"M2M100 with NLLB, mBART, and T5 with mT5 are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
@@ -80,7 +79,7 @@ class PreparedTranslator:
 
         Raises ModelNotUsable.
         """
-        if isinstance(self.module, t5.T5):
+        if isinstance(self.module, T5):
             return
         weight = self.module.head.weight
         if cpu_linear.serve(weight, weight):
@@ -122,7 +121,7 @@ def translation_defaults(defaults: Params, generation: GenerationConfig) -> Para
 
 def _forward_pass(module: PreTrainedModel) -> Seq2SeqModel:
     """Return the forward pass over pages for a module of a served type."""
-    made: Seq2SeqModel = t5.T5(module) if isinstance(module, t5.SERVED_TYPES) else EncoderDecoder(module)
+    made: Seq2SeqModel = T5(module) if isinstance(module, T5_TYPES) else EncoderDecoder(module)
     return made.eval()
 
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from engine.errors import ModelNotUsable
-from engine.free_memory import free_memory, kernel_text
+from engine.machine import free_memory, kernel_text
 
-_NO_MEMORY = ("can't allocate memory", "MPS backend out of memory")
+_NO_MEMORY = "can't allocate memory"
 AUTO = (None, "", "auto")
 FAST_BF16 = re.compile(r"^(?:flags|Features)\s*:.*\b(?:avx512_bf16|amx_bf16|bf16)\b", re.MULTILINE)
 DTYPES = {
@@ -25,14 +26,14 @@ DTYPES = {
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the device asked for, else the best one here: CUDA, then MPS, then CPU. Raises ModelNotUsable."""
+    """Return the device asked for, else the best one here: CUDA, then CPU. Raises ModelNotUsable."""
     found = _available()
     if name in AUTO:
         return found[0]
     try:
         device = torch.device(name or "")
     except RuntimeError as error:
-        raise ModelNotUsable(f"{name!r} is not the name of a device; try cuda, mps or cpu.") from error
+        raise ModelNotUsable(f"{name!r} is not the name of a device; try cuda or cpu.") from error
     if device.type not in {one.type for one in found}:
         raise ModelNotUsable(
             f"The device {name!r} was asked for, but PyTorch does not find it on this machine."
@@ -56,8 +57,6 @@ def available_bytes(device: torch.device) -> int | None:
     """Return the free memory of a device in bytes; None if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return free_memory()
 
 
@@ -75,7 +74,14 @@ def peak_bytes(device: torch.device, call: Callable[[], object]) -> int:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error is a lack of memory. PyTorch's CPU allocator has no error class of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, torch.OutOfMemoryError) or _NO_MEMORY in str(error)
+
+
+def sent(host: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. On CUDA it is sent from pinned memory, so the host does not wait."""
+    if device.type != "cuda":
+        return host.to(device)
+    return torch.empty_like(host, pin_memory=True).copy_(host).to(device, non_blocking=True)
 
 
 def has_fast_bf16(cpuinfo: str) -> bool:
@@ -84,20 +90,12 @@ def has_fast_bf16(cpuinfo: str) -> bool:
 
 
 def _available() -> list[torch.device]:
-    found = []
-    if torch.cuda.is_available():
-        found.append(torch.device("cuda", torch.cuda.current_device()))
-    if torch.backends.mps.is_available():
-        found.append(torch.device("mps"))
-    return [*found, torch.device("cpu")]
+    cuda = [torch.device("cuda", torch.cuda.current_device())] if torch.cuda.is_available() else []
+    return [*cuda, torch.device("cpu")]
 
 
 def _fastest(device: torch.device) -> torch.dtype:
-    match device.type:
-        case "cuda":
-            return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-        case "mps":
-            return torch.bfloat16 if torch.backends.mps.is_macos_or_newer(14, 0) else torch.float32
-        case _:
-            fast = platform.system() == "Linux" and has_fast_bf16(kernel_text("/proc/cpuinfo"))
-            return torch.bfloat16 if fast else torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    fast = platform.system() == "Linux" and has_fast_bf16(kernel_text("/proc/cpuinfo"))
+    return torch.bfloat16 if fast else torch.float32

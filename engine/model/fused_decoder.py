@@ -1,7 +1,7 @@
 """The forward pass of Llama-like models with few, large operations, so that a step costs little beside its products.
 
 Queries, keys and values are one product, gate and up another. Rotation takes three operations, or one where C kernels
-serve (`engine.attention.cpu_kernels`). It computes the same as the transformers module, from the same weights; the probe
+serve (`engine.model.cpu.kernels`). It computes the same as the transformers module, from the same weights; the probe
 compares both before it is used.
 """
 
@@ -21,12 +21,11 @@ from transformers import (
 )
 from transformers.activations import SiLUActivation
 
-from engine.attention import cpu_kernels
-from engine.attention.backend import AttentionParams
-from engine.attention.interface import Paged
 from engine.cache.paged_cache import LayerPages, PagedCache
-from engine.model.cpu_linear import CpuLinear
-from engine.model.packed_linear import PackedLinear
+from engine.model.attention import AttentionParams
+from engine.model.attention_interface import Paged
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu.linear import CpuLinear, PackedLinear
 
 FIXED_ROTARIES = frozenset({"default", "linear", "llama3", "yarn"})
 """Kinds whose angles at a position do not change with the length of the text."""

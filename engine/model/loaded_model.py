@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.grammar.compiler import GrammarCompiler
-from engine.images.tiling import Tiling
 from engine.messages import Languages, ModelFacts, Params
 from engine.model.encoder_decoder import Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.vision_tower import VisionTower
-from engine.text.token_sizes import longest_token_bytes
+from engine.text.detokenizer import longest_token_bytes
+from engine.vision.tower import VisionConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +28,6 @@ class TranslationConfig:
     target_tokens: int
     source_vocabulary: int
     forced_end: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class VisionConfig:
-    """The facts about a model that takes images. `token`: the id that stands for a piece of an image in a prompt."""
-
-    tower: VisionTower
-    tiling: Tiling
-    token: int
 
 
 @dataclass(frozen=True, slots=True)

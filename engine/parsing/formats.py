@@ -8,9 +8,9 @@ from enum import Enum, auto
 
 import regex
 
-from engine.grammar.forms import CallForm, ThoughtForm
+from engine.grammar.compiler import CallForm, ThoughtForm
 from engine.reply_spec import Tool
-from engine.text.pieces import Call
+from engine.text.reply_text import Call
 
 Pattern = regex.Pattern[str]
 

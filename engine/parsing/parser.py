@@ -5,19 +5,473 @@ Nothing is lost: what looked like a call and is none becomes text, and all segme
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import regex
 
-from engine.parsing.delimiters import ActiveDelimiter, find, is_decided, seek
-from engine.parsing.formats import Delimiter, Kind, Region
-from engine.parsing.openings import Openings
-from engine.parsing.region_buffer import RegionBuffer
-from engine.parsing.segments import Segment, Segments
+from engine.parsing.formats import CallRegion, Delimiter, Kind, Region, Where
 from engine.reply_spec import Tool
-from engine.text.pieces import Call
+from engine.text.reply_text import Call, Piece, Thought
+
+DEEPEST = 64
+"""The most nested objects and arrays. Deeper ones count as broken."""
+
+LONGEST_ATOM = 1024
+"""The most characters of a number; true, false and null have fewer."""
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
+_ATOM = re.compile(r"[-+.0-9a-zA-Z]*")
+_WHOLE_ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
+_CLOSERS = {"{": "}", "[": "]"}
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_ESCAPED = frozenset('"\\/bfnrt')
+State = Callable[[str, int], int]
+
+MOST_BLANKS = 16
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
+
+LONGEST_DELIMITER = 1024
+"""The most characters of a delimiter, and so the most that are held back while one may have begun."""
+
+MOST_CALLS = 128
+"""The most calls of a reply. Whatever looks like a call behind them is text."""
+
+MOST_BROKEN = 128
+"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
+
+LONGEST_CALL = 256 * 1024
+"""The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
 
 Match = regex.Match[str]
+
+
+class _Broken(Exception):
+    """The text is no JSON. `at`: the place of the character that is wrong."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class JsonScanner:
+    """Reads one object or array. It looks at each character once, however the text is cut.
+
+    `done`: the value is whole. `broken`: it is malformed, or nested too deeply.
+    """
+
+    def __init__(self) -> None:
+        """Expect the opening bracket next."""
+        self.done = self.broken = False
+        self._closers: list[str] = []
+        self._state: State = self._value
+        self._behind_string: State = self._behind_value
+        self._atom = ""
+        self._digits = 0
+
+    def scan(self, text: str, at: int = 0) -> int:
+        """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
+        try:
+            while at < len(text) and not self.done:
+                at = self._state(text, at)
+        except _Broken as broken:
+            self.broken = True
+            return broken.at
+        return at
+
+    def _value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        letter = text[at]
+        if letter in _CLOSERS:
+            return self._open(letter, at)
+        if not self._closers:
+            raise _Broken(at)
+        if letter == '"':
+            return self._open_string(at, self._behind_value)
+        if letter not in "-0123456789tfn":
+            raise _Broken(at)
+        self._atom, self._state = "", self._in_atom
+        return at
+
+    def _open(self, letter: str, at: int) -> int:
+        if len(self._closers) == DEEPEST:
+            raise _Broken(at)
+        self._closers.append(_CLOSERS[letter])
+        self._state = self._first_key if letter == "{" else self._first_value
+        return at + 1
+
+    def _close(self, at: int) -> int:
+        self._closers.pop()
+        self._state = self._behind_value
+        self.done = not self._closers
+        return at + 1
+
+    def _first_key(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        return self._close(at) if text[at : at + 1] == "}" else self._key(text, at)
+
+    def _first_value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        return self._close(at) if text[at : at + 1] == "]" else self._value(text, at)
+
+    def _key(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] != '"':
+            raise _Broken(at)
+        return self._open_string(at, self._colon)
+
+    def _colon(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] != ":":
+            raise _Broken(at)
+        self._state = self._value
+        return at + 1
+
+    def _behind_value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] == self._closers[-1]:
+            return self._close(at)
+        if text[at] != ",":
+            raise _Broken(at)
+        self._state = self._key if self._closers[-1] == "}" else self._value
+        return at + 1
+
+    def _open_string(self, at: int, behind: State) -> int:
+        self._state, self._behind_string = self._in_string, behind
+        return at + 1
+
+    def _in_string(self, text: str, at: int) -> int:
+        found = _CHARACTERS.match(text, at)
+        at = found.end() if found else at
+        if at == len(text):
+            return at
+        if text[at] == '"':
+            self._state = self._behind_string
+        elif text[at] == "\\":
+            self._state = self._escape
+        else:
+            raise _Broken(at)
+        return at + 1
+
+    def _escape(self, text: str, at: int) -> int:
+        if text[at] == "u":
+            self._digits, self._state = 4, self._hexadecimal
+        elif text[at] in _ESCAPED:
+            self._state = self._in_string
+        else:
+            raise _Broken(at)
+        return at + 1
+
+    def _hexadecimal(self, text: str, at: int) -> int:
+        if text[at] not in _HEX_DIGITS:
+            raise _Broken(at)
+        self._digits -= 1
+        if not self._digits:
+            self._state = self._in_string
+        return at + 1
+
+    def _in_atom(self, text: str, at: int) -> int:
+        found = _ATOM.match(text, at)
+        end = min(found.end() if found else at, at + LONGEST_ATOM - len(self._atom))
+        self._atom += text[at:end]
+        if end == len(text):
+            return end
+        if not _WHOLE_ATOM.fullmatch(self._atom):
+            raise _Broken(end)
+        self._state = self._behind_value
+        return end
+
+    def _blanks(self, text: str, at: int) -> int:
+        found = _BLANKS.match(text, at)
+        return found.end() if found else at
+
+
+class Segment(NamedTuple):
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes.
+
+    `raw[begin:end]` is the content, without delimiters of the format.
+    """
+
+    raw: str
+    pieces: tuple[Piece, ...]
+    begin: int
+    end: int
+
+
+class Segments:
+    """Collects segments in the order of the reply.
+
+    `at_start`: there was no text and no call yet. `behind_call`: only white space came since a call.
+    """
+
+    def __init__(self) -> None:
+        self.at_start = True
+        self.behind_call = False
+        self.trims = False
+        """Whether white space that comes next belongs to the delimiter before it."""
+        self._made: list[Segment] = []
+        self._kind = Kind.TEXT
+        self._text = ""
+        self._blanks = ""
+
+    def take(self) -> list[Segment]:
+        """Return the segments since the last call."""
+        self._close()
+        made, self._made = self._made, []
+        return made
+
+    def add_text(self, text: str, kind: Kind, *, waits: bool) -> None:
+        """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
+        if self.trims:
+            rest = text.lstrip()
+            self._add(text[: len(text) - len(rest)], ())
+            text = rest
+        if not text:
+            return
+        self.trims = False
+        text, self._blanks = self._blanks + text, ""
+        if waits:
+            cut = max(len(text.rstrip()), len(text) - MOST_BLANKS)
+            text, self._blanks = text[:cut], text[cut:]
+        self._append(text, kind)
+
+    def delimit(self, raw: str) -> None:
+        """Add a delimiter."""
+        self._close()
+        self._add(self._take_blanks() + raw, ())
+        self.trims = True
+
+    def skip(self, raw: str, kind: Kind) -> None:
+        """Add text that is not shown, amid text of a kind."""
+        self.flush(kind)
+        self._close()
+        self._made.append(Segment(raw, (), 0, len(raw)))
+
+    def call(self, found: CallRegion, calls: tuple[Call, ...]) -> None:
+        """Add a region of calls."""
+        self._close()
+        blanks = self._take_blanks()
+        shift = len(blanks)
+        self._made.append(Segment(blanks + found.raw, calls, shift + found.begin, shift + found.end))
+        self.trims = self.behind_call = True
+        self.at_start = False
+
+    def flush(self, kind: Kind) -> None:
+        """Add white space that waited as text."""
+        self._append(self._take_blanks(), kind)
+
+    def _take_blanks(self) -> str:
+        blanks, self._blanks = self._blanks, ""
+        return blanks
+
+    def _append(self, text: str, kind: Kind) -> None:
+        if not text:
+            return
+        if kind is not self._kind:
+            self._close()
+            self._kind = kind
+        self._text += text
+        if kind is Kind.TEXT:
+            self.at_start = self.behind_call = False
+
+    def _close(self) -> None:
+        text, self._text = self._text, ""
+        if not text:
+            return
+        of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
+        self._made.append(Segment(text, of_kind.get(self._kind, ()), 0, len(text)))
+
+    def _add(self, raw: str, pieces: tuple[Piece, ...]) -> None:
+        """Add a part of a delimiter."""
+        if raw:
+            self._close()
+            self._made.append(Segment(raw, pieces, 0, 0))
+
+
+class ActiveDelimiter(NamedTuple):
+    """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: it counts only at the text's start."""
+
+    delimiter: Delimiter
+    region: Region | None = None
+    anchored: bool = False
+
+
+class SearchResult(NamedTuple):
+    """The result of a search. `before`: how many characters are in no delimiter, and in nothing that may become one.
+
+    `match` follows them: the opening or the close of `region`, if it is decided.
+    """
+
+    before: int
+    match: regex.Match[str] | None = None
+    region: Region | None = None
+
+
+def seek(watched: Sequence[ActiveDelimiter], text: str, *, ended: bool) -> SearchResult:
+    """Look for the first of several delimiters. Of those that begin at the same place the longest counts.
+
+    `ended`: no more text comes. A delimiter is undecided while another one may have begun before it.
+    """
+    best, hold = SearchResult(len(text)), len(text)
+    for one in watched:
+        match = find(one.delimiter, text, anchored=one.anchored, ended=ended)
+        if match is None:
+            continue
+        if not is_decided(one.delimiter, match, text, ended=ended):
+            hold = min(hold, match.start())
+        elif match.end() > match.start() and _is_before(match, best.match):
+            best = SearchResult(match.start(), match, one.region)
+    return best if best.before < hold else SearchResult(hold)
+
+
+def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool) -> regex.Match[str] | None:
+    """Return the first match of a delimiter. Unless the text has `ended`, that may be a partial match at its end."""
+    if anchored:
+        match = delimiter.pattern.match(text, partial=not ended)
+        return match if match is not None and _is_short(match) else None
+    place = 0
+    while (match := delimiter.pattern.search(text, place, partial=not ended)) and not _is_short(match):
+        place = match.start() + 1
+        if match.partial and not delimiter.pattern.search(text, place):
+            # A partial match that begins before the last characters is too long as well.
+            place = max(place, len(text) - LONGEST_DELIMITER)
+    return match
+
+
+def is_decided(delimiter: Delimiter, match: regex.Match[str], text: str, *, ended: bool) -> bool:
+    """Return whether a match stays the same, whatever follows the text."""
+    return ended or not (match.partial or (delimiter.grows and match.end() == len(text)))
+
+
+def _is_short(match: regex.Match[str]) -> bool:
+    return match.end() - match.start() <= LONGEST_DELIMITER
+
+
+def _is_before(match: regex.Match[str], other: regex.Match[str] | None) -> bool:
+    return other is None or (match.start(), -match.end()) < (other.start(), -other.end())
+
+
+class Openings:
+    """Counts regions: reasoning at the start may come once, and calls are bounded."""
+
+    def __init__(self, regions: Sequence[Region], hidden: Sequence[str]) -> None:
+        """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing."""
+        self._regions = tuple(regions)
+        self.hidden = _hidden(hidden)
+        self._calls = self._broken = 0
+        self._has_thought = False
+        self._known: tuple[bool, bool] | None = None
+        self._watched: tuple[ActiveDelimiter, ...] = ()
+
+    def watched(self, *, at_start: bool, behind_call: bool) -> tuple[ActiveDelimiter, ...]:
+        """Return the delimiters that count now, outside of all regions."""
+        if self._known != (at_start, behind_call):
+            self._known = (at_start, behind_call)
+            opening = [
+                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+                for region in self._regions
+                if self._may_open(region, at_start=at_start, behind_call=behind_call)
+            ]
+            self._watched = (*opening, *self.hidden)
+        return self._watched
+
+    def hidden_token(self, text: str) -> str:
+        """Return the hidden token that a text begins with, if there is one."""
+        found = (one.delimiter.pattern.match(text) for one in self.hidden)
+        return next((match.group() for match in found if match is not None), "")
+
+    def has_room_for(self, calls: int) -> bool:
+        """Return whether a reply may have `calls` more calls."""
+        return self._calls + calls <= MOST_CALLS
+
+    def note_calls(self, calls: int) -> None:
+        """Count `calls` more calls."""
+        self._calls += calls
+        self._known = None
+
+    def note_broken(self) -> None:
+        """Count a region that looked like a call and is none."""
+        self._broken += 1
+        self._known = None
+
+    def note_thought(self) -> None:
+        """Note that reasoning began."""
+        self._has_thought = True
+        self._known = None
+
+    def _may_open(self, region: Region, *, at_start: bool, behind_call: bool) -> bool:
+        if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
+            return False
+        if region.where is Where.START:
+            return at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
+        return region.where is Where.ANYWHERE or behind_call
+
+
+def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
+    """Return a delimiter that matches any of some tokens, the longest first."""
+    if not tokens:
+        return ()
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
+
+
+class RegionBuffer:
+    """The text of a region so far, and the calls that were read from it.
+
+    Its value, or the current one of several, begins at `begin` and ends at `end`.
+    """
+
+    def __init__(self, opening: str = "", name: str | None = None) -> None:
+        """Take the opening of a region, and the call's name if the opening has it."""
+        self.scanner = JsonScanner()
+        self.calls: tuple[Call, ...] = ()
+        self.chars = self.begin = self._first = len(opening)
+        self.end = 0
+        self._name = name
+        self._parts = [opening]
+
+    @property
+    def room(self) -> int:
+        """How many more characters may be held."""
+        return LONGEST_CALL - self.chars
+
+    @property
+    def raw(self) -> str:
+        """All text of the region so far."""
+        return "".join(self._parts)
+
+    @property
+    def value(self) -> CallRegion:
+        """The current value, in the text of the region so far."""
+        return CallRegion(self.raw, self.begin, self.end, self._name)
+
+    @property
+    def whole(self) -> CallRegion:
+        """All values."""
+        return CallRegion(self.raw, self._first, self.end, self._name)
+
+    def add(self, text: str) -> None:
+        """Take more of the region."""
+        self._parts.append(text)
+        self.chars += len(text)
+
+    def begin_value(self) -> None:
+        """Expect another value next."""
+        self.begin = self.chars
+        self.scanner = JsonScanner()
+
+    def end_value(self) -> None:
+        """Note that the value is whole."""
+        self.end = self.chars
 
 
 class Parser:

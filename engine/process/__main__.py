@@ -22,17 +22,14 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from engine import process_log
+from engine.child_environment import torch_settings
 from engine.errors import ModelNotUsable
+from engine.machine import ResourceUsage, most_memory, no_device, resident_bytes
 from engine.messages import LoadFailed, Loading
 from engine.options import EngineOptions
-from engine.process import torch_environment
-from engine.process.channel import BlockingChannel
-from engine.process.dispatcher import Dispatcher
-from engine.process.inbox import Inbox
-from engine.process.request_builder import RequestBuilder
-from engine.process.resource_usage import ResourceUsage, most_memory, no_device, resident_bytes
-from engine.process.step_loop import StepLoop
-from engine.prompts.worker import PromptProcess
+from engine.process.child import BlockingChannel
+from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
+from engine.prompts.jobs import PromptProcess
 
 if TYPE_CHECKING:
     from engine.model.loaded_model import LoadedModel
@@ -54,7 +51,7 @@ def main(arguments: list[str]) -> int:
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
     process_log.set_up()
     _exit_with_the_gateway()
-    os.environ.update(torch_environment.settings(os.environ))
+    os.environ.update(torch_settings(os.environ))
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     channel, inbox = BlockingChannel(connection), Inbox()
@@ -88,14 +85,16 @@ def _load(
     gc.disable()  # imported objects stay, and each collection would visit them
     import torch  # noqa: PLC0415
 
-    from engine.loading.image_processor import ImageProcessor  # noqa: PLC0415
     from engine.loading.loader import load  # noqa: PLC0415
     from engine.parsing.format_detection import detect_format  # noqa: PLC0415
-    from engine.parsing.reply_factory import ReplyFactory  # noqa: PLC0415
-    from engine.prompts.images import PromptImages  # noqa: PLC0415
-    from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
-    from engine.prompts.translation import FEATURES  # noqa: PLC0415
+    from engine.parsing.parsed_reply import ReplyFactory  # noqa: PLC0415
+    from engine.prompts.prompt import (  # noqa: PLC0415
+        PromptBuilder,
+        PromptImages,
+        TranslationBuilder,
+    )
     from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun once the gateway can be notified
+    from engine.vision.processor import ImageProcessor  # noqa: PLC0415
 
     process_log.remove_library_handlers()
     gc.freeze()  # with a little garbage of the imports
@@ -133,7 +132,9 @@ def _load(
         PromptImages(ImageProcessor.of(options.model)) if model.vision_config is not None else None
     )
     features = (
-        FEATURES if model.translation_config else PromptBuilder(model.tokenizer, how, prompt_images).features
+        TranslationBuilder.features
+        if model.translation_config
+        else PromptBuilder(model.tokenizer, how, prompt_images).features
     )
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     on_cuda = model.device.type == "cuda"

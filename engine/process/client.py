@@ -1,39 +1,212 @@
-"""The gateway's `Engine`: one supervised engine process, and its streams. Imports neither torch nor transformers."""
+"""The gateway's `Engine`: one supervised engine process and its streams, started at once or at its first request.
+
+Imports neither torch nor transformers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from engine.api import Engine, EngineState, EngineStatus
-from engine.errors import EngineUnavailable, ModelNotUsable
+from engine.errors import EngineUnavailable, ModelNotUsable, PromptRejected
 from engine.messages import (
+    Cancel,
+    CancelCount,
+    CountRequest,
     CountResult,
     EngineStatistics,
+    Finished,
+    FinishReason,
     FromEngine,
     LoadFailed,
     Loading,
     Message,
     ModelFacts,
+    Output,
     Ping,
     Pong,
     Request,
     StepOutputs,
 )
 from engine.options import EngineOptions
-from engine.process.channel import pack
-from engine.process.child import ChildProcess
-from engine.process.pending_requests import PendingRequests
+from engine.process.child import ChildProcess, pack
 from engine.process.supervision import Heartbeat, HeartbeatOptions, Lifecycle, RestartLedger, RestartPolicy
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.streamer import Streamer
 
+Send = Callable[[bytes], None]
+
+IDLE_S = 600.0
+"""How long an engine keeps its process without requests."""
+
+AGAIN_S = 30.0
+"""How long it is not started again after a failure. Otherwise each request would start a process that can't run."""
+
+ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
+STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
+
 log = logging.getLogger(__name__)
+
+
+class _PendingCount(NamedTuple):
+    """A requested count."""
+
+    future: asyncio.Future[int]
+    messages: tuple[Message, ...]
+    client: str
+    spec: ReplySpec
+    packed: bytes
+
+
+class PendingRequests:
+    """Keeps open requests. They wait here while no process runs. Those that a process has are lost with it.
+
+    Counts are asked again of the next process. All methods but `count` are synchronous.
+    """
+
+    def __init__(self) -> None:
+        self._send: Send | None = None
+        self._waiting: dict[str, tuple[Streamer, bytes]] = {}
+        self._sent: dict[str, Streamer] = {}
+        self._counts: dict[int, _PendingCount] = {}
+        self._count_ids = count()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for a process."""
+        return len(self._waiting)
+
+    @property
+    def open(self) -> int:
+        """The number of open requests."""
+        return len(self._sent) + len(self._waiting)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._sent or request_id in self._waiting
+
+    def connect(self, send: Send) -> None:
+        """Send everything that waited to a process that is ready."""
+        self._send = send
+        for request_id, (stream, packed) in self._waiting.items():
+            self._sent[request_id] = stream
+            send(packed)
+        self._waiting.clear()
+        for counting in self._counts.values():
+            send(counting.packed)
+
+    def disconnect(self, why: str) -> None:
+        """End the streams of requests that a dead process had."""
+        self._send = None
+        lost, self._sent = self._sent, {}
+        for stream in lost.values():
+            stream.lose(why)
+
+    def close(self, why: str) -> None:
+        """End everything: there will be no further process."""
+        self.disconnect(why)
+        waiting, self._waiting = self._waiting, {}
+        for stream, _ in waiting.values():
+            stream.lose(why)
+        counts, self._counts = self._counts, {}
+        for counting in counts.values():
+            if not counting.future.done():
+                counting.future.set_exception(EngineUnavailable(why))
+
+    def move_waiting_to(self, other: PendingRequests) -> None:
+        """Move the requests that wait for a process, and all counts, to another engine. Requests that a process has stay."""
+        waiting, self._waiting = self._waiting, {}
+        for request_id, (stream, packed) in waiting.items():
+            stream.redirect(other._cancel)
+            other._submit(request_id, stream, packed)
+        counts, self._counts = self._counts, {}
+        for counting in counts.values():
+            other._submit_count(counting.future, counting.messages, counting.client, counting.spec)
+
+    def request(self, request: Request) -> Streamer:
+        """Ask for a reply. Raises ValueError if a request of this id is open."""
+        request_id = request.request_id
+        if request_id in self:
+            raise ValueError(f"request {request_id!r} is still open")
+        stream = Streamer(request_id, self._cancel)
+        try:
+            packed = pack(request)
+        except UnicodeEncodeError as error:
+            stream.put_nowait(
+                _ended(request_id, FinishReason.ERROR, error=f"The messages are no text: {error}")
+            )
+            return stream
+        self._submit(request_id, stream, packed)
+        return stream
+
+    async def count(self, messages: Sequence[Message], client: str = "", spec: ReplySpec = PLAIN) -> int:
+        """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        try:
+            count_id = self._submit_count(future, tuple(messages), client, spec)
+        except UnicodeEncodeError as error:
+            raise PromptRejected(f"The messages are no text: {error}") from error
+        try:
+            return await future
+        finally:
+            if self._counts.pop(count_id, None) is not None and self._send is not None:
+                self._send(pack(CancelCount(count_id)))
+
+    def put(self, outputs: Sequence[Output], made_at: float | None = None) -> None:
+        """Hand the outputs of a step to their streams. `made_at`: see `StepOutputs`."""
+        for output in outputs:
+            stream = self._sent.get(output.request_id)
+            if stream is None:
+                continue
+            if isinstance(output, Finished):
+                del self._sent[output.request_id]
+            stream.put_nowait(output, made_at)
+
+    def counted(self, counted: CountResult) -> None:
+        """Hand a prompt's length to its waiting caller, if it is still there."""
+        counting = self._counts.pop(counted.count_id, None)
+        if counting is None or counting.future.done():
+            return
+        if counted.error is None:
+            counting.future.set_result(counted.tokens)
+        else:
+            counting.future.set_exception(PromptRejected(counted.error, field=counted.field))
+
+    def _submit(self, request_id: str, stream: Streamer, packed: bytes) -> None:
+        if self._send is None:
+            self._waiting[request_id] = (stream, packed)
+        else:
+            self._sent[request_id] = stream
+            self._send(packed)
+
+    def _submit_count(
+        self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str, spec: ReplySpec
+    ) -> int:
+        """Ask for a count, and return its id. Raises UnicodeEncodeError."""
+        count_id = next(self._count_ids)
+        packed = pack(CountRequest(count_id, messages, client, spec))
+        self._counts[count_id] = _PendingCount(future, messages, client, spec, packed)
+        if self._send is not None:
+            self._send(packed)
+        return count_id
+
+    def _cancel(self, request_id: str) -> None:
+        if self._send is not None:
+            self._send(pack(Cancel(request_id)))
+        elif request_id in self._waiting:
+            stream, _ = self._waiting.pop(request_id)
+            stream.put_nowait(_ended(request_id, FinishReason.CANCELLED, steps_after=0))
+
+
+def _ended(
+    request_id: str, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
+) -> Finished:
+    return Finished(request_id, reason, 0, 0, 0, steps_after, error)
 
 
 class EngineClient:
@@ -227,3 +400,136 @@ class EngineClient:
             self._life.refuse_when_over()
         except ModelNotUsable as error:
             raise EngineUnavailable(str(error)) from error
+
+
+class EngineOnDemand:
+    """Serves by a process that runs only while it is needed. `facts` are known before it was ever started.
+
+    Nothing runs before `run`: put it into a task group.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], EngineClient],
+        facts: ModelFacts,
+        *,
+        idle_s: float = IDLE_S,
+        again_s: float = AGAIN_S,
+    ) -> None:
+        """Take the factory of engines, which is called at each start, and the facts about the model.
+
+        `idle_s`: seconds without a request after which the process ends. `again_s`: see `AGAIN_S`.
+        """
+        self._make = make
+        self._facts = facts
+        self._idle_s, self._pause_s = idle_s, again_s
+        self._client: EngineClient | None = None
+        self._woken = asyncio.Event()
+        self._uses = 0
+        self._used_at = 0.0
+        self._failed: tuple[float, EngineStatus] | None = None
+        self._is_over = False
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine's state: ASLEEP while it needs no process."""
+        if self._client is not None:
+            return self._client.status
+        if self._is_over:
+            return STOPPED
+        return ASLEEP if self._failed is None or self._again_s() <= 0 else self._failed[1]
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The model: the facts that its process told, or before its first start those that were given."""
+        known = None if self._client is None else self._client.facts
+        return known or self._facts
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the running process."""
+        return None if self._client is None else self._client.pid
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (self,)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wake it, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        with self._awake() as client:
+            return await client.ready(timeout_s)
+
+    async def count_tokens(
+        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
+    ) -> int:
+        """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
+        with self._awake() as engine:
+            return await engine.count_tokens(messages, client=client, spec=spec)
+
+    def generate(self, request: Request) -> Streamer:
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        with self._awake() as engine:
+            return engine.generate(request)
+
+    def statistics(self) -> EngineStatistics:
+        """Return the latest facts of the running process; zeros while there is none."""
+        return EngineStatistics() if self._client is None else self._client.statistics()
+
+    async def run(self) -> None:
+        """Serve until this is cancelled. Leaves no process behind."""
+        try:
+            while True:
+                await self._woken.wait()
+                assert self._client is not None  # noqa: S101 - `_awake` made it before it set the event
+                await self._serve(self._client)
+        finally:
+            self._is_over = True
+
+    async def _serve(self, client: EngineClient) -> None:
+        """Run an engine until it had no request for a while, or has failed for good."""
+        running = asyncio.create_task(client.run(), name="engine on demand")
+        try:
+            while not running.done() and (left := self._left(client)) > 0:
+                await asyncio.wait((running,), timeout=left)
+            if running.done():
+                running.result()
+                self._failed = asyncio.get_running_loop().time(), client.status
+                log.error("the engine failed: %s", client.status.message or client.status.state.value)
+            else:
+                log.info("the engine had no request for %g s and sleeps", self._idle_s)
+            self._facts = client.facts or self._facts
+            self._client = None  # a request from here on starts another one
+            self._woken.clear()
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+
+    @contextmanager
+    def _awake(self) -> Iterator[EngineClient]:
+        """Give the engine, which stays awake inside the block and for a while after."""
+        if self._client is None:
+            if self._is_over:
+                raise EngineUnavailable("The engine is stopped.")
+            if self._failed is not None and self._again_s() > 0:
+                raise EngineUnavailable(self._failed[1].message or "The engine failed.")
+            self._client = self._make()
+            self._woken.set()
+        self._uses += 1
+        try:
+            yield self._client
+        finally:
+            self._uses -= 1
+            self._used_at = asyncio.get_running_loop().time()
+
+    def _again_s(self) -> float:
+        """Return how many seconds are left until it may be started after a failure."""
+        if self._failed is None:
+            return 0.0
+        return self._failed[0] + self._pause_s - asyncio.get_running_loop().time()
+
+    def _left(self, client: EngineClient) -> float:
+        """Return how many seconds are left until it may end."""
+        if self._uses or client.open_requests:
+            self._used_at = asyncio.get_running_loop().time()
+        return self._used_at + self._idle_s - asyncio.get_running_loop().time()

@@ -20,11 +20,8 @@ import msgspec
 
 from engine import process_log
 from engine.errors import ModelNotUsable
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.grammar_maker import GrammarMaker
-from engine.grammar.grammar_trial import GrammarTrials
-from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.vocabulary import NoGrammars, vocabulary_of
+from engine.grammar.compiler import GrammarCompiler, GrammarTrials, NoGrammars, vocabulary_of
+from engine.grammar.grammar_writer import GrammarMaker, GrammarWriter
 from engine.prompts.jobs import (
     Answer,
     BuildPrompt,
@@ -102,14 +99,15 @@ def _builder(model: str, signals: _JobSignals) -> JobHandler:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
-    from engine.loading.image_processor import ImageProcessor, is_vision_model  # noqa: PLC0415
-    from engine.loading.languages import is_translator  # noqa: PLC0415 - after the line above
-    from engine.loading.tokenizer import read_tokenizer  # noqa: PLC0415
+    from engine.loading.tokenizer import is_translator, read_tokenizer  # noqa: PLC0415 - after the line above
     from engine.parsing.format_detection import detect_format  # noqa: PLC0415
-    from engine.prompts.images import PromptImages  # noqa: PLC0415
     from engine.prompts.job_handler import JobHandler  # noqa: PLC0415
-    from engine.prompts.prompt import PromptBuilder  # noqa: PLC0415
-    from engine.prompts.translation import TranslationBuilder  # noqa: PLC0415
+    from engine.prompts.prompt import (  # noqa: PLC0415
+        PromptBuilder,
+        PromptImages,
+        TranslationBuilder,
+    )
+    from engine.vision.processor import ImageProcessor, is_vision_model  # noqa: PLC0415
 
     process_log.remove_library_handlers()
     tokenizer = read_tokenizer(model)

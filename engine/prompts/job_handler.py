@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engine.errors import PromptRejected
-from engine.grammar.grammar_maker import GrammarMaker
-from engine.grammar.grammar_trial import TrialPostponed
-from engine.grammar.source import GrammarSource
+from engine.grammar.compiler import GrammarSource, TrialPostponed
+from engine.grammar.grammar_writer import GrammarMaker
 from engine.messages import Message
-from engine.prompts.images import PromptImages
 from engine.prompts.jobs import (
     Answer,
     BuildPrompt,
@@ -24,7 +22,7 @@ from engine.prompts.jobs import (
     TooLong,
     characters,
 )
-from engine.prompts.prompt import Prompt
+from engine.prompts.prompt import Prompt, PromptImages
 from engine.reply_spec import ReplySpec
 from engine.text.reply_memory import ReplyCache, TenantReplies
 

@@ -1,30 +1,292 @@
-"""Turns messages into the token ids of a prompt, with the chat template of the model's tokenizer."""
+"""Turns messages into the token ids of a prompt: with the chat template of the model's tokenizer, or for a translation."""
 
 from __future__ import annotations
 
+import logging
+import secrets
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import jinja2
+import msgspec
 
 from engine.errors import PromptRejected
-from engine.images.tiling import IMAGE
+from engine.history import normalized
+from engine.loading.tokenizer import TranslationTokenizer
 from engine.messages import Message
 from engine.parsing.formats import ReplyFormat
-from engine.prompts.images import NO_PLACE, PromptImages, images_of
-from engine.prompts.renderer import Rendered, Renderer
-from engine.reply_spec import PLAIN, ReplySpec
-from engine.text.reply_memory import TenantReplies
-from engine.text.retokenization import Letters, Passage, Tokenized, changes, spelled
+from engine.prompts.chat_template import (
+    ChatTemplate,
+    Mark,
+    TemplateInputs,
+    as_is,
+    template_messages,
+    template_tools,
+)
+from engine.prompts.control_tokens import ControlTokens
+from engine.prompts.jobs import DecodedTiles, DecodeImage, Rejected, without_images
+from engine.prompts.verbatim_replies import PlacedReplies, VerbatimReplies
+from engine.reply_spec import PLAIN, ReplySpec, Translation
+from engine.text.reply_memory import Letters, Passage, TenantReplies, Tokenized, changes, spelled
+from engine.vision.image import IMAGE, Grid, Image, Tiling, in_order
+from engine.vision.processor import DAMAGED, TURNING, ImageNotDecodable, ImageProcessor
 
+MAX_BROKEN_IMAGES = 1024
+"""How many images that can't be decoded are remembered. Later turns of their conversations go on without them."""
+
+FIELD = "attachments"
+"""The field of errors about images."""
+
+NO_PLACE = "The model's chat template has no place for one of the images."
 _SYSTEMS_KNOWN = 64
 
 _ATTEMPTS = 8
 """How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
+
+log = logging.getLogger(__name__)
+
+log = logging.getLogger(__name__)
+
+
+def images_of(messages: Iterable[Message]) -> list[Image]:
+    """Return the images of a prompt, in order."""
+    return [image for message in messages for image in message.images]
+
+
+class PromptImages:
+    """Puts images into the prompts of one model. For one thread at a time."""
+
+    def __init__(self, image_processor: ImageProcessor) -> None:
+        """Take the decoder of images."""
+        self._image_processor = image_processor
+        self._broken: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def tiling(self) -> Tiling:
+        """How images are cut into tiles."""
+        return self._image_processor.tiling
+
+    def known(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages with a note in place of each image that is known to be broken.
+
+        This includes the last message, which may repeat an image whose reply has failed.
+        """
+        return without_images(messages, self._broken) if self._broken else messages
+
+    def words(self, images: Iterable[Image]) -> list[str]:
+        """Return the words for each image in a rendered prompt. Raises PromptRejected."""
+        return [self.tiling.words(self._grid(image)) for image in images]
+
+    def starts(
+        self, token_ids: Sequence[int], images: Sequence[Image], token: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return where the tokens of each image's tiles begin. `token`: the id for a piece. Raises PromptRejected."""
+        places = [place for place, one in enumerate(token_ids) if one == token]
+        counts, of_tile = [self.tiling.tiles(self._grid(image)) for image in images], self.tiling.tokens
+        starts = places[::of_tile]
+        if len(places) != sum(counts) * of_tile or places[of_tile - 1 :: of_tile] != [
+            start + of_tile - 1 for start in starts
+        ]:
+            raise PromptRejected(NO_PLACE)
+        made, done = [], 0
+        for count in counts:
+            made.append(tuple(starts[done : done + count]))
+            done += count
+        return tuple(made)
+
+    def tiles(self, look: DecodeImage) -> DecodedTiles | Rejected:
+        """Return the pixels of an image's tiles, or why it can't be decoded."""
+        try:
+            points = self._image_processor.tiles(look.image)
+        except ImageNotDecodable as why:
+            return Rejected(self._broke(look.image, str(why)))
+        except Exception:
+            # The one broad catch for an image: a decoder may raise anything, and this process serves others, too.
+            log.exception("an image of %d bytes could not be decoded", len(look.image.data))
+            return Rejected(DAMAGED)
+        return DecodedTiles(points.tobytes(), len(points))
+
+    def _broke(self, image: Image, why: str) -> str:
+        """Remember a broken image, if its bytes were there: one without them may be sound elsewhere. Returns `why`."""
+        if image.data:
+            self._broken[image.digest] = None
+        while len(self._broken) > MAX_BROKEN_IMAGES:
+            self._broken.popitem(last=False)
+        return why
+
+    def _grid(self, image: Image) -> Grid:
+        """Return how an image is cut into tiles. Raises PromptRejected.
+
+        Without its bytes its orientation is unknown. Then the larger of both grids counts, by rows.
+        """
+        try:
+            width, height = self._image_processor.size(image)
+        except ImageNotDecodable as why:
+            raise PromptRejected(self._broke(image, str(why)), field=FIELD) from why
+        upright = self.tiling.grid(width, height)
+        if image.data or image.media_type not in TURNING:
+            return upright
+        return max(upright, self.tiling.grid(height, width))
+
+
+class Rendered(NamedTuple):
+    """A prompt's text. `begun`: the beginning of a reply that is continued, which follows the text.
+
+    `texts`: the texts of all messages in it, in order, and whether each is the assistant's, which may be remembered.
+    `opened`: words of the template at the end of the text that belong to the reply. `disguised`: the same text, and what is
+    begun, with everything that the template did not write disguised.
+    """
+
+    text: str
+    texts: tuple[tuple[str, bool], ...]
+    begun: str = ""
+    opened: str = ""
+    disguised: tuple[str, str] = ("", "")
+
+
+class Renderer:
+    """Renders the prompts of one model."""
+
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None, *, takes_images: bool = False) -> None:
+        """Take a transformers tokenizer with a chat template, and its model's reply format. `takes_images`: it takes images."""
+        self.template = ChatTemplate(tokenizer, parts=takes_images)
+        self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
+        self._format = format_
+        self._writer = None if format_ is None else VerbatimReplies(format_, self.tokens)
+        self._warned = False
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the model can be shown tools and results of calls, and its calls can be read."""
+        return self.template.calls is not None and self._format is not None and self._format.has_calls
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The parts of a spec that prompts follow, as in `ModelFacts`."""
+        known = {
+            "tools": self.takes_tools,
+            "reasoning": self.template.switches_reasoning,
+            "effort": self.template.knows_efforts,
+            "template": True,
+            "continue": True,
+            "raw": True,
+            "images": self.template.shows_images,
+        }
+        return tuple(name for name, is_known in known.items() if is_known)
+
+    def render(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Rendered:
+        """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
+
+        Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
+        """
+        if spec.shown_tools and not self.takes_tools:
+            raise PromptRejected("The model can't be shown tools.", field="tools")
+        known = normalized(messages, self.template.rules, continues=spec.continues)
+        if spec.continues and (not known or known[-1].role != "assistant"):
+            raise PromptRejected("There is no reply to continue.", field="continues")
+        render = self._continued if spec.continues else self._render
+        made = render(known, spec, as_is)
+        disguised = self._disguised(partial(render, known, spec))
+        return made._replace(disguised=(disguised.text, disguised.begun))
+
+    def _disguised(self, render: Callable[[Mark], Rendered]) -> Rendered:
+        """Return a prompt with everything that the template did not write disguised.
+
+        If the template fails on that, only control tokens are, and the prompt may have no others than without any words.
+        Raises PromptRejected.
+        """
+        tokens, fails = self.tokens, False
+        try:
+            made = render(tokens.disguised)
+        except Exception as error:  # noqa: BLE001 - a template may raise anything for texts that it does not know
+            fails = True
+            if not self._warned:
+                log.warning("chat template failed on disguised text: %s", type(error).__name__)
+            self._warned = True
+            made = render(tokens.quoted)
+        if fails or tokens.are_cut(made.text):
+            blank = render(tokens.blank).text
+            made = made._replace(text=tokens.settled(made.text, blank))
+            if fails and tokens.written(made.text) != tokens.written(blank):
+                raise PromptRejected(
+                    "The chat template makes control tokens of the messages. Change their words."
+                )
+        return made
+
+    def _render(
+        self, known: Sequence[Message], spec: ReplySpec, mark: Mark, *, continues: bool = False
+    ) -> Rendered:
+        tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
+        values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
+
+        def text_of(shown: Sequence[Message]) -> str:
+            inputs = TemplateInputs(template_messages(shown, self.template.style, mark), tools, values)
+            return self.template.render(inputs, continues=continues)
+
+        text = text_of(known)
+        placed = (
+            PlacedReplies(text, {})
+            if self._writer is None
+            else self._writer.placed(text, known, text_of, mark)
+        )
+        texts = [
+            (text, one.role == "assistant")
+            for n, one in enumerate(known)
+            for text in _texts(one, placed.written.get(n, one.content))
+        ]
+        return Rendered(placed.text, tuple(texts), opened=self._opened(placed.text))
+
+    def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
+        """Return the prompt of the reply, and then the reply: all of that was computed before.
+
+        Only if the template opens a reasoning that the reply does not have, its prompt was another one.
+        """
+        last = messages[-1]
+        prompt = self._render(messages[:-1], spec, mark)
+        if last.reasoning and not last.written:
+            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, prompt, mark))
+        if prompt.opened and not last.written:
+            made = self._render(messages, spec, mark, continues=True)
+            return made._replace(opened=last.content)
+        raw = last.written or last.content
+        reply = msgspec.structs.replace(last, written=raw)
+        begun = mark(raw) if self._writer is None else self._writer.marked(reply, mark, prompt.opened)
+        return prompt._replace(begun=begun)
+
+    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, prompt: Rendered, mark: Mark) -> str:
+        """Return a reply with its reasoning as the template writes it, or an empty string if that leaves reasoning out.
+
+        `prompt`: that of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
+        """
+        last = messages[-1]
+        if prompt.opened and not last.content:
+            return last.reasoning
+        thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("rz", "cz"))
+        other = Message("assistant", word if last.content else "", reasoning=thought)
+        shown = self._render([*messages[:-1], other], spec, mark).text
+        ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
+        if not shown.startswith(prompt.text) or len(ends) != 1 + bool(last.content):
+            if not last.content:
+                why = "The model's chat template has no place for reasoning that is continued."
+                raise PromptRejected(why, field="continues")
+            return ""
+        raw = shown[len(prompt.text) : max(ends)]
+        return raw.replace(thought, last.reasoning).replace(word, last.content)
+
+    def _opened(self, prompt: str) -> str:
+        return "" if self._format is None else self._format.opening(prompt)
+
+
+def _texts(message: Message, texts: str) -> list[str]:
+    """Return the text of a message in one piece, or the pieces around its images."""
+    if not message.images:
+        return [texts]
+    return [part for part in in_order(message.content, message.images) if isinstance(part, str)]
 
 
 class Prompt(NamedTuple):
@@ -300,3 +562,79 @@ def _refusals() -> Iterator[None]:
         raise PromptRejected("The messages or the tools are nested too deeply.") from error
     except (ValueError, TypeError, UnicodeError) as error:
         raise PromptRejected(f"The model's tokenizer refused the messages: {error}") from error
+
+
+class TranslationBuilder:
+    """Takes the place of `engine.prompts.prompt.PromptBuilder`. For one thread at a time."""
+
+    features = ("translate",)
+
+    def __init__(self, translation_tokenizer: TranslationTokenizer) -> None:
+        """Take the languages of a model."""
+        self._translation_tokenizer = translation_tokenizer
+
+    @classmethod
+    def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
+        """Return the builder for a model by its hub name or folder, and its tokenizer."""
+        return cls(TranslationTokenizer.of(model, tokenizer))
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        spec: ReplySpec = PLAIN,
+        own: TenantReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
+        most: int = 0,
+    ) -> Prompt:
+        """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
+        _refuse_others(spec)
+        translation = spec.translation or Translation()
+        source = self._translation_tokenizer.source(
+            _text_to_translate(messages),
+            translation.source,
+            translation.target,
+            unfinished=translation.unfinished,
+        )
+        most = self._translation_tokenizer.source_tokens
+        if len(source) > most:
+            raise PromptRejected(
+                f"The text to translate has {len(source)} tokens; the model reads {most} at once. Send it in parts.",
+                field="content",
+            )
+        begun, continued = self._translation_tokenizer.beginning(translation.target, translation.prefix)
+        draft = self._translation_tokenizer.draft(translation.prefix, translation.draft)
+        return Prompt(begun, continued=continued, source=source, draft=draft)
+
+    def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
+        """Return the text that is tokenized. Raises PromptRejected."""
+        prefix = spec.translation.prefix if spec.translation is not None else ""
+        return _text_to_translate(messages) + prefix
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a piece of text has by itself."""
+        return self._translation_tokenizer.count(text)
+
+    def system_tokens(
+        self,
+        messages: Sequence[Message],  # noqa: ARG002 - it reads none
+        prompt: Sequence[int],  # noqa: ARG002 - as above
+        spec: ReplySpec = PLAIN,  # noqa: ARG002 - as above
+    ) -> int:
+        """Return 0, since a translation has no system prompt."""
+        return 0
+
+
+def _text_to_translate(messages: Sequence[Message]) -> str:
+    text = messages[-1].content if messages and messages[-1].role == "user" else ""
+    if not text.strip():
+        raise PromptRejected("There is nothing to translate: the last message has no text.", field="content")
+    return text
+
+
+def _refuse_others(spec: ReplySpec) -> None:
+    """Raise PromptRejected for parts of a spec that only chat models follow."""
+    if spec.shown_tools:
+        raise PromptRejected("The model translates; it can't be shown tools.", field="tools")
+    if spec.format is not None:
+        raise PromptRejected("The model translates; it can't be held to a format.", field="format")
+    if spec.continues:
+        raise PromptRejected("A translation goes on from its prefix, not from a reply.", field="continues")

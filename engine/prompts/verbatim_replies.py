@@ -16,12 +16,10 @@ import regex
 
 from engine.messages import Message, ToolCall
 from engine.parsing.formats import Kind, ReplyFormat
-from engine.parsing.openings import Openings
-from engine.parsing.parser import Parser
-from engine.parsing.segments import Segment
+from engine.parsing.parser import Openings, Parser, Segment
 from engine.prompts.control_tokens import ControlTokens
 from engine.reply_spec import Tool
-from engine.text.pieces import Call, Thought
+from engine.text.reply_text import Call, Thought
 
 Render = Callable[[Sequence[Message]], str]
 Mark = Callable[[str], str]

@@ -15,23 +15,93 @@ from typing import Generic, TypeVar, assert_never
 
 from engine.cache.pages import PagePool
 from engine.execution.executor import Deferred, Executor, LaunchedStep, Outcome, OutOfMemory, SpanFailure
+from engine.execution.sampler import SamplerState
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.options import KV_IDLE_S
 from engine.prompts.jobs import ImageResult
-from engine.sampling.sampler import SamplerState
-from engine.scheduling.active_request import ActiveRequest
-from engine.scheduling.admission import refusal, room_for, scheduled_request
-from engine.scheduling.counters import Counters
+from engine.scheduling.active_request import ActiveRequest, refusal, room_for, scheduled_request
 from engine.scheduling.image_encoder import DecodeCallback, ImageEncoder, ImageFailure
-from engine.scheduling.image_inputs import ImageInputs
-from engine.scheduling.plan import Segment, StepPlan
-from engine.scheduling.prefill_budget import PrefillBudget
-from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler import PrefillBudget, Scheduler, Segment, StepPlan
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest
-from engine.text.reply_logprobs import ScoredToken
+from engine.text.reply_text import ScoredToken
+from engine.vision.tower import ImageInputs
 
 T = TypeVar("T")
+NO_TEXT = "The reply's text could not be made."
+
+STEP_TARGET_S = 0.06
+"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
+
+QUEUE_REPORT_EVERY_S = 0.25
+"""The shortest time between two rounds that tell waiting requests their new places in the queue."""
+
+RELEASED_BYTES_AT_ONCE = 32 << 20
+"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counters:
+    """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
+
+    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last sent their places.
+    """
+
+    steps: int = 0
+    prefill_steps: int = 0
+    generated_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    cancels: int = 0
+    steps_after_cancel: int = 0
+    step_seconds: float = 0.0
+    done_at: float = 0.0
+    made_at: float = 0.0
+    queue_reported_at: float = float("-inf")
+
+    def took(self, began: float, now: float) -> float:
+        """Return how long a step took that is done now, since its launch or since the step before was done."""
+        seconds = now - max(began, self.done_at)
+        self.done_at = now
+        self.step_seconds += seconds
+        return seconds
+
+    def cancelled(self, steps_after: int) -> None:
+        """Count a cancel, and the steps that were started for its request after it."""
+        self.cancels += 1
+        self.steps_after_cancel += steps_after
+
+    def count(self, plan: StepPlan) -> None:
+        """Count a step that begins."""
+        self.steps += 1
+        self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
+        self.prefill_steps += bool(plan.prefills)
+        self.prompt_tokens += sum(
+            segment.count - segment.padding for segment in plan.prefills
+        )  # drafts are none
+
+    def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
+        """Return all numbers, with what the scheduler and its pool hold now."""
+        pool = scheduler.pool
+        page_bytes = pool.size * bytes_per_token
+        return EngineStatistics(
+            running=scheduler.running,
+            queued=scheduler.queued,
+            steps=self.steps,
+            prefill_steps=self.prefill_steps,
+            generated_tokens=self.generated_tokens,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            preemptions=scheduler.preemptions,
+            cancels=self.cancels,
+            steps_after_cancel=self.steps_after_cancel,
+            step_seconds=self.step_seconds,
+            kv_used_bytes=pool.used * page_bytes,
+            kv_parked_bytes=pool.cached * page_bytes,
+            kv_total_bytes=pool.total * page_bytes,
+        )
 
 
 class Deadlines(Generic[T]):
@@ -64,11 +134,6 @@ class Deadlines(Generic[T]):
                 yield thing
 
 
-NO_TEXT = "The reply's text could not be made."
-
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
     """Why a request ends. `flush`: emit text that is held back. `keep`: its keys and values may serve a later turn."""
@@ -95,16 +160,6 @@ def last_outputs(end: RequestEnd) -> list[Output]:
     except Exception:
         log.exception("detokenizing request %s failed", active.prepared.named)
         return [active.finished(FinishReason.ERROR, NO_TEXT)]
-
-
-STEP_TARGET_S = 0.06
-"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
-
-QUEUE_REPORT_EVERY_S = 0.25
-"""The shortest time between two rounds that tell waiting requests their new places in the queue."""
-
-RELEASED_BYTES_AT_ONCE = 32 << 20
-"""Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from engine.fair_queue import FairQueue
 from engine.model.devices import is_out_of_memory
-from engine.model.loaded_model import VisionConfig
-from engine.model.vision_tower import EncodingSteps
-from engine.prompts.fair_queue import FairQueue
 from engine.prompts.jobs import DecodedTiles, DecodeImage, ImageResult, Rejected
 from engine.scheduling.active_request import ActiveRequest
+from engine.vision.tower import EncodingSteps, VisionConfig
 
 LITTLE_MEMORY = "The device has too little memory for this image."
 NOT_DECODED = "The image could not be decoded."

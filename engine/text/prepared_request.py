@@ -12,12 +12,11 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from engine.errors import EngineError
-from engine.grammar.source import GrammarSource
-from engine.images.tiling import PlacedImage
+from engine.grammar.compiler import GrammarSource
 from engine.messages import REPLY_TOKENS, Params
-from engine.text.pieces import Piece, ReplyStep
-from engine.text.reply_logprobs import ReplyLogprobs
+from engine.text.reply_text import Piece, ReplyLogprobs, ReplyStep
 from engine.trace import NOBODYS, Trace
+from engine.vision.image import PlacedImage
 
 T = TypeVar("T")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 import random
+import struct
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -13,14 +16,89 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from engine.embedding import Texts, Vectors
+from engine.api import Texts, Vectors
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
-from engine.upstream.concurrency import ConcurrencyLimiter
-from engine.upstream.errors import RequestRefused
-from engine.upstream.health import backoff
-from engine.upstream.http_client import engine_errors, http_client, refusal_of
+from engine.upstream.http_client import (
+    ConcurrencyLimiter,
+    RequestRefused,
+    engine_errors,
+    http_client,
+    refusal_of,
+)
+from engine.upstream.monitor import backoff
 from engine.upstream.options import Count, Timeouts
-from engine.upstream.wire.embeddings import InvalidVectors, read_vectors
+from engine.upstream.reply import Tokens
+
+FLOAT_BYTES = 4
+
+
+class InvalidVectors(ValueError):
+    """An answer without vectors, or with others than were asked for."""
+
+
+class _One(msgspec.Struct, frozen=True):
+    index: int
+    embedding: msgspec.Raw
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: Tokens = 0
+    total_tokens: Tokens = 0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    data: list[_One]
+    usage: _Usage | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer).decode
+_text = msgspec.json.Decoder(str).decode
+_numbers = msgspec.json.Decoder(list[float]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
+    """Return the vectors for `texts` texts. Raises InvalidVectors.
+
+    After each vector it yields to the event loop, since converting one takes time.
+    """
+    try:
+        answer = _answer(body)
+        found = sorted(answer.data, key=lambda one: one.index)
+        if [one.index for one in found] != list(range(texts)):
+            raise InvalidVectors(f"{len(found)} vectors for {texts} texts")
+        vectors = []
+        for one in found:
+            vectors.append(encoded_as(one.embedding, packed=packed))
+            await asyncio.sleep(0)
+    except (
+        msgspec.DecodeError,
+        UnicodeError,
+        RecursionError,
+        binascii.Error,
+        struct.error,
+        OverflowError,
+    ) as error:
+        raise InvalidVectors(type(error).__name__) from error
+    usage = answer.usage or _Usage()
+    return Vectors(tuple(vectors), usage.prompt_tokens or usage.total_tokens)
+
+
+def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
+    """Return a vector in the wanted form. Raises InvalidVectors, and the errors of decoders if it is not one."""
+    made: object
+    match bytes(vector)[:1]:
+        case b"[":
+            numbers = _numbers(vector)
+            made = None if not packed else b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+        case b'"':
+            raw = b64decode(_text(vector), validate=True)
+            unpacked = struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)
+            made = None if packed else unpacked
+        case _:
+            raise InvalidVectors("something that is no vector")
+    return vector if made is None else msgspec.Raw(_encode(made))
+
 
 MOST_BYTES = 16 * 1024 * 1024
 """Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is told to send fewer texts."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Self
 
 import msgspec
 
-from engine.api import Engine, EngineStatus, running
-from engine.errors import EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.api import Engine, EngineState, EngineStatus, running
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
+from engine.fleet import Fleet
 from engine.messages import (
     EngineStatistics,
     ErrorCode,
@@ -23,23 +25,138 @@ from engine.messages import (
     Message,
     ModelFacts,
     Output,
+    Queued,
     Request,
+    Retried,
 )
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.streamer import TimedStreamer
-from engine.upstream.attempts import Attempts, UpstreamCounts
-from engine.upstream.errors import RequestRefused
-from engine.upstream.health import backoff
-from engine.upstream.http_client import UpstreamHttpClient, http_client
-from engine.upstream.monitor import UpstreamMonitor
-from engine.upstream.open_request import OpenRequest
+from engine.streamer import DeliveryTimes, TimedStreamer
+from engine.upstream.http_client import (
+    ConcurrencyLimiter,
+    RequestRefused,
+    StillNeeded,
+    UpstreamHttpClient,
+    http_client,
+)
+from engine.upstream.monitor import UpstreamMonitor, backoff
 from engine.upstream.options import UpstreamOptions
-from engine.upstream.wire.request import estimated_tokens, seen_tokens
-
-log = logging.getLogger(__name__)
+from engine.upstream.reply import Completion, UpstreamReply
+from engine.upstream.request import estimated_tokens, most_new_tokens, seen_tokens
 
 RetryElsewhere = Callable[[Request, TimedStreamer, EngineError], bool]
 """Called with a request that failed before its first text; returns whether another engine takes it over."""
+
+log = logging.getLogger(__name__)
+
+
+class OpenRequest:
+    """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last told place in the queue."""
+
+    __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
+
+    def __init__(
+        self, request: Request, stream: TimedStreamer, options: UpstreamOptions, arrival: int
+    ) -> None:
+        """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
+        self._options = options
+        self.request = request
+        self.stream = stream
+        self.reply = self._new_reply()
+        self.arrival = arrival
+        self.task: asyncio.Task[None] | None = None
+        self.running = False
+        self.sent = False
+        self.position: int | None = None
+
+    @property
+    def client(self) -> str:
+        """The client's name."""
+        return self.request.client
+
+    @property
+    def priority(self) -> int:
+        """Requests of a higher priority start sooner."""
+        return self.request.priority
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any part of the reply has come."""
+        return self.reply.generated_tokens > 0
+
+    def is_sent(self) -> None:
+        """Note that the upstream may know of it from now on."""
+        self.sent = True
+
+    def begin_again(self) -> None:
+        """Forget the outputs of an attempt without text, and tell the reader to do so."""
+        self.reply = self._new_reply()
+        self.position = None
+        self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
+
+    def receive(self, chunk: Completion) -> StillNeeded:
+        """Tell the outputs of a chunk, and return what is still wanted of the answer."""
+        for output in self.reply.take(chunk):
+            self.stream.put_nowait(output)
+        if not self.reply.ended:
+            return StillNeeded.TEXT
+        return StillNeeded.TOTALS if self.reply.has_reason else StillNeeded.NOTHING
+
+    def report_position(self, position: int) -> None:
+        """Tell the place in the queue, if it has changed."""
+        if position != self.position:
+            self.position = position
+            self.stream.put_nowait(Queued(self.request.request_id, position))
+
+    def _new_reply(self) -> UpstreamReply:
+        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token, self.request.spec)
+        return UpstreamReply(
+            self.request.request_id,
+            prompt_tokens=estimate,
+            max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
+            most_tokens=self._options.context_tokens,
+            logprobs=self.request.params.top_logprobs is not None,
+            upstream=self._options.name,
+        )
+
+
+@dataclass(slots=True)
+class UpstreamCounts:
+    """Counters."""
+
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cancels: int = 0
+    failures: int = 0
+    shed: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    deliveries: DeliveryTimes = field(default_factory=DeliveryTimes)
+
+    def count(self, reply: UpstreamReply) -> None:
+        """Count the tokens of an ended reply, as far as the upstream reported them."""
+        self.generated_tokens += reply.generated_tokens
+        if reply.started:
+            self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
+            self.cached_tokens += reply.cached_tokens
+
+    def statistics(self, *, running: int, queued: int, circuit_open: bool) -> EngineStatistics:
+        """Return all counts, with the current ones."""
+        return EngineStatistics(
+            running=running,
+            queued=queued,
+            generated_tokens=self.generated_tokens,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            cancels=self.cancels,
+            failures=self.failures,
+            shed=self.shed,
+            retries=self.retries,
+            fallbacks=self.fallbacks,
+            circuit_open=circuit_open,
+            deliveries=self.deliveries.count,
+            delivery_seconds=self.deliveries.seconds,
+        )
 
 
 class UpstreamEngine:
@@ -69,7 +186,9 @@ class UpstreamEngine:
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
         self._counts = UpstreamCounts()
-        self._attempts = Attempts(self._exchange, self._monitor, self._counts, options)
+        self._limiter: ConcurrencyLimiter[OpenRequest] = ConcurrencyLimiter(
+            options.max_requests, OpenRequest.report_position
+        )
 
     @property
     def status(self) -> EngineStatus:
@@ -136,9 +255,16 @@ class UpstreamEngine:
         await self.ready()
         # The upstream does not count images, so they would be sent for nothing.
         unseen = [msgspec.structs.replace(message, images=()) for message in messages]
-        count = partial(self._exchange.count, unseen, spec, path)
         seen = seen_tokens(messages)
-        return seen + await counted_tokens(count, self.options, estimate - seen)
+        try:
+            return seen + await self._exchange.count(unseen, spec, path)
+        except RequestRefused as refusal:
+            if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
+                return seen + max(estimate - seen, self.options.context_tokens)
+            raise PromptRejected(str(refusal)) from refusal
+        except EngineError as error:  # it may serve the request all the same
+            log.warning("a prompt's length is estimated, not counted: %s", error)
+            return estimate
 
     def generate(self, request: Request) -> TimedStreamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
@@ -253,15 +379,42 @@ class UpstreamEngine:
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self._attempts.make(opened)
+            await self._monitor.life.ready(self.options.timeouts.patience_s)
+            await self._limiter.enter(opened)
+            try:
+                await self._request(opened)
+            finally:
+                self._limiter.leave(opened)
         except RequestRefused:
             raise
         except EngineError as error:
+            self._counts.failures += opened.running and not isinstance(error, EngineBusy)
+            self._counts.shed += opened.running and isinstance(error, EngineBusy)
+            opened.running = opened.sent = False
             if opened.has_text or not self._is_open(opened):
                 raise
             return error
         self._end(opened, opened.reply.finish())
         return None
+
+    async def _request(self, opened: OpenRequest) -> None:
+        """Send the request, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
+        with self._monitor.attempt() as circuit:
+            opened.running = True
+
+            def receive(chunk: Completion) -> StillNeeded:
+                wanted = opened.receive(chunk)
+                if opened.has_text:
+                    circuit.answered()
+                return wanted
+
+            try:
+                await self._exchange.reply(
+                    opened.request, opened.reply.max_new_tokens, receive, opened.is_sent
+                )
+            except EngineError:
+                if not opened.reply.ended:
+                    raise
 
     def _fail(self, opened: OpenRequest, error: EngineError) -> None:
         """End a request with an error, behind the text that has come."""
@@ -286,17 +439,57 @@ class UpstreamEngine:
             self._counts.count(opened.reply)
 
 
-async def counted_tokens(count: Callable[[], Awaitable[int]], options: UpstreamOptions, estimate: int) -> int:
-    """Return the upstream's count, or the estimate if it fails, since it may serve the request all the same.
+class UpstreamFleet(Fleet[UpstreamEngine]):
+    """Gives a request that an upstream shed, or lost before its first token, to the others, to each at most once."""
 
-    Raises PromptRejected if it refuses the messages.
-    """
-    try:
-        return await count()
-    except RequestRefused as refusal:
-        if refusal.code is ErrorCode.CONTEXT_OVERFLOW:
-            return max(estimate, options.context_tokens)
-        raise PromptRejected(str(refusal)) from refusal
-    except EngineError as error:
-        log.warning("a prompt's length is estimated, not counted: %s", error)
-        return estimate
+    def __init__(self, upstreams: Sequence[tuple[UpstreamOptions, str | None]]) -> None:
+        """Take the upstreams, two or more, with their keys."""
+        super().__init__(
+            [
+                UpstreamEngine(
+                    options,
+                    key=key,
+                    on_change=partial(self._changed, number),
+                    turned_away=partial(self._elsewhere, number),
+                )
+                for number, (options, key) in enumerate(upstreams)
+            ],
+            names=[options.name for options, _ in upstreams],
+            patience_s=max(options.timeouts.patience_s for options, _ in upstreams),
+        )
+        self._tried: dict[str, set[int]] = {}
+
+    def _resting(self) -> frozenset[int]:
+        return frozenset(number for number, engine in enumerate(self._engines) if engine.cooling_down)
+
+    def _move_what_waits(self) -> None:
+        if self.status.state is not EngineState.READY:
+            return
+        for engine in self._engines:
+            if engine.status.state is not EngineState.READY:
+                for request, stream in engine.give_up_waiting():
+                    self._engines[self._route(request, self._loads())].take_over(request, stream)
+
+    def _elsewhere(self, number: int, request: Request, stream: TimedStreamer, error: EngineError) -> bool:
+        """Let an upstream that was not asked yet answer a request that failed before its first token."""
+        self._forget_ended()
+        tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
+        loads = {
+            other: load
+            for other, load in self._loads(without=tried).items()
+            if self._engines[other].status.state is EngineState.READY
+            and not self._engines[other].circuit_refuses
+        }
+        if not loads:
+            return False
+        other = self._route(request, loads)
+        log.info(
+            "the engine %s serves a request after a failure: %s", self._engines[other].options.name, error
+        )
+        stream.put_nowait(Retried(request.request_id, elsewhere=True))
+        self._engines[other].take_over(request, stream, fallback=True)
+        return True
+
+    def _forget_ended(self) -> None:
+        still = {one for one in self._tried if any(engine.has_open(one) for engine in self._engines)}
+        self._tried = {one: tried for one, tried in self._tried.items() if one in still}

@@ -1,47 +1,304 @@
-"""One request to an upstream over HTTP: sends it, and takes its answer chunk by chunk, in time. Knows no engine around it.
+"""Requests to an upstream over HTTP: how many at once, sent, answered chunk by chunk and in time, and their errors.
 
-Cancelling an exchange closes its connection, which tells an upstream to stop.
+Cancelling a request closes its connection, which tells an upstream to stop. Shed (429, 503, 529): EngineBusy. The operator's
+fault (401, 403, 404, redirects): EngineUnavailable. The request's fault (other 4xx): RequestRefused. Everything else is the
+server's failure: EngineLost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import httpx
 import msgspec
 from msgspec import Meta
 
-from engine.errors import EngineError, EngineLost
-from engine.messages import Message, Request
+from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
+from engine.fair_queue import Running, Waiting, WaitingQueue
+from engine.messages import ErrorCode, Message, Request
 from engine.reply_spec import ReplySpec
-from engine.upstream.errors import error_for, error_inside, parse_error_body, retry_after
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
-from engine.upstream.wire.chunks import MOST_TOKENS, Completion
-from engine.upstream.wire.request import body_of, path_of, prompt_of, session_of
-from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
+from engine.upstream.reply import MOST_TOKENS, Completion
+from engine.upstream.request import body_of, path_of, prompt_of, session_of
+
+_SHED = {429, 503, 529}
+_OPERATORS = {401: "refuses our key", 403: "refuses our key", 404: "does not know the model or the path"}
+_SERVER_FAILED = 500
+_LATE = {408, 409, 425}
+
+_OVERFLOW = re.compile(
+    r"context[ _]?(length|window|size)|maximum (context|sequence|model)|exceeds? (the )?(available|max\w*|model)"
+    r"|prompt is too long|input (is )?too long|longer than the (model|maximum)",
+    re.IGNORECASE,
+)
+
+LONGEST_REST_S = 60.0
+"""The longest pause that an upstream is granted; then one request tries."""
+
+_FAILURE = re.compile(r"[45]\d\d", re.ASCII)
+_LONGEST_WORDS = 200
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
+MOST_BYTES = 1 << 20
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
 
 AFTER_END_S = 2.0
 """Seconds to wait for the totals after the finish reason."""
 
 KEPT_TOKENS = 16_384
 """The most conversations whose router's token is remembered. The one that was silent for longest is dropped first."""
+
 TOKEN_CHARS = 1024
 """The longest token that is remembered."""
 
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
 _MOST_FETCHED = 1024 * 1024
+W = TypeVar("W", bound=Waiting)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Completion)
-
 T = TypeVar("T")
+
+
+class RequestRefused(EngineError):
+    """The upstream refuses the request, and will refuse it again."""
+
+    def __init__(self, code: ErrorCode, message: str, words: str = "") -> None:
+        """Take the kind of fault, and a sentence of ours for the sender: the upstream's may quote keys, addresses and texts.
+
+        `words`: its codes and types, for the log.
+        """
+        super().__init__(message)
+        self.code = code
+        self.words = words[:_LONGEST_WORDS]
+
+
+class UpstreamErrorBody(msgspec.Struct, frozen=True):
+    """An upstream's error: its text, and its codes and types, if it has any."""
+
+    message: str = ""
+    words: str = ""
+    status: int | None = None
+
+    @property
+    def is_overflow(self) -> bool:
+        """Whether the prompt was longer than the window."""
+        return _OVERFLOW.search(f"{self.words} {self.message}") is not None
+
+
+def error_body_in(error: Any) -> UpstreamErrorBody:
+    """Read an error as OpenAI-compatible servers write it: an object, one inside `error` or `detail`, or a text."""
+    while isinstance(error, dict) and (inner := error.get("error", error.get("detail"))) is not None:
+        error = inner
+    match error:
+        case {"message": str(message)}:
+            code = error.get("code")
+            status = int(code) if _FAILURE.fullmatch(str(code)) else None
+            return UpstreamErrorBody(message, f"{error.get('type') or ''} {code or ''}", status)
+        case str(message):
+            return UpstreamErrorBody(message)
+        case _:
+            return UpstreamErrorBody()
+
+
+def parse_error_body(body: bytes) -> UpstreamErrorBody:
+    """Read the body of an answer that is not 200."""
+    try:
+        return error_body_in(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return UpstreamErrorBody(body.decode(errors="replace"))
+
+
+def error_for(
+    name: str, status: int, complaint: UpstreamErrorBody, retry_after_s: float | None = None
+) -> EngineError:
+    """Return the error for an answer of this status; `name`: the upstream's."""
+    if status in _SHED:
+        return EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=retry_after_s)
+    if status in _OPERATORS:
+        return EngineUnavailable(f"The engine {name} {_OPERATORS[status]} ({status}).")
+    if status >= _SERVER_FAILED or status in _LATE:
+        return EngineLost(f"The engine {name} failed ({status}).")
+    if status < 400:  # noqa: PLR2004 - the border of HTTP's errors
+        return EngineUnavailable(f"The engine {name} answers {status}: its URL is wrong.")
+    if complaint.is_overflow:
+        return RequestRefused(ErrorCode.CONTEXT_OVERFLOW, "The prompt is longer than the model's window.")
+    return RequestRefused(
+        ErrorCode.BAD_PARAMS,
+        f"The model's server refuses the request ({status}). It may not support one of the parameters, tools or messages.",
+        complaint.words,
+    )
+
+
+def error_inside(name: str, error: Any) -> EngineError:
+    """Return the error for an error event in a stream."""
+    complaint = error_body_in(error)
+    if complaint.is_overflow:
+        return error_for(name, 400, complaint)
+    return error_for(name, complaint.status or _SERVER_FAILED, complaint)
+
+
+def retry_after(header: str | None, now: float) -> float | None:
+    """Return the seconds of a `Retry-After` (RFC 9110, 10.2.3); None if it can't be read. `now`: Unix time."""
+    if not header:
+        return None
+    if _SECONDS.fullmatch(header):
+        seconds = float(header)
+    else:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_REST_S)
+
+
+class EventTooLong(ValueError):
+    """An event has more bytes than the reader takes."""
+
+
+class ServerSentEvent(msgspec.Struct, frozen=True):
+    """One event: its lines of data, joined by newlines, and its kind, which is empty if it has none."""
+
+    data: str
+    kind: str = ""
+
+
+class EventReader:
+    """Reads one stream. Comments, ids and retry times are ignored. Bytes that are no UTF-8 become U+FFFD."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """`most_bytes`: the most bytes of one event."""
+        self._most_bytes = most_bytes
+        self._line = bytearray()
+        self._lines: list[bytes] = []
+        self._kind = b""
+        self._size = 0
+        self._after_return = False
+        self._first = True
+
+    def feed(self, received: bytes) -> list[ServerSentEvent]:
+        """Take the next bytes; return the events that became complete. Raises EventTooLong."""
+        if received and self._after_return:
+            received = received.removeprefix(b"\n")
+            self._after_return = False
+        if not received:
+            return []
+        self._after_return = received.endswith(b"\r")
+        *ended, rest = _LINE_END.split(received)
+        events: list[ServerSentEvent] = []
+        for part in ended:
+            self._extend_line(part)
+            events += self._end_line()
+        self._extend_line(rest)
+        return events
+
+    def end(self) -> list[ServerSentEvent]:
+        """Return the last event, if the stream ended without an empty line behind it, as some servers do."""
+        return [*self._end_line(), *self._end_event()]
+
+    def _extend_line(self, part: bytes) -> None:
+        self._line += part
+        self._size += len(part)
+        if self._size > self._most_bytes:
+            raise EventTooLong(f"A server-sent event has more than {self._most_bytes} bytes.")
+
+    def _end_line(self) -> list[ServerSentEvent]:
+        line = bytes(self._line)
+        self._line.clear()
+        if self._first:
+            self._first = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._end_event()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._lines.append(value)
+            case b"event":
+                self._kind = value
+            case _:
+                self._size -= len(line)  # nothing of it is kept, so a server may send comments without end
+        return []
+
+    def _end_event(self) -> list[ServerSentEvent]:
+        lines, kind = self._lines, self._kind
+        self._lines, self._kind, self._size = [], b"", 0
+        if not lines:
+            return []
+        return [ServerSentEvent(b"\n".join(lines).decode(errors="replace"), kind.decode(errors="replace"))]
+
+
+class ConcurrencyLimiter(Generic[W]):
+    """A waiting request gets its place in the queue, from 1 on, through `on_position`, at each change."""
+
+    def __init__(self, limit: int, on_position: Callable[[W, int], None]) -> None:
+        """Take the limit, at least one."""
+        self._limit = limit
+        self._on_position = on_position
+        self._queue: WaitingQueue[W] = WaitingQueue()
+        self._granted: dict[int, asyncio.Future[None]] = {}
+        self._running = Running()
+
+    @property
+    def running(self) -> int:
+        """The number of requests with a place."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting requests."""
+        return len(self._queue)
+
+    async def enter(self, one: W) -> None:
+        """Wait for a place, which `leave` gives back."""
+        if self.running < self._limit and not self.waiting:
+            self._running.add(one.client)
+            return
+        granted = self._granted[one.arrival] = asyncio.get_running_loop().create_future()
+        self._queue.add(one)
+        self._report_positions()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if not granted.cancelled():
+                self._running.remove(one.client)  # it was granted at the same moment
+            raise
+        finally:
+            del self._granted[one.arrival]
+            if one in self._queue:
+                self._queue.remove(one)
+                self._report_positions()
+            self._fill()
+
+    def leave(self, one: W) -> None:
+        """Give a place back, to the next request."""
+        self._running.remove(one.client)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Admit requests while there is room."""
+        while self.waiting and self.running < self._limit:
+            first = self._queue.first(self._running)
+            self._queue.remove(first)
+            granted = self._granted[first.arrival]
+            if not granted.done():
+                self._running.add(first.client)
+                granted.set_result(None)
+            self._report_positions()
+
+    def _report_positions(self) -> None:
+        for position, one in enumerate(self._queue.in_order(self._running), start=1):
+            self._on_position(one, position)
 
 
 class StillNeeded(Enum):

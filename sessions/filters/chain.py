@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import msgspec
 
 from engine.messages import ChosenToken
-from engine.text.logprobs import LogprobQueue
+from engine.text.reply_text import LogprobQueue
 from sessions.errors import Filtered
 from sessions.filters.interface import Filter, ReplyFilter
 

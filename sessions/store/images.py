@@ -18,8 +18,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from engine.images.image import NOT_SEEN, Image, Seen, in_order, joined
 from engine.messages import Message
+from engine.vision.image import NOT_SEEN, Image, Seen, in_order, joined
 from sessions.errors import NotFound
 from sessions.fair_share import Subject
 from sessions.records import Owner

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis
 
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.events import ShownCall
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys

@@ -8,9 +8,9 @@ from typing import Literal, Protocol, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine.images.image import Detail
 from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
+from engine.vision.image import Detail
 from sessions.events import Delta, Needs, Where
 from sessions.fair_share import Subject
 from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message

@@ -12,9 +12,9 @@ import av.error
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
-from speech.decoding.messages import Decode, Decoded, FromDecoder, Undecodable
+from speech.decoding.decoder import Decode, Decoded, FromDecoder, Undecodable
 from speech.errors import BadSound, TooMuchSound
-from speech.process.channel import Channel
+from speech.process.worker import Channel
 from speech.sound.wav import LOWEST_RATE, Coding, Recording, header
 
 RATE = 16_000

@@ -11,19 +11,50 @@ from importlib.util import find_spec
 
 import msgspec
 
-from speech.decoding.messages import Decode, Decoded, FromDecoder
 from speech.errors import BadSound, RecognizerLost, TooMuchSound
-from speech.process import child
+from speech.process.supervisor import running_child
 from speech.sound.wav import SHORTEST_S, Recording, recording_of
 
 _LEAST_PATIENCE_S, _SLOWEST = 30.0, 20
 """How long one file may take: this, and a second for so many seconds of sound, ten times what a busy core takes."""
+
 _WITHOUT = (
     "This server can't decode MP3, WebM, Ogg, FLAC or M4A: send a WAV file (16-bit PCM, µ-law or A-law). "
     "Its operator installs the decoder by: pip install 'midstream-server[audio]'"
 )
+
 _MAGIC = {b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mp3"}
 """The first bytes of files: WebM is Matroska, as MP4 and M4A are QuickTime's `mov`."""
+
+
+class Decode(msgspec.Struct, frozen=True, tag=True):
+    """Decode a file. `container`: the name of FFmpeg's demuxer; `longest_s`: seconds of sound.
+
+    `patience_s`: seconds that it may take.
+    """
+
+    file: bytes
+    container: str
+    longest_s: int
+    patience_s: float
+
+
+class Decoded(msgspec.Struct, frozen=True, tag=True):
+    """The sound of the file."""
+
+    recording: Recording
+
+
+class Undecodable(msgspec.Struct, frozen=True, tag=True):
+    """The file is refused. `why`: for its sender."""
+
+    why: str
+    is_too_long: bool = False
+
+
+FromDecoder = Decoded | Undecodable
+
+
 _decode = msgspec.msgpack.Decoder(FromDecoder).decode
 
 
@@ -61,7 +92,7 @@ def container_of(file: bytes) -> str | None:
 
 async def _decoded(request: Decode) -> Recording:
     try:
-        async with asyncio.timeout(request.patience_s), child.running(str(__package__)) as process:
+        async with asyncio.timeout(request.patience_s), running_child(str(__package__)) as process:
             process.send(request)
             async for body in process.bodies():
                 answer = _decode(body)

@@ -7,7 +7,7 @@ import sys
 from speech.listening.messages import ToListener
 from speech.listening.stream import Utterance
 from speech.listening.worker import ListenWorker
-from speech.process.channel import Channel
+from speech.process.worker import Channel
 from speech.recognition.messages import ENGLISH
 from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
 

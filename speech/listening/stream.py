@@ -12,11 +12,9 @@ import msgspec
 import numpy as np
 from pocketsphinx import Vad
 
-from speech.activity.endpointing import LONGEST_MS, WINDOW_MS, EndpointDetector, SpeechEvent, SpeechEventKind
-from speech.activity.voicing import has_voice
+from speech.activity import LONGEST_MS, WINDOW_MS, EndpointDetector, SpeechEvent, SpeechEventKind, has_voice
 from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped, word_count
-from speech.sound.pauses import quietest
-from speech.sound.samples import Resampler, Samples, linear
+from speech.sound.samples import Resampler, Samples, linear, quietest
 
 RATE = 16_000
 FRAME_MS = 30

@@ -9,8 +9,7 @@ from typing import assert_never
 
 from speech.listening.messages import Clear, Cleared, Commit, Listen, Processed, Recognized, Sound
 from speech.listening.stream import SpeechStream, Utterance
-from speech.process.channel import Channel
-from speech.process.worker import Worker
+from speech.process.worker import Channel, Worker
 from speech.recognition.messages import Ready
 from speech.sound.samples import Samples
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from speech.errors import ModelLoadError
+from speech.models.families import Options
+from speech.process.messages import Refused
+from speech.process.worker import Channel, Worker
 
 
 def quiet() -> None:
@@ -23,11 +28,9 @@ def quiet() -> None:
 
 
 def device_of(requested: str) -> torch.device:
-    """Return a device; "auto" is the best available one. Raises ModelLoadError if it is not available."""
+    """Return a device; "auto" is CUDA, else the CPU. Raises ModelLoadError if it is not available."""
     if requested == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(requested)
         torch.empty(0, device=device)
@@ -111,3 +114,18 @@ def place(model: str) -> str:
     """Return a model's name in the form that transformers takes."""
     folder = Path(model).expanduser()
     return str(folder) if folder.is_dir() else model
+
+
+M = TypeVar("M")
+
+
+def serve(kinds: Any, load: Callable[[Options], M], work: Callable[[Channel, M], Worker[Any]]) -> None:
+    """Serve with the arguments DESCRIPTOR and OPTIONS until the gateway has ended. `kinds`: of its requests."""
+    descriptor, options = sys.argv[1:]
+    line = Channel(int(descriptor), kinds)
+    try:
+        model = load(msgspec.json.decode(options, type=Options))
+    except ModelLoadError as error:
+        line.send(Refused(str(error)))
+        sys.exit(1)
+    work(line, model).run()

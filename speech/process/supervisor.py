@@ -4,28 +4,107 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
+from sysconfig import get_paths
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from engine.child_environment import child_environment
 from speech.errors import ModelLoadError, SpeechError
-from speech.process import child
-from speech.process.messages import Cancel, Failed, Refused, Working
+from speech.process.messages import LENGTH, Cancel, Failed, Refused, Working, pack
+
+_STDERR = 2
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 """Pauses before a restart: twice as long each time, until a process has worked."""
+
 START_S = 15.0
 """How long a request waits for a process that is being started."""
+
 STALL_S = 120.0
 """A segment has ten seconds of sound at most, and takes about as long on a busy core."""
 
+Hello = TypeVar("Hello", bound=msgspec.Struct)
+
 log = logging.getLogger(__name__)
 
-Hello = TypeVar("Hello", bound=msgspec.Struct)
+
+_ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
+"""The folder of the packages: a checkout, or Python's installed packages."""
+
+
+class Child:
+    """A running process."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message. Never waits; does nothing once the process has ended."""
+        if not self._writer.is_closing():
+            self._writer.write(pack(message))
+
+    async def bodies(self) -> AsyncIterator[bytes]:
+        """Yield encoded messages until the process ends."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                yield await self._reader.readexactly(length)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+
+@asynccontextmanager
+async def running_child(module: str, *arguments: str) -> AsyncIterator[Child]:
+    """Start a module as a process that ends with the context. Its arguments are its end of the socket, then these."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=_STDERR,
+                env=_environment(),
+            )
+        except BaseException:
+            writer.transport.abort()
+            raise
+    child = Child(process, reader, writer)
+    try:
+        yield child
+    finally:
+        child.kill()
+        writer.transport.abort()
+        await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which a child finds the same sources from any folder."""
+    environment = child_environment()
+    if str(_ROOT) in get_paths().values():
+        return environment
+    inherited = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +122,7 @@ class WorkerSpec(Generic[Hello]):
 class PendingRequest:
     """A request to a process, and its answers. `due_since`: when the next one fell due; None: none is due."""
 
-    def __init__(self, number: int, process: child.Child, lost: SpeechError) -> None:
+    def __init__(self, number: int, process: Child, lost: SpeechError) -> None:
         self.number = number
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
         self.due_since: float | None = asyncio.get_running_loop().time()
@@ -85,7 +164,7 @@ class ProcessSupervisor(Generic[Hello]):
         self._stall_s = stall_s
         self._numbers = count()
         self._waiting: dict[int, PendingRequest] = {}
-        self._child: child.Child | None = None
+        self._child: Child | None = None
         self._hello = known
         self._is_wanted = asyncio.Event()
         self._is_ready = asyncio.Event()
@@ -140,7 +219,7 @@ class ProcessSupervisor(Generic[Hello]):
             del self._waiting[pending.number]
             process.send(Cancel(pending.number))
 
-    async def _process(self) -> child.Child:
+    async def _process(self) -> Child:
         """Return the running process. Raises the trade's `lost`, at once if the process refused at its last start."""
         self._is_wanted.set()
         if self._refused:
@@ -161,7 +240,7 @@ class ProcessSupervisor(Generic[Hello]):
         await self._is_wanted.wait()
         while True:
             try:
-                async with child.running(spec.module, *spec.arguments) as self._child:
+                async with running_child(spec.module, *spec.arguments) as self._child:
                     await self._read(self._child)
             except OSError as error:
                 log.warning("the %s's process could not be started: %s", spec.who, error)
@@ -174,7 +253,7 @@ class ProcessSupervisor(Generic[Hello]):
                 self._is_wanted.clear()
                 await self._is_wanted.wait()
 
-    async def _read(self, process: child.Child) -> None:
+    async def _read(self, process: Child) -> None:
         """Read until the process ends, or is silent for too long although it has work."""
         loop = asyncio.get_running_loop()
         reading = asyncio.create_task(self._take_all(process))
@@ -193,7 +272,7 @@ class ProcessSupervisor(Generic[Hello]):
         due = [pending.due_since for pending in self._waiting.values() if pending.due_since is not None]
         return max(self._received_at, min(due, default=now))
 
-    async def _take_all(self, process: child.Child) -> None:
+    async def _take_all(self, process: Child) -> None:
         decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._spec.kinds)
         async for body in process.bodies():
             self._received_at = asyncio.get_running_loop().time()

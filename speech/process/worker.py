@@ -1,19 +1,110 @@
-"""The main loop of a process for sound: owners take turns by pieces; requests are read between steps."""
+"""A process for sound: its end of the socket, the order of its work, and its main loop.
+
+Owners take turns by pieces. Requests are read between steps, and the process ends with the gateway.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from speech.process.channel import Channel
-from speech.process.fair_queue import FairQueue
-from speech.process.messages import Cancel, Failed, Working
+from speech.process.messages import LENGTH, Cancel, Failed, Working, pack
 
 T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Numbered works, each of an owner."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, dict[int, T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._owners)
+
+    def add(self, owner: str, number: int, work: T) -> None:
+        """Add work after its owner's other works."""
+        self._owners.setdefault(owner, {})[number] = work
+
+    def next(self) -> tuple[int, T]:
+        """Return the next work; then its owner is the last one. It stays until it is removed."""
+        owner = next(iter(self._owners))
+        self._owners.move_to_end(owner)
+        return next(iter(self._owners[owner].items()))
+
+    def remove(self, number: int) -> None:
+        """Remove work, if it is there."""
+        for owner, works in list(self._owners.items()):
+            works.pop(number, None)
+            if not works:
+                del self._owners[owner]
+
+    def several(self, most: int, fits: Callable[[T, T], bool]) -> list[tuple[int, T]]:
+        """Return up to `most` works to do together: the next one, and others that fit it.
+
+        Each owner's first work comes before any owner's second. Then the owner of the next work is the last one.
+        """
+        first = self.next()
+        rest = [
+            work for works in zip_longest(*(one.items() for one in self._owners.values())) for work in works
+        ]
+        others = [
+            work for work in rest if work is not None and work[0] != first[0] and fits(first[1], work[1])
+        ]
+        return [first, *others[: most - 1]]
+
+
+class Channel:
+    """The socket, and messages that were read from it but not taken."""
+
+    def __init__(self, descriptor: int, kinds: Any) -> None:
+        """Start to read. `kinds`: the union of the gateway's messages."""
+        # A signal for the service's whole group is the gateway's business, which lets replies end.
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._socket = socket.socket(fileno=descriptor)
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kinds)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message to the gateway; if that has gone, the process ends."""
+        try:
+            self._socket.sendall(pack(message))
+        except (BrokenPipeError, ConnectionResetError):
+            sys.exit(0)
+
+    def wait(self, timeout_s: float | None = None) -> Any | None:
+        """Return the next message, once there is one; None if none comes in time."""
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def poll(self) -> Any | None:
+        """Return the next message, or None."""
+        try:
+            return self._inbox.get_nowait()
+        except Empty:
+            return None
+
+    def _read(self) -> None:
+        """Read beside the work, so that the gateway never waits; end the process with the gateway."""
+        with self._socket.makefile("rb") as stream:
+            while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+                self._inbox.put(self._decoder.decode(stream.read(LENGTH.unpack(head)[0])))
+        os._exit(0)
 
 
 class Worker(ABC, Generic[T]):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from speech.process.channel import Channel
 from speech.process.messages import Working
-from speech.process.worker import Worker
+from speech.process.worker import Channel, Worker
 from speech.recognition.messages import (
     ENGLISH,
     Finished,

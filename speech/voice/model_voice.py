@@ -11,9 +11,40 @@ import msgspec
 from speech.errors import VoiceFailed
 from speech.interfaces import SpokenClause
 from speech.models.families import Options
+from speech.process.messages import Cancel, Failed, Refused, Working
 from speech.process.supervisor import STALL_S, ProcessSupervisor, WorkerSpec
 from speech.voice.clauses import Clauses
-from speech.voice.messages import FromVoice, Speak, Spoken, VoiceReady
+
+
+class Speak(msgspec.Struct, frozen=True, tag=True):
+    """Speak a clause. `owner`: one owner's clauses wait for each other. `speed`: a multiple of the usual one."""
+
+    number: int
+    owner: str
+    clause: str
+    voice: str
+    speed: float
+
+
+class VoiceReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Clauses are accepted from now on. `names`: of its voices, the default first; `slowest`, `fastest`: speeds."""
+
+    names: tuple[str, ...]
+    rate: int
+    slowest: float = 1.0
+    fastest: float = 1.0
+
+
+class Spoken(msgspec.Struct, frozen=True, tag=True):
+    """A clause as sound."""
+
+    number: int
+    clause: SpokenClause
+
+
+ToVoice = Speak | Cancel
+FromVoice = VoiceReady | Working | Spoken | Failed | Refused
+
 
 MODULE = f"{__package__}.models"
 _SHOWN = 20

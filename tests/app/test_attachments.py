@@ -15,9 +15,9 @@ import pytest
 from app.operations import key_file
 from connections.authentication.api_keys import parse_policy
 from connections.images import MAX_BYTES, MAX_IMAGES
-from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
+from engine.vision.image import NOT_SEEN
 from sessions.running import admission
 from sessions.store import images
 from sessions.store.redis.client import KEEP_IMAGE, run_script

@@ -25,8 +25,7 @@ from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Finished, Message, Request
 from engine.options import EngineOptions
-from engine.process.client import EngineClient
-from engine.process.on_demand import EngineOnDemand
+from engine.process.client import EngineClient, EngineOnDemand
 from engine.reply_spec import ReplySpec, Translation
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

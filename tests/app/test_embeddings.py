@@ -19,7 +19,7 @@ from app.operations import key_file
 from app.settings import Settings, SettingsError
 from app.setup.models import file_of
 from connections.authentication.api_keys import parse_policy
-from engine.embedding import Texts
+from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
 from engine.upstream.options import Timeouts

@@ -17,10 +17,10 @@ from openai import AsyncOpenAI
 from app.composition import engines_of
 from app.settings import Settings
 from connections.images import MAX_IMAGES
-from engine.images.image import NOT_SEEN
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
+from engine.vision.image import NOT_SEEN
 from sessions.running import admission
 from tests.app.ai_sdk_client import AiSdkChat, user
 from tests.app.in_process_service import InProcessService, serving

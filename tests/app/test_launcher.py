@@ -13,8 +13,7 @@ from app import cli
 from app.composition import engines_of
 from app.settings import DEMO_MODEL, Settings, SettingsError
 from app.setup import models
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
+from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 
 PYTHON = {"engine": "vllm", "engine_python": sys.executable}
 

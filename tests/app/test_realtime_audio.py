@@ -24,7 +24,7 @@ from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from speech.sound.samples import converted, linear
 from speech.sound.wav import Coding
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.app.in_process_service import InProcessService, serving
 from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import KEY

@@ -12,9 +12,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from connections.images import MAX_IMAGES
-from engine.images.image import Detail, Image
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
+from engine.vision.image import Detail, Image
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
 from tests.app.test_attachments import large, vision_engine

@@ -15,7 +15,7 @@ from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.durations import Durations
-from engine.fleet.engine_fleet import EngineFleet
+from engine.fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models

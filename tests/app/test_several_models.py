@@ -17,7 +17,7 @@ from app.composition import engines_of
 from app.settings import Settings, SettingsError
 from app.setup.models import with_names
 from engine.api import EngineState
-from engine.fleet.engine_fleet import EngineFleet
+from engine.fleet import EngineFleet
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModels

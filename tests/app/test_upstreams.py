@@ -17,8 +17,7 @@ from app.settings import Settings, SettingsError
 from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import Call, ScriptedEngine, Step, Thought
-from engine.upstream.engine import UpstreamEngine
-from engine.upstream.fleet import UpstreamFleet
+from engine.upstream.engine import UpstreamEngine, UpstreamFleet
 from tests.app.in_process_service import InProcessService, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 import soxr
 
 from engine.scripted import ScriptedEngine
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_translations import close, session, transcript
 from tests.app.test_voice import GRAMMAR

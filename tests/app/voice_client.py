@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from connections.protocol.audio import HEAD, LAST, SOUND
 from specs import schemas
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.app.in_process_service import Frame, Socket
 
 RATE = 16_000

@@ -15,7 +15,7 @@ import soxr
 from websockets.asyncio.client import ClientConnection
 
 from connections.protocol.audio import HEAD, SOUND
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 
 RATE = 16_000
 FRAME = RATE // 25 * 2

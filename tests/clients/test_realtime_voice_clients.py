@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soxr
 
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.clients.conftest import Runner
 from tests.clients.scripts import Lines
 from tests.server_process import ServerProcess

@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import midstream
-from engine.attention import cpu_kernels
+from engine.model.cpu import kernels as cpu_kernels
 from tests.deploy.wheel_suite import copied_suite
 from tests.deploy.wheels import (
     CLIENT,

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.images.image import Image
 from engine.messages import Message
+from engine.vision.image import Image
 from tests.app.in_process_service import Socket
 from tests.app.responses_client import checked
 from tests.app.test_images import IMAGE_REQUESTS

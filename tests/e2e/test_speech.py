@@ -27,7 +27,7 @@ from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
 from speech.recognition.recognizer import Recognizer, pocketsphinx
 from speech.sound.samples import mono
 from speech.sound.wav import Coding, Recording, recording_of
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.chaos import gateway
 from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import KEY

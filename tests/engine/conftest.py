@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.attention import cpu_kernels
+from engine.model.cpu import kernels as cpu_kernels
 
 NO_KERNELS = cpu_kernels.NoKernels("this test is of torch's operations")
 

@@ -10,14 +10,18 @@ import torch
 from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.attention import interface as attention
-from engine.cache.budget import KVBudget
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.forms import CallForm, ThoughtForm
+from engine.cache.pages import KVBudget
+from engine.grammar.compiler import (
+    CallForm,
+    GrammarCompiler,
+    GrammarSource,
+    ThoughtForm,
+    Vocabulary,
+    vocabulary_of,
+)
 from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.source import GrammarSource
-from engine.grammar.vocabulary import Vocabulary, vocabulary_of
 from engine.messages import Output, Params
+from engine.model import attention_interface as attention
 from engine.model.loaded_model import LoadedModel
 from engine.reply_spec import Format, JsonSchema, ReplySpec
 from engine.text.prepared_request import PreparedRequest, SamplingParams

@@ -18,7 +18,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.attention.cuda.operators import LAUNCHES
+from engine.model.cuda.operators import LAUNCHES
 
 CUDA = torch.device("cuda", 0)
 _META, _CUDA, _KINDS = 14, 1, 22

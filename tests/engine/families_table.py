@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from engine.errors import ModelNotUsable
-from engine.loading.architecture import check_kind
-from engine.loading.small_model import NotTestable, try_small_model
+from engine.loading.memory_estimate import NotTestable, try_small_model
+from engine.loading.probe import check_kind
 
 PAPER = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.free_memory import free_by_meminfo, free_in_cgroup, free_memory
+from engine.machine import free_by_meminfo, free_in_cgroup, free_memory
 
 
 def test_free_memory_is_read_from_the_kernel() -> None:

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, TemplateRules, normalized
-from engine.images.image import Image, in_order
 from engine.messages import Message, ToolCall
 from engine.parsing.format_detection import detect_format
-from engine.prompts.prompt import PromptBuilder
-from engine.prompts.renderer import Renderer
+from engine.prompts.prompt import PromptBuilder, Renderer
 from engine.reply_spec import PLAIN, ReplySpec, Tool
 from engine.upstream.options import Features
-from engine.upstream.wire.request import prompt_of
+from engine.upstream.request import prompt_of
+from engine.vision.image import Image, in_order
 from tests.engine.strict_templates import strict_families
 
 patient = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])

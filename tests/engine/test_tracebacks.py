@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from engine.process_log import Formatter
-from engine.tracebacks import without_values
+from engine.process_log import Formatter, without_values
 
 PRIVATE = "private " + "words"
 

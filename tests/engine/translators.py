@@ -21,11 +21,11 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.loading.translators import PAGE, PreparedTranslator
 from engine.messages import Languages, Params
+from engine.model.encoder_decoder import T5_TYPES
 from engine.model.loaded_model import LoadedModel, TranslationConfig
-from engine.model.t5 import SERVED_TYPES
 from engine.text.prepared_request import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
@@ -132,7 +132,7 @@ def model_of(kind: str) -> PreTrainedModel:
 
 def sharpened(module: Any) -> PreTrainedModel:
     """Change weights so that translations depend on attention, and a word does not repeat itself."""
-    if isinstance(module, SERVED_TYPES):
+    if isinstance(module, T5_TYPES):
         return _sharpened_t5(module)
     is_marian = isinstance(module, MarianMTModel)
     # Marian's norms behind sums multiply what is rounded: with more, the trial of a model is at its tolerance.

@@ -23,8 +23,8 @@ from transformers.models.smolvlm import processing_smolvlm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from connections.images import image_from_bytes
-from engine.images.image import Image, in_order
 from engine.messages import Message
+from engine.vision.image import Image, in_order
 from tests.engine.conftest import small_tokenizer
 
 SIDE, LONGEST, PATCH, FACTOR = 16, 48, 4, 2

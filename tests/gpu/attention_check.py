@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.attention.backend import AttentionParams, Backend
-from engine.attention.cuda.attention import Cuda
-from engine.attention.cuda.varlen import HAS_VARLEN
-from engine.attention.reference import Reference
-from engine.cache.budget import page_size
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import LayerPages
+from engine.cache.pages import page_size
+from engine.model.attention import AttentionParams, Backend, Reference
+from engine.model.cuda.operators import Cuda
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line
 
 DEVICE_OF_TENSORS = torch.device(DEVICE)
@@ -71,7 +69,7 @@ def main() -> None:
         torch.cuda.set_device(DEVICE_OF_TENSORS)
         print_line(f"{torch.cuda.get_device_name()}, torch for CUDA {torch.version.cuda}")
         processors = torch.cuda.get_device_properties(DEVICE_OF_TENSORS).multi_processor_count
-        backends["triton"] = Cuda(processors=processors, others=())
+        backends["triton"] = Cuda(processors=processors)
     compare(backends)
     if ON_CUDA:
         measure(backends["triton"])
@@ -96,7 +94,6 @@ def compare(backends: dict[str, Backend]) -> None:
                     expect(error < TOLERANCE[dtype], f"{case} is {error:.2g} apart from torch's attention")
     worst = max(errors, key=errors.__getitem__)
     print_line(f"attention: {len(errors)} cases, the largest error is {errors[worst]:.2g} ({worst})")
-    print_line(f"torch.nn.attention.varlen: {'available' if HAS_VARLEN else 'needs torch 2.12'}")
     keep("attention.json", {"errors": errors})
 
 

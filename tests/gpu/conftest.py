@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.loading.probe import probe
 from engine.messages import Params
 from engine.model.fused_decoder import FusedDecoder

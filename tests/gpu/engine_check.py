@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
-from engine.cache.budget import kv_budget, page_size
 from engine.cache.layout import Span
-from engine.execution import cuda_recording
+from engine.cache.pages import kv_budget, page_size
 from engine.loading.probe import TOLERANCE, probe
 from engine.messages import Chunk, Finished, Output, Params
+from engine.model.cuda.graphs import PendingTokens
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import ReplyStep
 from engine.text.prepared_request import PreparedRequest, SamplingParams
+from engine.text.reply_text import ReplyStep
 from tests.bench.engine.shapes import SHAPES, Shape
 from tests.bench.engine.weights import _config, _tokenizer
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line, quantile
@@ -66,15 +66,15 @@ class DeviceWait:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        fetch = cuda_recording.PendingTokens.numbers
+        fetch = PendingTokens.numbers
 
-        def timed(coming: cuda_recording.PendingTokens) -> list[int]:
+        def timed(coming: PendingTokens) -> list[int]:
             began = time.perf_counter()
             numbers = fetch(coming)
             self.seconds += time.perf_counter() - began
             return numbers
 
-        cuda_recording.PendingTokens.numbers = timed  # type: ignore[method-assign]
+        PendingTokens.numbers = timed  # type: ignore[method-assign]
 
 
 class EngineCheck:

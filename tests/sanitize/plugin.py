@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from engine.attention import cpu_kernels
+from engine.model.cpu import kernels as cpu_kernels
 from tests.sanitize.__main__ import BUILT, LIBRARY
 
 

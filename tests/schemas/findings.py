@@ -16,11 +16,8 @@ from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.grammar_maker import GrammarMaker
-from engine.grammar.grammar_trial import trial
-from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.vocabulary import vocabulary_of
+from engine.grammar.compiler import GrammarCompiler, trial, vocabulary_of
+from engine.grammar.grammar_writer import GrammarMaker, GrammarWriter
 from engine.reply_spec import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case
 from tests.schemas.writers import RandomWriter, Reply

@@ -9,11 +9,9 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.source import GrammarSource
-from engine.sampling.guide import Guide, GuideState
-from engine.sampling.mask_workers import MaskWorkers
-from engine.sampling.sampler import Sampler, SamplerState
+from engine.execution.guide import Guide, GuideState, MaskWorkers
+from engine.execution.sampler import Sampler, SamplerState
+from engine.grammar.compiler import GrammarCompiler, GrammarSource
 from engine.text.prepared_request import SamplingParams
 
 SAMPLING = SamplingParams(10_000, True, 1.0, 1.0, 0, 1.0, None, None)

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from speech.process.channel import Channel
 from speech.process.messages import Refused
+from speech.process.worker import Channel
 from speech.recognition.messages import Ready, Segment, ToRecognizer
-from speech.recognition.models.interface import CancelCheck, Wave
-from speech.recognition.models.worker import RecognizerWorker
+from speech.recognition.worker import CancelCheck, RecognizerWorker, Wave
 
 
 class Outcome(IntEnum):

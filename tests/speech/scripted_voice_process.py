@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 from speech.interfaces import SpokenClause
-from speech.process.channel import Channel
-from speech.voice.messages import ToVoice, VoiceReady
-from speech.voice.models.interface import CancelCheck, ClauseTooLong
-from speech.voice.models.worker import VoiceWorker
+from speech.process.worker import Channel
+from speech.voice.model_voice import ToVoice, VoiceReady
+from speech.voice.worker import CancelCheck, ClauseTooLong, VoiceWorker
 
 
 class Scripted:

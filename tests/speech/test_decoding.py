@@ -17,8 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from speech.decoding.__main__ import decoded
-from speech.decoding.decoder import _decoded, container_of, recording_in
-from speech.decoding.messages import Decode
+from speech.decoding.decoder import Decode, _decoded, container_of, recording_in
 from speech.errors import BadSound, TooMuchSound
 from speech.sound.encoding import Encoder
 from speech.sound.samples import mono

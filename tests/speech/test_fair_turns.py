@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speech.process.fair_queue import FairQueue
+from speech.process.worker import FairQueue
 
 
 def test_an_owner_with_many_recordings_holds_up_nobody() -> None:

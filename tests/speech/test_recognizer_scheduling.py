@@ -10,7 +10,7 @@ from speech.interfaces import Listening
 from speech.listening.messages import Listen, Sound
 from speech.listening.stream import Utterance
 from speech.listening.worker import ListenWorker
-from speech.process.channel import Channel
+from speech.process.worker import Channel
 from speech.recognition.messages import Ready
 from speech.sound.samples import Samples
 from speech.sound.wav import Coding

@@ -13,7 +13,7 @@ import pytest
 
 from speech.errors import VoiceFailed
 from speech.voice.alignment import BITS
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 TEXT = 'I am Midstream, which has 1,234 words; he said - "of the [[end]]" in Zürich 😀.'

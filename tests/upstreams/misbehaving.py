@@ -15,8 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from engine.scripted import ScriptedEngine
-from engine.upstream.engine import UpstreamEngine
-from engine.upstream.fleet import UpstreamFleet
+from engine.upstream.engine import UpstreamEngine, UpstreamFleet
 from engine.upstream.options import Timeouts, UpstreamOptions
 from tests.app.in_process_service import InProcessService, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server

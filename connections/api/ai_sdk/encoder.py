@@ -13,7 +13,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from connections.protocol.frames import Error, Frame, ServerFrame
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,

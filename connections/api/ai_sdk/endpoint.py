@@ -54,7 +54,7 @@ from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, U
 from connections.protocol.frames import Frame
 from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound

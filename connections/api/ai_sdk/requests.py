@@ -30,7 +30,7 @@ from connections.protocol.frames import (
     ToolName,
     ToolResult,
 )
-from engine.images.image import Image
+from engine.vision.image import Image
 
 Trigger = Literal["submit-message", "regenerate-message"]
 _SHA256_CHARS = 64

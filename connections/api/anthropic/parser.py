@@ -37,9 +37,9 @@ from connections.protocol import frames, params
 from connections.protocol.errors import BadParams, field_message
 from connections.protocol.server_info import Limits
 from engine import reply_spec
-from engine.images.image import Image, joined
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec
+from engine.vision.image import Image, joined
 from sessions.running.ephemeral import EphemeralRequest
 
 T = TypeVar("T", CountRequest, MessageRequest)

@@ -37,7 +37,7 @@ from connections.native.handler import ClientMessage
 from connections.protocol import frames
 from connections.protocol.scopes import KeyScope
 from connections.voice.connection import VoiceMessage as Message
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.service import Sessions

@@ -62,7 +62,7 @@ from connections.protocol import frames, params
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.server_info import Limits
-from engine.images.image import Detail, Image, Seen, together
+from engine.vision.image import Detail, Image, Seen, together
 from sessions.events import Accepted
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.tool_calls import RESULTS_CHARS

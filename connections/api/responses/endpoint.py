@@ -51,9 +51,9 @@ from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import KeyScope
-from engine.images.image import Image
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec
+from engine.vision.image import Image
 from sessions.errors import Conflict, Refused
 from sessions.records import MessageRecord
 from sessions.running.ephemeral import EphemeralRequest, TextPiece

@@ -39,9 +39,9 @@ from connections.api.fields import (
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from engine import reply_spec
-from engine.images.image import Image, Seen, joined
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
+from engine.vision.image import Image, Seen, joined
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.tools.server_tool import Approval, ServerTool
 from sessions.tools.tool_registry import ToolRegistry

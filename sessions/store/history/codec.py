@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.events import (
     CallState,
     CancelFacts,

@@ -21,17 +21,15 @@ import msgspec
 import torch
 from llguidance import LLMatcher
 
-from engine.grammar.compiler import GrammarCompiler
-from engine.grammar.forms import HERMES
+from engine.grammar.compiler import HERMES_FORM, GrammarCompiler, GrammarSource
 from engine.grammar.grammar_writer import GrammarWriter
-from engine.grammar.source import GrammarSource
 from engine.loading.loader import load
 from engine.messages import Chunk
 from engine.model.loaded_model import LoadedModel
 from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import ReplyStep
 from engine.text.prepared_request import PreparedRequest
+from engine.text.reply_text import ReplyStep
 from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
 from tests.bench.engine.midstream_contender import sampling
 from tests.bench.engine.report import Target
@@ -143,7 +141,7 @@ def _model(tokenizer: Any, folder: Path, most: int) -> LoadedModel:
 
 def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
     """Yield typical requests: small schemas, large ones, text with calls."""
-    writer = GrammarWriter(compiler.vocabulary.specials, calls=HERMES)
+    writer = GrammarWriter(compiler.vocabulary.specials, calls=HERMES_FORM)
     requested = {
         "any JSON object": ReplySpec(format=JsonObject()),
         "a list of objects": ReplySpec(format=JsonSchema(json.dumps(PEOPLE))),

@@ -9,9 +9,8 @@ from engine.messages import Chunk, Finished, FinishReason, Output
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.detokenizer import detokenizers_for
-from engine.text.pieces import Piece, ReplyStep
 from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import Piece, ReplyStep, ReplyText
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, ContenderFailed, GenerationRequest, TokenUpdate
 from tests.bench.engine.registry import Worker
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 from engine.cache.pages import PagePool
-from engine.scheduling.plan import ScheduledRequest, StepPlan
-from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler import ScheduledRequest, Scheduler, StepPlan
 
 PAPER = Path(__file__).parents[3] / "docs" / "bench" / "simulation.md"
 PAGE, CONTEXT = 256, 32_768

@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.loading.translators import PAGE, PreparedTranslator
 from engine.messages import Languages, Params
 from engine.model.loaded_model import LoadedModel, TranslationConfig
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import NOTHING, Piece, ReplyStep
 from engine.text.prepared_request import PreparedRequest, resolve_sampling
+from engine.text.reply_text import NOTHING, Piece, ReplyStep
 
 LEVELS = (1, 8, 32)
 QUICK = (1, 4)

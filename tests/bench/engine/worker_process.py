@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from engine.process import torch_environment
+from engine.child_environment import torch_settings
 from tests.bench.engine.records import Failed, Job, Line, Ready
 from tests.bench.engine.registry import Name, Worker
 from tests.bench.processes import MeasurementFailed
@@ -46,7 +46,7 @@ class Process:
         ours = worker.contender is Name.OURS
         return cls(
             [sys.executable, "-m", "tests.bench.engine.worker", msgspec.json.encode(worker).decode()],
-            environment() | (torch_environment.settings(os.environ) if ours else {}),
+            environment() | (torch_settings(os.environ) if ours else {}),
             log,
         )
 

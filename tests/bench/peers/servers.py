@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from engine.launcher import keeper
+from engine.upstream import vllm_keeper as keeper
 from tests.bench.engine.contender import TEMPERATURE, TOP_P
 from tests.bench.peers.install import quiet
 from tests.bench.peers.registry import TITLES, Peer, PeerName

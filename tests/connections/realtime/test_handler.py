@@ -18,7 +18,7 @@ from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
-from engine.images.image import Image
+from engine.vision.image import Image
 from sessions.events import Accepted, Removed
 from sessions.fair_share import Subject
 from sessions.records import Client, Owner

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import soxr
 
-from speech.activity.voicing import has_voice
+from speech.activity import has_voice
 from speech.listening.stream import RATE
 from speech.recognition.numerals import in_digits
 from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
-from speech.voice.timed_espeak import TimedEspeak
+from speech.voice.espeak import TimedEspeak
 from tests.connections.voice.barge_in import GRAMMAR, outcome
 from tests.speech.noise_samples import LOUD, NOISES, Pcm, noise
 

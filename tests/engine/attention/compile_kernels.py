@@ -20,12 +20,11 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.jit import JITFunction
 
-from engine.attention.backend import AttentionParams
-from engine.attention.cuda import operators
-from engine.attention.cuda.attention import Cuda
 from engine.cache.layout import Span, lay_out
 from engine.cache.paged_cache import LayerPages
-from engine.sampling import device_draw
+from engine.model.attention import AttentionParams
+from engine.model.cuda import operators
+from engine.model.cuda.operators import Cuda
 
 TERMS = {
     "plain": AttentionParams(0.1),
@@ -83,7 +82,7 @@ def launch_all(terms: AttentionParams, heads: int, kv_heads: int, size: int, dty
     together = torch.zeros(step.input_ids.shape[1], heads + 2 * kv_heads, size, dtype=dtype)
     queries, keys, values = together.split([heads, kv_heads, kv_heads], dim=1)
     layer = LayerPages.make(keys, values, 2, 256)
-    operators.store(layer, step, keys, values)
+    Cuda(processors=132).store(layer, step, keys, values)
     Cuda(processors=132).attend(queries, layer, step, terms)
 
 
@@ -108,7 +107,7 @@ def main(capabilities: list[int]) -> None:
     for capability in capabilities:
         triton.runtime.driver.set_active(Absent(capability))
         about |= {"capability": capability}
-        device_draw.draw(torch.zeros(2, 151_936), None, [Random(0), Random(1)])
+        operators.draw(torch.zeros(2, 151_936), None, [Random(0), Random(1)])
         for model, (heads, kv_heads, size) in HEADS.items():
             for terms in TERMS if model == "8B" else ("plain",):
                 about |= {"capability": capability, "model": model, "terms": terms}

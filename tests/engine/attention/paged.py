@@ -9,9 +9,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.attention.backend import AttentionParams
 from engine.cache.layout import StepLayout
 from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

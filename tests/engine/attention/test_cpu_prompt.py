@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention import cpu_kernels
-from engine.attention.backend import AttentionParams
-from engine.attention.cpu import Cpu
-from engine.attention.cpu_kernels import PromptAttention
 from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu.kernels import Cpu, PromptAttention
 from tests.engine.attention.paged import Case, Shape, attended_by_hand, paged
 
 pytestmark = [

@@ -11,10 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention.backend import AttentionParams
-from engine.attention.cuda import operators
-from engine.attention.cuda.attention import Cuda
 from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams
+from engine.model.cuda.operators import Cuda
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
 GROUPED = Shape(heads=4, kv_heads=2, size=16)
@@ -35,7 +34,7 @@ LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
 def attend(case: Case, terms: AttentionParams, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
-    backend = Cuda(processors=processors, others=())
+    backend = Cuda(processors=processors)
     return backend.attend(case.queries, case.stored, case.step, terms, sinks)
 
 
@@ -86,7 +85,7 @@ def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:
     before = [one.clone() for one in case.stored]
     made = torch.ones(4, 2, 16, device=DEVICE)
     nowhere = replace(case.step, pages=torch.full_like(case.step.pages, -1))
-    operators.store(case.stored, nowhere, made, made)
+    Cuda(processors=2).store(case.stored, nowhere, made, made)
     for now, then in zip(case.stored, before, strict=True):
         torch.testing.assert_close(now, then, rtol=0, atol=0, equal_nan=True)
 
@@ -119,7 +118,7 @@ def test_keys_and_values_are_stored_where_they_are_read() -> None:
     joined = torch.cat([torch.zeros(35, 4, 16), new[0]], dim=1).to(DEVICE)
     values = torch.cat([torch.zeros(35, 3, 24), new[1]], dim=1).to(DEVICE)
     emptied = [torch.where(torch.rand_like(one) < 2, torch.nan, one) for one in case.stored]
-    operators.store(LayerPages(*emptied), case.step, joined[:, 4:], values[:, 3:])
+    Cuda(processors=2).store(LayerPages(*emptied), case.step, joined[:, 4:], values[:, 3:])
     for now, then in zip(emptied, case.stored, strict=True):
         pages, offsets = case.step.pages.long(), case.step.offsets.long()
         assert torch.equal(now[pages, offsets], then[pages, offsets])

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from engine.attention.backend import AttentionParams
-from engine.attention.cuda.attention import PROMPTS, AttentionKernel, Cuda, padded_rows
-from engine.attention.cuda.varlen import HAS_VARLEN, Varlen
 from engine.cache.layout import Span, StepLayout, lay_out
 from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams
+from engine.model.cuda.operators import Cuda
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 
 HEADS, KV_HEADS, SIZE, PAGE = 32, 8, 128, 256
 TERMS = AttentionParams(SIZE**-0.5)
 MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
-WAYS: dict[str, AttentionKernel | None] = {"triton": None} | ({"varlen": Varlen()} if HAS_VARLEN else {})
 
 
 def step_of(queries: Sequence[int], lengths: Sequence[int]) -> StepLayout:
@@ -29,12 +27,10 @@ def step_of(queries: Sequence[int], lengths: Sequence[int]) -> StepLayout:
     return step
 
 
-def traced(queries: Sequence[int], lengths: Sequence[int], way: AttentionKernel | None = None) -> Launches:
-    """One layer's store and attention; by `way`, if any, for all that it can be chosen for."""
+def traced(queries: Sequence[int], lengths: Sequence[int]) -> Launches:
+    """One layer's store and attention."""
     with fake_cuda():
         backend, step = Cuda(processors=132), step_of(queries, lengths)
-        if way is not None:
-            backend._chosen = {(TERMS, padded_rows(rows)): way for rows in (PROMPTS, step.decode_rows)}
         rows = step.input_ids.shape[1]
         made = torch.zeros(rows, HEADS + 2 * KV_HEADS, SIZE, dtype=torch.bfloat16, device=CUDA)
         keys, values = made[:, HEADS : HEADS + KV_HEADS], made[:, HEADS + KV_HEADS :]
@@ -48,20 +44,18 @@ def traced(queries: Sequence[int], lengths: Sequence[int], way: AttentionKernel 
 
 
 @pytest.mark.parametrize("rows", [1, 8, 64, 256])
-@pytest.mark.parametrize("way", WAYS)
-def test_replies_cost_as_many_launches_however_many_and_long_they_are(way: str, rows: int) -> None:
-    equal = traced([1] * rows, [512] * rows, WAYS[way])
-    mixed = traced([1] * rows, [MIXED[row % len(MIXED)] for row in range(rows)], WAYS[way])
+def test_replies_cost_as_many_launches_however_many_and_long_they_are(rows: int) -> None:
+    equal = traced([1] * rows, [512] * rows)
+    mixed = traced([1] * rows, [MIXED[row % len(MIXED)] for row in range(rows)])
     assert equal.found == mixed.found
-    assert mixed.total == {"triton": 3, "varlen": 2}[way]
+    assert mixed.total == 3
     assert not mixed.sent
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_chunks_of_prompts_beside_replies_cost_one_launch_more(way: str) -> None:
-    mixed = traced([*[1] * 64, 500, 12, 16], [*MIXED * 8, 4000, 12, 16], WAYS[way])
-    assert mixed.total == {"triton": 4, "varlen": 3}[way]
-    alone = traced([500, 12], [4000, 12], WAYS[way])
+def test_chunks_of_prompts_beside_replies_cost_one_launch_more() -> None:
+    mixed = traced([*[1] * 64, 500, 12, 16], [*MIXED * 8, 4000, 12, 16])
+    assert mixed.total == 4
+    alone = traced([500, 12], [4000, 12])
     assert alone.total == 2
     assert not alone.sent
 

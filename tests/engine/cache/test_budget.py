@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cache.budget import CPU_PAGE, CUDA_PAGE, KVBudget, kv_budget, page_size
+from engine.cache.pages import CPU_PAGE, CUDA_PAGE, KVBudget, kv_budget, page_size
 from engine.errors import ModelNotUsable
 
 

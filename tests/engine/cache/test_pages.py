@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.cache.pages import BlockTable, PageCopy, PagePool
-from engine.cache.prefix_cache import SHARED_SALT, PrefixCache
+from engine.cache.pages import SHARED_SALT, BlockTable, PageCopy, PagePool, PrefixCache
 
 TOTAL = 12
 

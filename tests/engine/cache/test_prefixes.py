@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cache.pages import BlockTable, PagePool
-from engine.cache.prefix_cache import SHARED_SALT, SHORTEST, Match, PrefixCache
+from engine.cache.pages import SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
 
 tokens = st.lists(st.integers(0, 2), max_size=5 * SHORTEST)
 sizes = st.sampled_from((1, 4, 16, 64, 256))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from engine.execution.compute_threads import LONGEST_PAUSE, SHORTEST_PAUSE, ComputeThreads
+from engine.execution.executor import LONGEST_PAUSE, SHORTEST_PAUSE, ComputeThreads
 
 
 def steps(threads: ComputeThreads, count: int, tokens: int, takes: Callable[[int], float]) -> Counter[int]:

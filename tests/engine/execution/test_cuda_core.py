@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention.cuda.attention import Cuda
-from engine.cache.budget import KVBudget
+from engine.cache.pages import KVBudget
 from engine.execution import executor as executors
 from engine.execution import runner as runners
 from engine.messages import Finished, FinishReason, Output, Params, Started
+from engine.model.cuda.operators import Cuda
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.prepared_request import SamplingParams
@@ -37,10 +37,6 @@ class Recorder:
     def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
         return run, run()
 
-    def measure(self, call: Callable[[], None]) -> float:
-        call()
-        return 0.0
-
 
 class OneFetch:
     """The one wait of a step: every reply gets the same token."""
@@ -58,7 +54,7 @@ class OneFetch:
 
 @pytest.fixture
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
+    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132))
     monkeypatch.setattr(executors, "CudaRecorder", Recorder)
     monkeypatch.setattr(executors, "PendingTokens", OneFetch)
     with fake_cuda():

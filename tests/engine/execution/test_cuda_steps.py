@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from engine.attention.cuda.attention import Cuda
 from engine.cache.layout import Span
 from engine.execution import runner as runners
 from engine.execution.runner import Runner
-from engine.sampling.sampler import Sampler, SamplerState
+from engine.execution.sampler import Sampler, SamplerState
+from engine.model.cuda.operators import Cuda
 from engine.text.prepared_request import SamplingParams
 from tests.engine.attention.paged import DEVICE
 from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama
@@ -25,7 +25,7 @@ SAMPLED = SamplingParams(9, True, 1.0, 0.95, 0, 1.0, None, None)
 @pytest.fixture(autouse=True)
 def kernels_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it runs."""
-    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132, others=()))
+    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132))
 
 
 def spans(lengths: Sequence[int], *prompts: tuple[int, int]) -> list[Span]:

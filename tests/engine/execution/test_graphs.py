@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.execution.runner import Runner
 from engine.loading.probe import probe
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cuda.graphs import padded_rows
 from engine.model.fused_decoder import FusedDecoder
 from tests.engine.attention.paged import DEVICE
 from tests.engine.conftest import NO_KERNELS
@@ -72,7 +73,7 @@ def steps_of(run: Runner, lengths: tuple[int, ...]) -> Tensor:
 def test_recorded_steps_compute_what_plain_ones_do(module: FusedDecoder, lengths: tuple[int, ...]) -> None:
     """Three replies take the steps of four: nobody's row has no keys and stores none."""
     recorded, plain = runner(module), runner(module)
-    recorded.record(4, computes_anew, lambda _call: 0.0)
+    recorded.record(4, computes_anew)
     torch.testing.assert_close(steps_of(recorded, lengths), steps_of(plain, lengths), rtol=1e-4, atol=1e-4)
     assert recorded._graphs is not None
     assert set(recorded._graphs._recorded) == {1, 2, 4}
@@ -83,7 +84,7 @@ def test_a_number_of_rows_that_cannot_be_recorded_is_given_up_alone(
 ) -> None:
     run = runner(module)
     with caplog.at_level(logging.WARNING):
-        run.record(4, fails_beyond_two, lambda _call: 0.0)
+        run.record(4, fails_beyond_two)
     assert "steps of 4 replies are launched plainly" in caplog.text
     assert run._graphs is not None
     assert set(run._graphs._recorded) == {1, 2}
@@ -95,9 +96,14 @@ def test_a_number_of_rows_that_cannot_be_recorded_is_given_up_alone(
 @torch.inference_mode()
 def test_steps_with_a_prompt_and_rows_that_give_no_token_are_launched_plainly(module: FusedDecoder) -> None:
     run = runner(module)
-    run.record(4, computes_anew, lambda _call: 0.0)
+    run.record(4, computes_anew)
     assert run._graphs is not None
     one = Span(0, 4, [1], samples=True, pages=TABLES[0])
     assert run._graphs.run([one]) is not None
     assert run._graphs.run([one, Span(1, 0, [1, 2], samples=True, pages=TABLES[1])]) is None
     assert run._graphs.run([Span(0, 4, [1], samples=False, pages=TABLES[0])]) is None
+
+
+def test_rows_are_rounded_up_to_few_numbers() -> None:
+    assert [padded_rows(rows) for rows in (1, 3, 8, 9, 16, 17, 256)] == [1, 4, 8, 16, 16, 32, 256]
+    assert len({padded_rows(rows) for rows in range(1, 257)}) == 20

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.attention import interface as attention
-from engine.attention import reference
-from engine.attention.backend import AttentionNotSupported
 from engine.cache.layout import Span
 from engine.cache.paged_cache import PagedCache
 from engine.cache.pages import PageCopy
 from engine.execution.runner import Runner
+from engine.model import attention as reference
+from engine.model import attention_interface as attention
+from engine.model.attention import AttentionNotSupported
 from tests.engine.tiny_models import VOCABULARY, make, prompt, served
 
 with_each = pytest.mark.usefixtures("cpu_operations")

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from engine.api import EngineState, OutputStream
 from engine.errors import EngineLost
-from engine.fleet.engine_fleet import EngineFleet
+from engine.fleet import EngineFleet
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.options import EngineOptions, spread
 from engine.process.client import EngineClient

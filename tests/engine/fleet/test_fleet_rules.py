@@ -9,8 +9,7 @@ import pytest
 
 from engine.api import EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.fleet.engine_fleet import EngineFleet
-from engine.fleet.fleet import status_of
+from engine.fleet import EngineFleet, status_of
 from engine.messages import EngineStatistics, Finished, FinishReason, Message, ModelFacts, Params, Request
 from engine.options import EngineOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fleet.routing import ranked
+from engine.fleet import ranked
 
 KEYS = [f"conversation {number}" for number in range(2000)]
 names = st.lists(st.text(max_size=5), unique=True, min_size=1, max_size=6)

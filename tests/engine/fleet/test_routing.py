@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.fleet.routing import PATIENCE, Load, Router, RouteTable, overloaded
+from engine.fleet import PATIENCE, Load, Router, RouteTable, overloaded
 
 ENGINES = 3
 load = st.builds(Load, open=st.integers(0, 80), places=st.integers(0, 40))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.parsing.formats import ReplyFormat
 from engine.reply_spec import ReplySpec, Tool
-from engine.text.pieces import Call
+from engine.text.reply_text import Call
 from tests.engine.chat_families import FAMILIES
 from tests.engine.constrained import CITY, compiler, writer
 from tests.engine.grammar.test_call_grammars import allows

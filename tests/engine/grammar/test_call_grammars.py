@@ -8,8 +8,7 @@ from typing import Literal
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.forms import HERMES, CallForm, ThoughtForm
-from engine.grammar.source import MAX_BYTES
+from engine.grammar.compiler import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
 
@@ -29,7 +28,7 @@ def call(body: str) -> str:
 
 
 def allows(
-    spec: ReplySpec, text: str, *, calls: CallForm | None = HERMES, thoughts: ThoughtForm | None = None
+    spec: ReplySpec, text: str, *, calls: CallForm | None = HERMES_FORM, thoughts: ThoughtForm | None = None
 ) -> bool:
     """Whether a reply may be this text, and end there."""
     source = writer(calls, thoughts).write(spec)
@@ -107,8 +106,8 @@ def test_the_author_of_a_schema_cannot_ask_for_other_white_space() -> None:
 
 
 def test_without_tools_and_format_a_reply_is_free() -> None:
-    assert writer(HERMES, THINK).write(ReplySpec()) is None
-    assert writer(HERMES).write(ReplySpec(tools=TOOLS, tool_choice="none")) is None
+    assert writer(HERMES_FORM, THINK).write(ReplySpec()) is None
+    assert writer(HERMES_FORM).write(ReplySpec(tools=TOOLS, tool_choice="none")) is None
     assert writer().write(ReplySpec(tools=TOOLS)) is None
 
 
@@ -149,7 +148,7 @@ def test_from_its_opening_on_a_call_follows_its_tools_schema(text: str) -> None:
 def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     letters = [*ids_of("Well: <"), *ids_of("tool_call>")]
     assert "".join(tokenizer().convert_ids_to_tokens(letters)).endswith("<tool_call>")
-    source = writer(HERMES).write(FREE)
+    source = writer(HERMES_FORM).write(FREE)
     assert source is not None
     matcher = compiler().matcher(source)
     assert matcher.try_consume_tokens(letters) == len(letters)
@@ -224,7 +223,7 @@ def test_thoughts_that_the_prompt_began_are_ended_first(form: ThoughtForm) -> No
     assert not allows(spec, answer, thoughts=thoughts)
 
 
-@pytest.mark.parametrize(("calls", "form"), [(HERMES, THINK), (PLAIN_CALL, PLAIN_THINK)])
+@pytest.mark.parametrize(("calls", "form"), [(HERMES_FORM, THINK), (PLAIN_CALL, PLAIN_THINK)])
 def test_a_call_that_is_only_thought_of_is_none(calls: CallForm, form: ThoughtForm) -> None:
     within = f"{form.opening}I could {calls.opening} it"
     assert allows(FREE, f"{within}{form.closing} Well.", calls=calls, thoughts=form)
@@ -252,7 +251,7 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
         ReplySpec(tools=(Tool("t", "", odd),), tool_choice="required"),
         call('{"name":"t","arguments":{"a":"x"}}'),
     )
-    source = writer(HERMES).write(ReplySpec(tools=(Tool("t", "", odd, strict=True),)))
+    source = writer(HERMES_FORM).write(ReplySpec(tools=(Tool("t", "", odd, strict=True),)))
     assert source is not None
     with pytest.raises(Exception, match="not"):
         compiler().matcher(source)
@@ -261,11 +260,15 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
 @pytest.mark.parametrize(
     ("spec", "calls", "why"),
     [
-        (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES, "no such tool"),
-        (ReplySpec(tool_choice="required"), HERMES, "no such tool"),
+        (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES_FORM, "no such tool"),
+        (ReplySpec(tool_choice="required"), HERMES_FORM, "no such tool"),
         (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
-        (ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3), HERMES, "at most 256 KiB"),
-        (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES, "no valid JSON Schema"),
+        (
+            ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3),
+            HERMES_FORM,
+            "at most 256 KiB",
+        ),
+        (ReplySpec(tools=(Tool("t", "", "nonsense"),)), HERMES_FORM, "no valid JSON Schema"),
     ],
 )
 def test_what_cannot_be_written_is_the_fault_of_the_tools(
@@ -288,7 +291,10 @@ def test_a_format_of_more_than_its_bytes_is_refused(reply_format: Format) -> Non
 
 def test_only_the_models_own_forms_bring_control_tokens() -> None:
     specials = vocabulary().specials
-    free, thoughtful = writer(HERMES).write(FREE), writer(None, THINK).write(ReplySpec(format=JsonObject()))
+    free, thoughtful = (
+        writer(HERMES_FORM).write(FREE),
+        writer(None, THINK).write(ReplySpec(format=JsonObject())),
+    )
     assert free is not None
     assert thoughtful is not None
     assert {specials["<tool_call>"], specials["</tool_call>"]} <= {*free.controls}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.forms import HERMES
-from engine.grammar.grammar_maker import TRIED, GrammarMaker
-from engine.grammar.source import GrammarSource
+from engine.grammar.compiler import HERMES_FORM, GrammarSource
+from engine.grammar.grammar_writer import TRIED, GrammarMaker
 from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITIES, CITY, writer
 
@@ -29,7 +28,7 @@ class Tries:
 
 def test_what_has_no_fault_is_tried_once() -> None:
     tries = Tries()
-    maker = GrammarMaker(writer(HERMES), tries)
+    maker = GrammarMaker(writer(HERMES_FORM), tries)
     first = maker.make(ReplySpec(format=CITIES))
     assert maker.make(ReplySpec(format=CITIES)) == first is not None
     assert len(tries.tried) == 1
@@ -47,7 +46,7 @@ def test_what_has_one_is_refused_each_time_and_tried_once() -> None:
 
 
 def test_strict_tools_are_refused_and_others_may_be_called_with_any_object() -> None:
-    maker = GrammarMaker(writer(HERMES), Tries("Paris"))
+    maker = GrammarMaker(writer(HERMES_FORM), Tries("Paris"))
     lax = maker.make(ReplySpec(tools=(LAX,)))
     assert lax is not None
     assert "Paris" not in lax.text
@@ -58,7 +57,7 @@ def test_strict_tools_are_refused_and_others_may_be_called_with_any_object() -> 
 
 
 def test_the_part_that_is_at_fault_is_told() -> None:
-    maker = GrammarMaker(writer(HERMES), Tries("Paris"))
+    maker = GrammarMaker(writer(HERMES_FORM), Tries("Paris"))
     for spec, field in [
         (ReplySpec(tools=(STRICT,), format=JsonObject()), "tools"),
         (ReplySpec(tools=(Tool("t"),), format=CITIES), "format"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.images.image import Image, in_order, joined
+from engine.vision.image import Image, in_order, joined
 
 A, B = Image("a" * 64, "image/png", 1, 1), Image("b" * 64, "image/png", 100, 50)
 PARTS = st.lists(st.one_of(st.text(min_size=1), st.sampled_from((A, B))), max_size=8)

@@ -13,8 +13,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.smolvlm import processing_smolvlm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from engine.images.image import Image
-from engine.images.tiling import AROUND, IMAGE, WHOLE, PlacedImage, Tiling, keyed, plain
+from engine.vision.image import AROUND, IMAGE, WHOLE, Image, PlacedImage, Tiling, keyed, plain
 
 TOKENS = 3
 SIDES = st.integers(1, 80)

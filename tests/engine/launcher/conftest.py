@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.launcher.options import LaunchOptions
+from engine.upstream.vllm import LaunchOptions
 
 PROGRAM = Path(__file__).with_name("program.py")
 

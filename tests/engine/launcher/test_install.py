@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from email.parser import HeaderParser
 
-from engine.launcher.install import requirements_of, torch_of
+from engine.upstream.vllm_install import requirements_of, torch_of
 
 METADATA = HeaderParser().parsestr(
     """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.launcher.options import (
+from engine.upstream.vllm import (
     RESERVED,
     LaunchOptions,
     checked_arguments,

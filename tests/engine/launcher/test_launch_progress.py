@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from engine.launcher.progress import MOST_CHARS, LineSplitter, cause_of, line_of, stage_of
+from engine.upstream.vllm import MOST_CHARS, LineSplitter, cause_of, line_of, stage_of
 
 RECORD = "(EngineCore pid=31268) {} 11-22 18:38:12 [core.py:402] {}"
 

@@ -21,12 +21,11 @@ import pytest
 
 from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
-from engine.launcher import launched_engine
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.streamer import Streamer
+from engine.upstream import vllm
+from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 from tests.coverage_tracing import coverage_enabled
 from tests.sessions.chat_driver import eventually
 
@@ -37,8 +36,8 @@ READY_S = 60.0
 GATEWAY = """
 import asyncio, sys
 import msgspec
-from engine.launcher.launched_engine import LaunchedEngine
-from engine.launcher.options import LaunchOptions
+from engine.upstream.vllm import LaunchedEngine
+from engine.upstream.vllm import LaunchOptions
 
 async def main():
     async with LaunchedEngine(msgspec.json.decode(sys.argv[1], type=LaunchOptions)).running() as engine:
@@ -93,7 +92,7 @@ def has_ended(pid: int, within_s: float = 10.0) -> bool:
 @contextmanager
 def log_event(words: str) -> Iterator[asyncio.Event]:
     """An event that is set once the log has a line with these words."""
-    event, log = asyncio.Event(), logging.getLogger("engine.launcher.launched_engine")
+    event, log = asyncio.Event(), logging.getLogger("engine.upstream.vllm")
 
     def look(record: logging.LogRecord) -> bool:
         if words in record.getMessage():
@@ -147,15 +146,13 @@ async def test_its_progress_is_told_while_it_starts(
     options: LaunchOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stages: list[tuple[str, float]] = []
-    loading = launched_engine.Lifecycle.loading
+    loading = vllm.Lifecycle.loading
 
-    def noted(
-        life: launched_engine.Lifecycle, stage: str, progress: float, message: str | None = None
-    ) -> None:
+    def noted(life: vllm.Lifecycle, stage: str, progress: float, message: str | None = None) -> None:
         stages.append((stage, progress))
         loading(life, stage, progress, message)
 
-    monkeypatch.setattr(launched_engine.Lifecycle, "loading", noted)
+    monkeypatch.setattr(vllm.Lifecycle, "loading", noted)
     caplog.set_level(logging.INFO, "engine")
     async with serving(options):
         pass
@@ -297,13 +294,13 @@ async def test_one_that_answers_nothing_any_more_is_ended(
     options: LaunchOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = msgspec.structs.replace
-    upstream_of = launched_engine.upstream_of
+    upstream_of = vllm.upstream_of
 
     def quick(options: LaunchOptions, url: str, window: int) -> Any:
         upstream = upstream_of(options, url, window)
         return impatient(upstream, timeouts=impatient(upstream.timeouts, health_s=0.05, connect_s=0.5))
 
-    monkeypatch.setattr(launched_engine, "upstream_of", quick)
+    monkeypatch.setattr(vllm, "upstream_of", quick)
     async with serving(options, stalled_s=0.1) as engine:
         before = (await engine_status(engine))["pids"]
         with pytest.raises(EngineLost):

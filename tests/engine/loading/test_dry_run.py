@@ -23,10 +23,9 @@ from transformers import (
 )
 
 from engine.errors import ModelNotUsable
-from engine.loading.memory_estimate import kv_bytes_per_token
+from engine.loading.memory_estimate import NotTestable, kv_bytes_per_token, reduced, try_small_model
 from engine.loading.preflight import PreflightResult
 from engine.loading.probe import probe
-from engine.loading.small_model import NotTestable, reduced, try_small_model
 from engine.options import EngineOptions
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import ModelNotUsable
-from engine.loading.forward_choice import check_forward, check_quantization
+from engine.loading.preflight import check_forward, check_quantization
 from engine.options import ForwardOptions
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from transformers import Gemma3TextConfig, GenerationConfig, LlamaConfig, MambaConfig
 
-from engine.loading.generation_defaults import defaults_of, eos_ids_of, window_of
+from engine.loading.loader import defaults_of, eos_ids_of
+from engine.loading.probe import window_of
 from engine.messages import REPLY_TOKENS, Params
 
 

@@ -11,8 +11,8 @@ from transformers import AutoTokenizer
 
 from app.setup.models import TRANSLATOR
 from engine.errors import PromptRejected
-from engine.loading.languages import TranslationTokenizer, is_translator
 from engine.loading.loader import load
+from engine.loading.tokenizer import TranslationTokenizer, is_translator
 from tests.engine import translator_folders as folders
 
 TEXT = "My name is Anna."

@@ -260,7 +260,7 @@ def test_so_do_refusals_of_code_of_its_own_and_of_several_devices(folder: Path) 
 
 
 def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loading.architecture.available_bytes", lambda _device: 1)
+    monkeypatch.setattr("engine.loading.probe.available_bytes", lambda _device: 1)
     assert "--engine vllm --tensor-parallel 2" in refusal(tiny_llama)
 
 

@@ -16,7 +16,7 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.probe import LARGEST_STEP, agrees, largest_step, probe
-from engine.scheduling.prefill_budget import LARGEST_BUDGET
+from engine.scheduling.scheduler import LARGEST_BUDGET
 from tests.engine.families import FAMILIES, SIZES, VOCABULARY, WINDOW
 from tests.engine.tiny_models import make
 

@@ -20,14 +20,14 @@ from transformers import AutoConfig
 
 from connections.images import image_from_bytes
 from engine.errors import ModelNotUsable
-from engine.images.image import NOT_SEEN, Image
-from engine.loading.image_processor import ImageNotDecodable, ImageProcessor, is_vision_model
 from engine.loading.loader import load
 from engine.loading.tokenizer import read_tokenizer
 from engine.messages import Message
 from engine.options import ForwardOptions
-from engine.prompts.images import PromptImages
 from engine.prompts.jobs import DecodeImage, Rejected
+from engine.prompts.prompt import PromptImages
+from engine.vision.image import NOT_SEEN, Image
+from engine.vision.processor import ImageNotDecodable, ImageProcessor, is_vision_model
 from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, image, picture
 
 
@@ -126,8 +126,8 @@ PEAK = """
 import io, re
 from pathlib import Path
 from PIL import Image as Pillow
-from engine.images.image import Image
-from engine.loading import image_processor
+from engine.vision.image import Image
+from engine.vision import processor as image_processor
 
 def now(name): return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 

@@ -8,14 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
-from engine.model import cpu_linear
-from engine.model.cpu_decode import CpuDecode
-from engine.model.cpu_model import CpuModel, InvalidStep, is_known
-from engine.model.int8_linear import quantize
-from engine.model.packed_linear import pack
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.decoder import CpuDecode, CpuModel, InvalidStep, is_known
+from engine.model.cpu.linear import pack, quantize
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, SIZE, by_itself, decoder, made_pages
 from tests.engine.tiny_models import prompt

@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, M2M100Config, M2M100ForConditionalGeneration, PreTrainedModel
 
 from app.setup.models import TRANSLATOR
-from engine.attention import cpu_kernels
-from engine.cache.layout import Source, Span
+from engine.cache.layout import Source, Span, source_of
 from engine.cache.paged_cache import LayerPages
-from engine.cache.translation_layout import source_of
 from engine.loading.loader import load
-from engine.model import cpu_encoder_decoder, cpu_linear
-from engine.model.cpu_encoder_decoder import CpuEncoderDecoder, computes_whole_steps, is_known
-from engine.model.cpu_model import InvalidStep
-from engine.model.encoder_decoder import EncoderDecoder
-from engine.model.packed_linear import pack
-from engine.model.t5 import T5
+from engine.model.cpu import encoder_decoder as cpu_encoder_decoder
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.decoder import InvalidStep
+from engine.model.cpu.encoder_decoder import CpuEncoderDecoder, computes_whole_steps, is_known
+from engine.model.cpu.linear import pack
+from engine.model.encoder_decoder import T5, EncoderDecoder
 from engine.scheduling.core import EngineCore
 from tests.engine import translators
 from tests.engine.tiny_models import GREEDY, run_out, tokens_of

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.attention import cpu_kernels
-from engine.model import cpu_linear
-from engine.model.cpu_linear import CpuLinear, matrix, multiply, serve, take_over
-from engine.model.int8_linear import quantized
-from engine.model.packed_linear import can_pack
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.linear import CpuLinear, can_pack, matrix, multiply, quantized, serve, take_over
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 

@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention import cpu_kernels
 from engine.cache.layout import Span
 from engine.cache.paged_cache import LayerPages
 from engine.execution.runner import Runner
-from engine.model import cpu_linear, cpu_prefill
-from engine.model.cpu_decode import CpuDecode
-from engine.model.cpu_model import CpuModel, InvalidStep
-from engine.model.cpu_prefill import CpuPrefill, prefills
-from engine.model.int8_linear import quantize
+from engine.model.cpu import decoder as cpu_decoder
+from engine.model.cpu import kernels as cpu_kernels
+from engine.model.cpu import linear as cpu_linear
+from engine.model.cpu.decoder import CpuDecode, CpuModel, CpuPrefill, InvalidStep, prefills
+from engine.model.cpu.linear import quantize
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, by_itself, decoder, made_pages
 from tests.engine.tiny_models import prompt
@@ -177,9 +176,9 @@ def test_what_is_no_number_stays_with_its_own_prompt() -> None:
 def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch, vectors: None) -> None:
     assert prefills(decoder()) == cpu_kernels.has_wide_vectors()
     half = decoder(dtype=torch.bfloat16)
-    monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: False)
+    monkeypatch.setattr(cpu_decoder, "has_tiles", lambda: False)
     assert prefills(half) == cpu_kernels.has_pairs()
-    monkeypatch.setattr(cpu_prefill, "has_tiles", lambda: True)
+    monkeypatch.setattr(cpu_decoder, "has_tiles", lambda: True)
     assert not prefills(half)
     odd = decoder()
     odd.layers[1].down = torch.nn.Linear(33, odd.embedding.embedding_dim, bias=False)

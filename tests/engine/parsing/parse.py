@@ -8,11 +8,9 @@ from itertools import pairwise
 
 from engine.parsing.format_detection import family_format
 from engine.parsing.formats import ReplyFormat
-from engine.parsing.openings import Openings
-from engine.parsing.parser import Parser
-from engine.parsing.segments import Segment
+from engine.parsing.parser import Openings, Parser, Segment
 from engine.reply_spec import Tool
-from engine.text.pieces import Call, Piece, Thought
+from engine.text.reply_text import Call, Piece, Thought
 
 TOOLS = (Tool("add"), Tool("weather"))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.parsing.json_scanner import DEEPEST, LONGEST_ATOM, JsonScanner
+from engine.parsing.parser import DEEPEST, LONGEST_ATOM, JsonScanner
 from tests.engine.parsing.parse import cut
 
 leaves = (

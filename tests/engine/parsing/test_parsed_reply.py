@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from engine.messages import ChosenToken
 from engine.parsing.formats import ReplyFormat
 from engine.parsing.parsed_reply import ParsedReply
-from engine.text.pieces import Call, Piece, Thought
-from engine.text.reply_logprobs import ReplyLogprobs, ScoredToken
 from engine.text.reply_memory import ReplyCache
+from engine.text.reply_text import Call, Piece, ReplyLogprobs, ScoredToken, Thought
 from tests.engine.parsing.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
 from tests.engine.parsing.test_parser import hermes, replies
 from tests.engine.text.test_reply_logprobs import Letters

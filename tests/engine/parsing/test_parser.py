@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsing.formats import ReplyFormat
-from engine.parsing.json_scanner import DEEPEST
-from engine.parsing.openings import MOST_BROKEN, MOST_CALLS
-from engine.parsing.region_buffer import LONGEST_CALL
-from engine.parsing.segments import MOST_BLANKS
+from engine.parsing.parser import DEEPEST, LONGEST_CALL, MOST_BLANKS, MOST_BROKEN, MOST_CALLS
 from engine.reply_spec import Tool
-from engine.text.pieces import Call, Piece, Thought
+from engine.text.reply_text import Call, Piece, Thought
 from tests.engine.parsing.parse import (
     FAMILIES,
     HERMES,

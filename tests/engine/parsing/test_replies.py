@@ -10,12 +10,10 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.messages import Message, Params, Request
 from engine.parsing.format_detection import detect_format
-from engine.parsing.parsed_reply import ParsedReply
-from engine.parsing.reply_factory import ReplyFactory, ReplyPrefix
+from engine.parsing.parsed_reply import ParsedReply, ReplyFactory, ReplyPrefix
 from engine.reply_spec import PLAIN, ReplySpec
-from engine.text.pieces import Piece, Thought
 from engine.text.reply_memory import ReplyCache
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import Piece, ReplyText, Thought
 from tests.engine.chat_families import FAMILIES
 from tests.engine.parsing.parse import TOOLS, add, in_json
 from tests.engine.parsing.test_parser import hermes

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from transformers.utils.chat_parsing import parse_response
 
 from app.settings import DEMO_MODEL
-from engine.grammar.forms import CallForm, ThoughtForm
+from engine.grammar.compiler import CallForm, ThoughtForm
 from engine.parsing.response_templates import response_format
 from engine.reply_spec import Tool
-from engine.text.pieces import Call, Piece, Thought
+from engine.text.reply_text import Call, Piece, Thought
 from tests.engine.parsing.parse import TOOLS, add, cut, in_json, joined, parser_of, read, segments
 
 FUNCTION = {"type": "function", "function": "{content}"}

@@ -118,7 +118,7 @@ async def test_a_stalled_process_is_replaced_and_one_that_does_not_listen_is_kil
 
 HANGING_DEVICE = """
 import threading
-from engine.process.step_loop import StepLoop
+from engine.process.dispatcher import StepLoop
 
 class Hangs:
     def __init__(self, core):

@@ -14,7 +14,6 @@ import pytest_asyncio
 
 from connections.images import MAX_POINTS, MAX_SIDE, image_from_bytes
 from engine.api import OutputStream
-from engine.images.image import NOT_SEEN, Image
 from engine.messages import (
     Chunk,
     Finished,
@@ -27,6 +26,7 @@ from engine.messages import (
 )
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
+from engine.vision.image import NOT_SEEN, Image
 from tests.engine.vision_models import TILE, _alone, folder_of, generated, image, inputs_of
 from tests.sample_images import png
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from engine.messages import Finished, FinishReason, Message, Params, Request
-from engine.process.inbox import Inbox, Work
+from engine.process.dispatcher import Inbox, Work
 from engine.text.prepared_request import PreparedRequest, resolve_sampling
 from engine.text.reply_text import ReplyText
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from engine.errors import PromptRejected
-from engine.images.image import NOT_SEEN
 from engine.messages import (
     Cancel,
     CancelCount,
@@ -25,20 +24,17 @@ from engine.messages import (
     Pong,
     Request,
 )
-from engine.parsing.reply_factory import ReplyPrefix, StartedReply
-from engine.process.channel import BlockingChannel, Unpacker, pack
-from engine.process.dispatcher import Dispatcher
-from engine.process.inbox import Inbox
-from engine.process.request_builder import RequestBuilder
+from engine.parsing.parsed_reply import ReplyPrefix, StartedReply
+from engine.process.child import BlockingChannel, Unpacker, pack
+from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
 from engine.prompts.job_handler import JobHandler
-from engine.prompts.jobs import Answer, DecodeImage, Job, Rejected, Stopped
+from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Rejected, Stopped
 from engine.prompts.prompt import Prompt, PromptBuilder
-from engine.prompts.worker import LOST
 from engine.reply_spec import ReplySpec, Tool
-from engine.text.detokenizer import ByteLevelDetokenizer
+from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
 from engine.text.reply_memory import ReplyRecorder, WrittenReply
 from engine.text.reply_text import ReplyText
-from engine.text.vocabulary import Vocabulary
+from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
 from tests.sample_images import PNG
 

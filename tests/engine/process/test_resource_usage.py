@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine import machine
+from engine.machine import ResourceUsage, most_memory, resident_bytes
 from engine.messages import EngineStatistics
-from engine.process import resource_usage
-from engine.process.resource_usage import ResourceUsage, most_memory, resident_bytes
 
 
 def test_time_and_memory_are_added_to_what_was_counted() -> None:
@@ -26,7 +26,7 @@ def test_a_processor_has_no_memory_of_its_own() -> None:
 
 def test_memory_is_told_where_there_is_no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = resident_bytes()
-    monkeypatch.setattr(resource_usage, "_MEMORY", tmp_path / "nothing")
+    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "nothing")
     assert resident_bytes() >= now // 2
 
 

@@ -13,10 +13,10 @@ import pytest_asyncio
 
 from connections.images import image_from_bytes
 from engine.api import OutputStream
-from engine.images.image import Image
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Queued, Request
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
+from engine.vision.image import Image
 from tests.engine.vision_models import folder_of, image
 from tests.sample_images import chunk, png
 from tests.server_process import child_of

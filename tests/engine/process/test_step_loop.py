@@ -13,8 +13,7 @@ from engine.messages import (
     Started,
     StepOutputs,
 )
-from engine.process.inbox import Inbox
-from engine.process.step_loop import StepLoop
+from engine.process.dispatcher import Inbox, StepLoop
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest, resolve_sampling
 from engine.text.reply_text import ReplyText
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.process.torch_environment import settings
+from engine.child_environment import torch_settings
 
 
 def test_threads_spin_for_a_moment_and_few_kernels_are_kept() -> None:
-    assert settings({}) == {
+    assert torch_settings({}) == {
         "GOMP_SPINCOUNT": "3000",
         "LRU_CACHE_CAPACITY": "64",
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
@@ -17,9 +17,9 @@ def test_threads_spin_for_a_moment_and_few_kernels_are_kept() -> None:
 
 @pytest.mark.parametrize("chosen", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
 def test_who_has_chosen_how_threads_wait_is_left_alone(chosen: str) -> None:
-    assert "GOMP_SPINCOUNT" not in settings({chosen: "any"})
+    assert "GOMP_SPINCOUNT" not in torch_settings({chosen: "any"})
 
 
 @pytest.mark.parametrize("chosen", ["LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"])
 def test_who_has_chosen_how_many_kernels_are_kept_is_left_alone(chosen: str) -> None:
-    assert chosen not in settings({chosen: "any"})
+    assert chosen not in torch_settings({chosen: "any"})

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.messages import Message, Request, ToolCall
 from engine.parsing.format_detection import detect_format
-from engine.parsing.reply_factory import ReplyFactory, ReplyPrefix
+from engine.parsing.parsed_reply import ReplyFactory, ReplyPrefix
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import PLAIN, ReplySpec, Tool
 from engine.text.reply_memory import ReplyCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.fair_queue import FairQueue
 from engine.messages import GROUP_SEPARATOR
-from engine.prompts.fair_queue import FairQueue
 
 
 def served(queue: FairQueue[str, None], times: int = 99) -> list[str]:

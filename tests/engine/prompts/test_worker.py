@@ -15,9 +15,19 @@ import pytest
 
 import engine
 from engine.messages import Message
-from engine.prompts.jobs import Answer, BuildPrompt, BuiltPrompt, DecodeImage, Rejected, Stopped, TooLong
+from engine.prompts.jobs import (
+    LOST,
+    Answer,
+    BuildPrompt,
+    BuiltPrompt,
+    DecodeImage,
+    PromptProcess,
+    PromptsUnavailable,
+    Rejected,
+    Stopped,
+    TooLong,
+)
 from engine.prompts.prompt import PromptBuilder
-from engine.prompts.worker import LOST, PromptProcess, PromptsUnavailable
 from engine.reply_spec import JsonSchema, ReplySpec
 from engine.text.reply_memory import WrittenReply
 from tests.coverage_tracing import coverage_enabled

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.messages import Message, ToolCall
 from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
-from engine.text.pieces import Call, Thought
 from engine.text.reply_memory import ReplyCache
+from engine.text.reply_text import Call, Thought
 from tests.engine.chat_families import QWEN, family
 from tests.engine.parsing.parse import read
 from tests.engine.prompts.conversations import (

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from torch import Tensor
 
+from engine.execution import logits_processors
+from engine.execution.guide import FEW, Guide, TokenMasks, _few, mask_of
+from engine.execution.logits_processors import WIDTHS, AllowedTokens, width_of
+from engine.execution.sampler import Sampler, SamplerState
 from engine.reply_spec import JsonObject
-from engine.sampling import allowed_tokens
-from engine.sampling.allowed_tokens import WIDTHS, AllowedTokens, width_of
-from engine.sampling.guide import FEW, Guide, TokenMasks, _few, mask_of
-from engine.sampling.sampler import Sampler, SamplerState
 from engine.text.prepared_request import SamplingParams
 from tests.engine.constrained import compiler, source_of
 from tests.engine.tiny_models import GREEDY
@@ -104,7 +104,7 @@ def test_a_row_is_as_wide_as_its_own_tokens_need(tokens: int, width: int) -> Non
 
 
 def test_a_small_vocabulary_is_looked_at_whole() -> None:
-    assert width_of(guide(range(100)), 128 * allowed_tokens.WORTH_IT - 1) == 0
+    assert width_of(guide(range(100)), 128 * logits_processors.WORTH_IT - 1) == 0
     assert WIDTHS[-1] == FEW
 
 

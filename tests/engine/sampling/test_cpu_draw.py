@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import cpu_kernels
-from engine.sampling import cpu_draw
-from engine.sampling.guide import Guide, mask_of, masked
-from engine.sampling.sampler import Sampler, SamplerState
+from engine.execution import draw
+from engine.execution.guide import Guide, mask_of, masked
+from engine.execution.sampler import Sampler, SamplerState
+from engine.model.cpu import kernels as cpu_kernels
 from engine.text.prepared_request import SamplingParams
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason="no kernels were compiled")
@@ -54,7 +54,7 @@ def drawn(
     scores: Tensor, how: SamplingParams, given: list[Tensor | None], *, seed: int = 7
 ) -> list[int | None]:
     rows = len(scores)
-    drawing, temperature = cpu_draw.CpuDrawer(), torch.full((rows, 1), how.temperature)
+    drawing, temperature = draw.CpuDrawer(), torch.full((rows, 1), how.temperature)
     if not how.do_sample:
         return drawing.likeliest(scores, range(rows), given)
     randoms = [Random(seed + row) for row in range(rows)]
@@ -76,7 +76,7 @@ def test_it_takes_what_torch_takes(
     for seed in range(5):
         scores = logits(rows, size, seed=seed, dtype=dtype)
         found.append(drawn(scores, how, given, seed=1000 * seed))
-    monkeypatch.setattr(cpu_draw, "serves", lambda _: False)
+    monkeypatch.setattr(draw, "serves", lambda _: False)
     others = 0
     for seed, tokens in enumerate(found):
         scores = without(logits(rows, size, seed=seed, dtype=dtype), given)
@@ -129,7 +129,7 @@ def test_the_outermost_levels_never_give_a_token_without_weight(level: float) ->
 
     scores = torch.full((1, 9000), -torch.inf)
     scores[0, [100, 5000]] = 0.0
-    tokens = cpu_draw.CpuDrawer().draw(
+    tokens = draw.CpuDrawer().draw(
         scores, [0], temperature=torch.ones(1, 1), top_p=None, masks=[None], randoms=[Stub()]
     )
     assert tokens == [100 if level == 0 else 5000]
@@ -175,7 +175,7 @@ def test_a_row_is_drawn_by_the_kernel_whatever_its_neighbours_ask_for() -> None:
 def test_a_row_that_is_not_there_is_refused() -> None:
     for rows in ([3], [-1, 0]):
         with pytest.raises(ValueError, match="of 3"):
-            cpu_draw.CpuDrawer().likeliest(logits(3, 64), rows, [None] * len(rows))
+            draw.CpuDrawer().likeliest(logits(3, 64), rows, [None] * len(rows))
 
 
 def test_a_mask_that_does_not_cover_the_vocabulary_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.sampling import device_draw
+from engine.model.cuda import operators
 from tests.engine.attention.paged import DEVICE
 
 
@@ -18,13 +18,13 @@ def column(*values: float) -> Tensor:
 
 
 def drawn(scores: Tensor, top_p: Tensor | None, *seeds: int) -> list[int]:
-    return device_draw.draw(scores.to(DEVICE), top_p, [Random(seed) for seed in seeds]).flatten().tolist()
+    return operators.draw(scores.to(DEVICE), top_p, [Random(seed) for seed in seeds]).flatten().tolist()
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several to a row."""
-    monkeypatch.setattr(device_draw, "BLOCK", 32)
+    monkeypatch.setattr(operators, "BLOCK", 32)
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.75, 0.999, torch.inf])
@@ -73,6 +73,6 @@ def test_each_row_takes_as_many_random_numbers_whatever_it_draws() -> None:
     states = []
     for top_p in (1e-6, 0.5, torch.inf):
         random = Random(3)
-        device_draw.draw(torch.randn(1, 40).to(DEVICE), column(top_p), [random])
+        operators.draw(torch.randn(1, 40).to(DEVICE), column(top_p), [random])
         states.append(random.getstate())
     assert states[0] == states[1] == states[2]

@@ -9,8 +9,8 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from engine.sampling.guide import mask_of
-from engine.sampling.sampler import Sampler, SamplerState
+from engine.execution.guide import mask_of
+from engine.execution.sampler import Sampler, SamplerState
 from engine.text.prepared_request import SamplingParams
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
 

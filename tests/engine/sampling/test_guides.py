@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.grammar.source import GrammarSource
+from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, _MatcherWorker, mask_of, masked
+from engine.grammar.compiler import GrammarSource
 from engine.messages import ErrorCode
 from engine.reply_spec import Format, Grammar, Regex
-from engine.sampling.guide import Guide, GuideState, TokenMasks, mask_of, masked
-from engine.sampling.mask_workers import MaskWorkers, _MatcherWorker
 from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
 
 SIZE = vocabulary().size

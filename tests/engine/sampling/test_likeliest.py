@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.likeliest import likeliest
+from engine.execution.draw import likeliest
 
 SCORES = st.sampled_from([-math.inf, -1.5, 0.0, 2.0, 2.0, 3.25, math.inf, math.nan])
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.sampling import nucleus
+from engine.execution import draw as nucleus
 
 
 class Levels(Random):

@@ -18,7 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engine.sampling.sampler import LONGEST_SHORTLIST, Sampler, SamplerState
+from engine.execution.sampler import LONGEST_SHORTLIST, Sampler, SamplerState
 from engine.text.prepared_request import SamplingParams
 from tests.engine.tiny_models import GREEDY
 
@@ -98,7 +98,7 @@ def test_tokens_have_the_frequencies_that_transformers_gives_them(
     way: SamplingParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pearson's test over 4,000 replies with seeds that are fixed: others would fail once in 1,000 times."""
-    monkeypatch.setattr("engine.sampling.sampler.LONGEST_SHORTLIST", 5)
+    monkeypatch.setattr("engine.execution.sampler.LONGEST_SHORTLIST", 5)
     scores, replies = logits(1, spread=1.5)[0, :12], 4000
     sampler = Sampler(slots=replies, vocabulary=12, device=CPU)
     for slot in range(replies):
@@ -189,7 +189,7 @@ def test_rows_come_in_the_order_of_the_slots_that_are_named() -> None:
 def test_rows_that_are_more_than_a_cache_holds_are_drawn_as_they_are_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.sampling.sampler.CACHED_SCORES", 2 * VOCABULARY)
+    monkeypatch.setattr("engine.execution.sampler.CACHED_SCORES", 2 * VOCABULARY)
     scores, ways = logits(5), [sampling(top_p=0.9, seed=seed) for seed in range(5)]
     together = sampler_for(*ways).sample(scores, range(5))
     alone = [sampler_for(way).sample(scores[row : row + 1], [0])[0] for row, way in enumerate(ways)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.scheduling.prefill_budget import (
+from engine.scheduling.scheduler import (
     ALONE,
     FIRST_BUDGET,
     FULL_ROWS,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.cache.paged_cache import PagedCache
-from engine.cache.prefix_cache import PrefixCache
+from engine.cache.pages import PrefixCache
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
 from engine.text.prepared_request import DuplicateRequest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.execution.executor import Executor, OutOfMemory
 from engine.messages import FinishReason, Output
 from engine.scheduling.core import EngineCore
-from engine.scheduling.prefill_budget import PrefillBudget
+from engine.scheduling.scheduler import PrefillBudget
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 from tests.engine.translators import (
     END,
@@ -167,7 +167,7 @@ def test_a_draft_is_checked_as_far_as_one_step_computes(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies behind is made."""
-    monkeypatch.setattr("engine.scheduling.admission.MOST_DRAFTED", 5)
+    monkeypatch.setattr("engine.scheduling.active_request.MOST_DRAFTED", 5)
     whole = generated("marian", source(20), LENGTH)
     followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=whole))
     assert followed.steps("one") == LENGTH - 5

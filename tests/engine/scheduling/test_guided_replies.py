@@ -11,9 +11,9 @@ import jsonschema
 import msgspec
 import pytest
 
+from engine.execution.guide import Guide
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output
 from engine.reply_spec import Format, Grammar, JsonSchema, Regex
-from engine.sampling.guide import Guide
 from engine.scheduling.core import EngineCore
 from engine.text.prepared_request import PreparedRequest, SamplingParams
 from tests.engine.constrained import (
@@ -253,7 +253,7 @@ class Waiting(Guide):
 @pytest.fixture
 def masks_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     Waiting.goes_on.clear()
-    monkeypatch.setattr("engine.sampling.mask_workers.Guide", Waiting)
+    monkeypatch.setattr("engine.execution.guide.Guide", Waiting)
     yield Waiting.goes_on
     Waiting.goes_on.set()
 

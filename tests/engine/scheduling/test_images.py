@@ -11,16 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.images.tiling import PlacedImage
-from engine.loading.image_processor import ImageProcessor
 from engine.loading.loader import load
 from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
 from engine.model.loaded_model import LoadedModel
-from engine.prompts.images import PromptImages, images_of
 from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
-from engine.prompts.prompt import PromptBuilder
+from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
 from engine.text.prepared_request import PreparedRequest
+from engine.vision.image import PlacedImage
+from engine.vision.processor import ImageProcessor
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
 from tests.engine.vision_models import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
 

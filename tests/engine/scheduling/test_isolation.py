@@ -17,8 +17,8 @@ from engine.messages import Chunk, Finished, FinishReason, Message, Output, Para
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import ReplyStep
 from engine.text.prepared_request import DuplicateRequest, PreparedRequest, SamplingParams, resolve_sampling
+from engine.text.reply_text import ReplyStep
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, poisoned
 from tests.engine.tiny_models import (

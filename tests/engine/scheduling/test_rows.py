@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from engine.cache.layout import Source
 from engine.cache.pages import PagePool
-from engine.scheduling.plan import ScheduledRequest
-from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler import ScheduledRequest, Scheduler
 
 
 def translation(name: str, source: int, prompt: int, draft: int) -> ScheduledRequest:

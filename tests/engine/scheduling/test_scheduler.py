@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cache.pages import PagePool
-from engine.cache.prefix_cache import PrefixCache
-from engine.scheduling.plan import ScheduledRequest, StepPlan
-from engine.scheduling.scheduler import HEADROOM, Scheduler
+from engine.cache.pages import PagePool, PrefixCache
+from engine.scheduling.scheduler import HEADROOM, ScheduledRequest, Scheduler, StepPlan
 
 ROOM = 10_000
 

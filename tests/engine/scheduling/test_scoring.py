@@ -12,15 +12,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.cache.layout import Span
 from engine.execution.executor import LaunchedStep
+from engine.execution.sampler import VERY_UNLIKELY, LogprobScorer
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.prompts.prompt import PromptBuilder
-from engine.sampling.logprob_scorer import VERY_UNLIKELY, LogprobScorer
 from engine.scheduling.core import EngineCore
+from engine.text.detokenizer import Spelled
 from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_logprobs import ReplyLogprobs
-from engine.text.reply_text import ReplyText
-from engine.text.vocabulary import Spelled
+from engine.text.reply_text import ReplyLogprobs, ReplyText
 from tests.engine.tiny_models import (
     GREEDY,
     end_of,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from engine.cache.layout import salted
 from engine.cache.pages import PagePool
-from engine.cache.translation_layout import salted
 from engine.execution.executor import Executor
 from engine.messages import Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
@@ -192,8 +192,8 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
     phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No step is begun for it, its pages are free at once, and those beside it notice nothing."""
-    monkeypatch.setattr("engine.scheduling.prefill_budget.FIRST_BUDGET", 40)
-    monkeypatch.setattr("engine.scheduling.prefill_budget.PrefillBudget.budget_beside", lambda *_: 12)
+    monkeypatch.setattr("engine.scheduling.scheduler.FIRST_BUDGET", 40)
+    monkeypatch.setattr("engine.scheduling.scheduler.PrefillBudget.budget_beside", lambda *_: 12)
     steps = Steps(EngineCore(served("marian")))
     core, prefix = steps.core, [23, 42, 64] * 10
     core.submit(translating("beside", text_of(2), beginning("marian"), SOME))
@@ -213,7 +213,7 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
 
 def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source is encoded in one piece; those that do not fit a step wait for the next, so nobody's gap grows."""
-    monkeypatch.setattr("engine.scheduling.prefill_budget.PrefillBudget.budget_beside", lambda *_: 64)
+    monkeypatch.setattr("engine.scheduling.scheduler.PrefillBudget.budget_beside", lambda *_: 64)
     core, encoded = EngineCore(served("marian", max_batch=8)), []
     run = core._executor._runner.run
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.fair_queue import Running, WaitingQueue
 from engine.messages import GROUP_SEPARATOR
-from engine.scheduling.waiting_queue import Running, WaitingQueue
 
 
 class One(NamedTuple):

@@ -19,9 +19,8 @@ from engine.execution.executor import LaunchedStep, Outcome, OutOfMemory
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.pieces import ReplyStep
 from engine.text.prepared_request import PreparedRequest
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import ReplyStep, ReplyText
 from tests.engine.faulty_requests import POISON, Broken, hungry
 from tests.engine.tiny_models import (
     GREEDY,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from engine.text.detokenizer import detokenizer_of, detokenizers_for
-from engine.text.vocabulary import Spelled, Vocabulary
+from engine.text.detokenizer import Spelled, Vocabulary, detokenizer_of, detokenizers_for
 
 TEXT = "Hello there, old friend. Grüße aus Köln! 中文字很好 and 👩‍👩‍👧 with 🇩🇪 " * 3
 SPECIALS = ["<unk>", "<s>", "</s>"]

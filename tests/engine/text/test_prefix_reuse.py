@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
-from engine.parsing.reply_factory import ReplyFactory
-from engine.process.request_builder import RequestBuilder
+from engine.parsing.parsed_reply import ReplyFactory
+from engine.process.dispatcher import RequestBuilder
 from engine.prompts.job_handler import JobHandler
 from engine.prompts.jobs import RememberReply
 from engine.prompts.prompt import PromptBuilder

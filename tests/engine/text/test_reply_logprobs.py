@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import ChosenToken
-from engine.text.detokenizer import Detokenizer, detokenizers_for
-from engine.text.reply_logprobs import ReplyLogprobs, ScoredToken
-from engine.text.reply_text import ReplyText
-from engine.text.vocabulary import Spelled, Vocabulary
+from engine.text.detokenizer import Detokenizer, Spelled, Vocabulary, detokenizers_for
+from engine.text.reply_text import ReplyLogprobs, ReplyText, ScoredToken
 from tests.engine.text.test_detokenizer import SPECIALS, bare, byte_level, gemma, llama, metaspace, wordpiece
 
 KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wordpiece, bare])

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.pieces import Piece, ReplyStep
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import Piece, ReplyStep, ReplyText
 
 
 class Letters:

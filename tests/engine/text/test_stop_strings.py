@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.stop_strings import StopStep, StopStrings
+from engine.text.reply_text import StopStep, StopStrings
 
 
 def play(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from app.settings import DEMO_MODEL
-from engine.text.token_sizes import longest_token_bytes
+from engine.text.detokenizer import longest_token_bytes
 
 DEMO = AutoTokenizer.from_pretrained(DEMO_MODEL)
 PARTS = json.loads(DEMO.backend_tokenizer.to_str())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.upstream.health import FAILURES, FIRST_OPEN_S, LONGEST_OPEN_S, Circuit, CircuitState
+from engine.upstream.monitor import FAILURES, FIRST_OPEN_S, LONGEST_OPEN_S, Circuit, CircuitState
 
 
 class Clock:

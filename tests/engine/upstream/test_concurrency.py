@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.upstream.concurrency import ConcurrencyLimiter
+from engine.upstream.http_client import ConcurrencyLimiter
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.upstream.wire.server_sent_events import EventReader, EventTooLong, ServerSentEvent
+from engine.upstream.http_client import EventReader, EventTooLong, ServerSentEvent
 
 LINES = st.sampled_from(
     [

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 from engine.api import Engine, EngineState
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Request, Retried
-from engine.upstream.fleet import UpstreamFleet
-from engine.upstream.health import FAILURES
+from engine.upstream.engine import UpstreamFleet
+from engine.upstream.monitor import FAILURES
 from engine.upstream.options import Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,

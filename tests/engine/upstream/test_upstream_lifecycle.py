@@ -15,7 +15,7 @@ from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.health import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, HealthCheckDelays
+from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, HealthCheckDelays
 from engine.upstream.options import Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, Chunk, TokenLogprob
-from engine.upstream.wire.chunks import CallPart, Choice, Completion, Delta, FunctionPart
-from engine.upstream.wire.logprobs import NO_LOGPROBS, UpstreamLogprobs
-from engine.upstream.wire.reply import UpstreamReply
+from engine.upstream.reply import (
+    NO_LOGPROBS,
+    CallPart,
+    Choice,
+    Completion,
+    Delta,
+    FunctionPart,
+    UpstreamLogprobs,
+    UpstreamReply,
+)
 
 
 def logprobs_json(*tokens: str) -> msgspec.Raw:

@@ -14,12 +14,18 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
-from engine.upstream.errors import RequestRefused, error_inside, parse_error_body, retry_after
-from engine.upstream.http_client import KEPT_TOKENS, TOKEN_CHARS, RouterSessions
+from engine.upstream.http_client import (
+    KEPT_TOKENS,
+    TOKEN_CHARS,
+    RequestRefused,
+    RouterSessions,
+    error_inside,
+    parse_error_body,
+    retry_after,
+)
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
-from engine.upstream.wire.chunks import Choice, Completion, Delta
-from engine.upstream.wire.reply import UpstreamReply
-from engine.upstream.wire.request import body_of, estimated_tokens, most_new_tokens
+from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply
+from engine.upstream.request import body_of, estimated_tokens, most_new_tokens
 
 HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(

@@ -27,12 +27,18 @@ from engine.messages import (
     ToolCallOutput,
 )
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
-from engine.upstream.options import Features, Server, UpstreamOptions
-from engine.upstream.presets import PRESETS, with_preset
-from engine.upstream.wire.calls import MAX_CALL_BYTES, MAX_CALLS
-from engine.upstream.wire.chunks import CallPart, Choice, Completion, Delta, FunctionPart
-from engine.upstream.wire.reply import UpstreamReply
-from engine.upstream.wire.request import body_of, estimated_tokens, path_of
+from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
+from engine.upstream.reply import (
+    MAX_CALL_BYTES,
+    MAX_CALLS,
+    CallPart,
+    Choice,
+    Completion,
+    Delta,
+    FunctionPart,
+    UpstreamReply,
+)
+from engine.upstream.request import body_of, estimated_tokens, path_of
 from tests.engine.upstream.test_upstream import outputs_of, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

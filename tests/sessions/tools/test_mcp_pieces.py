@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.upstream.wire.server_sent_events import EventReader
+from engine.upstream.http_client import EventReader
 from sessions.tools.mcp_servers.listing import (
     DESCRIPTION_BYTES,
     LIST_BYTES,

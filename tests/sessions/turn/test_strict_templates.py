@@ -13,7 +13,7 @@ from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
 from engine.reply_spec import PLAIN
 from engine.upstream.options import Features
-from engine.upstream.wire.request import prompt_of
+from engine.upstream.request import prompt_of
 from sessions.events import CallState
 from sessions.records import CallRecord, MessageRecord
 from sessions.turn.prompt import ModelInputs, prompt_messages

@@ -20,11 +20,9 @@ from transformers import WhisperForConditionalGeneration, pipeline
 from speech.errors import ModelLoadError
 from speech.models.families import Options
 from speech.recognition.messages import Segment
-from speech.recognition.models.interface import RecognitionModel, Wave
-from speech.recognition.models.model_loader import load
-from speech.recognition.models.moonshine import TOKENS_A_SECOND, TOKENS_AT_LEAST
-from speech.recognition.models.whisper import WhisperJob, split
-from speech.recognition.models.windows import LONGEST_S, windows
+from speech.recognition.models import LONGEST_S, TOKENS_A_SECOND, TOKENS_AT_LEAST, load, windows
+from speech.recognition.whisper import WhisperJob, split
+from speech.recognition.worker import RecognitionModel, Wave
 from tests.speech.models.conftest import noise
 
 RATE = 16_000

@@ -13,10 +13,8 @@ import torch
 from speech.errors import ModelLoadError
 from speech.interfaces import SpokenClause
 from speech.models.families import Options
-from speech.voice.models.fastspeech2 import RATE, FastSpeech2
-from speech.voice.models.interface import ClauseTooLong, SpeakCancelled, SynthesisModel
-from speech.voice.models.model_loader import load
-from speech.voice.models.output import LONGEST_S, SEED, pcm_of
+from speech.voice.models import LONGEST_S, RATE, SEED, FastSpeech2, load, pcm_of
+from speech.voice.worker import ClauseTooLong, SpeakCancelled, SynthesisModel
 from tests.speech.models import checkpoints
 
 TEXT = "The light was red, and he said: no."

@@ -1,1 +1,0 @@
-"""Attention over the pages of the KV cache, with a backend for each kind of device."""

@@ -1,1 +1,0 @@
-"""Attention over the pages of the KV cache on a CUDA device."""

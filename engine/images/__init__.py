@@ -1,1 +1,0 @@
-"""Images in messages: which ones, and where they are. The gateway decodes none."""

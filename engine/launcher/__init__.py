@@ -1,1 +1,0 @@
-"""vLLM as a process that the gateway starts, and uses like any upstream."""

@@ -1,0 +1,1 @@
+"""Kernels in C for CPUs, and the Python that calls them."""

@@ -1,0 +1,325 @@
+"""C kernels for CPUs, `kernels.c` and `prompt.c`: attention over pages, rotation, norms, gates.
+
+The library also holds the kernels of the other modules here, and those that draw tokens (`engine.execution.draw`).
+They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
+tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
+library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams, Reference
+
+VERSION = 7
+"""Of the signatures below: that of the library must be the same."""
+
+_DTYPES = frozenset({torch.bfloat16, torch.float32})
+_POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
+_SIGNATURES = {
+    "attend": (
+        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER),
+        *(*8 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _POINTER),
+    ),
+    "attend_prompt": (
+        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER),
+        *(*9 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _COUNT, _POINTER, _POINTER),
+    ),
+    "prompt_room": (_COUNT, _COUNT, _COUNT),
+    "rotate_and_store": (
+        *(_POINTER, _COUNT, _POINTER, _COUNT),
+        *4 * (_POINTER,),
+        *(*6 * (_COUNT,), _FLAG),
+        *3 * (_POINTER,),
+    ),
+    "rms_norm": (_POINTER, _POINTER, _COUNT, _COUNT, _FLOAT, _FLAG, _POINTER),
+    "silu_product": (_POINTER, _COUNT, _COUNT, _FLAG, _POINTER),
+    "likeliest": (*3 * (_POINTER,), _COUNT, _COUNT, _FLAG, _POINTER, _POINTER),
+    "draw": (*6 * (_POINTER,), _COUNT, _COUNT, _FLAG, _FLAG, *4 * (_POINTER,)),
+    "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
+    "vectors": (_FLAG,),
+    "has_pairs": (),
+    "has_wide_vectors": (),
+    "decode": (_POINTER, _POINTER),
+    "decode_room": (_POINTER, _COUNT, _COUNT),
+    "prefill": (_POINTER, _POINTER),
+    "prefill_room": (_POINTER, _POINTER),
+    "encode": (_POINTER, _POINTER),
+    "encode_room": (_POINTER, _COUNT),
+    "translate": (_POINTER, _POINTER),
+    "translate_room": (_POINTER, _COUNT),
+}
+_MAY_DECLINE = {
+    "attend",
+    "attend_prompt",
+    "rotate_and_store",
+    "linear",
+    "vectors",
+    "has_pairs",
+    "has_wide_vectors",
+    "decode",
+    "prefill",
+    "encode",
+    "translate",
+}
+"""Those that tell whether they did it: they look at sizes and tables first."""
+_ROOMS = {"decode_room", "encode_room", "prefill_room", "prompt_room", "translate_room"}
+"""Those that tell how many bytes they want to write to."""
+
+
+class NoKernels(Exception):
+    """There are no kernels. The message says why, for the operator."""
+
+
+def load(module: str = "..._cpu_kernels") -> ctypes.CDLL:
+    """Load the compiled library. Raises NoKernels."""
+    found = find_spec(module, __package__)
+    if found is None or found.origin is None:
+        raise NoKernels(
+            "they were not compiled when the package was installed, which takes a C compiler with OpenMP (gcc); "
+            "`touch engine/model/cpu/kernels.c && make install` compiles them again"
+        )
+    try:
+        library = ctypes.CDLL(found.origin)
+        version = ctypes.c_int.in_dll(library, "midstream_version").value
+    except (OSError, ValueError) as error:  # compiled for another machine, for example
+        raise NoKernels(f"they can't be loaded: {error}") from error
+    if version != VERSION:
+        raise NoKernels(
+            "they were compiled from another version of the source; "
+            "`touch engine/model/cpu/kernels.c && make install` compiles them again"
+        )
+    for name, signature in _SIGNATURES.items():
+        function = getattr(library, f"midstream_{name}")
+        function.argtypes, function.restype = signature, ctypes.c_int if name in _MAY_DECLINE else None
+    for name in _ROOMS:
+        getattr(library, f"midstream_{name}").restype = _COUNT
+    return library
+
+
+@cache
+def _library() -> ctypes.CDLL | NoKernels:
+    try:
+        return load()
+    except NoKernels as why:
+        return why
+
+
+def trouble() -> str:
+    """Return why there are no kernels; an empty string if there are."""
+    library = _library()
+    return str(library) if isinstance(library, NoKernels) else ""
+
+
+def serve(tensor: Tensor, *others: Tensor) -> bool:
+    """Whether there are kernels for a tensor and `others`, which must have its dtype and be contiguous."""
+    if tensor.dtype not in _DTYPES or tensor.device.type != "cpu" or isinstance(_library(), NoKernels):
+        return False
+    return all(other.dtype is tensor.dtype and other.is_contiguous() for other in others)
+
+
+class BadTable(ValueError):
+    """A table or an offset points outside the pages, or shapes do not fit together. Nothing was read or written."""
+
+
+def attend(
+    queries: Tensor,
+    layer: LayerPages,
+    tables: Tensor,
+    lengths: Tensor,
+    terms: AttentionParams,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
+
+    Queries may have strides. `tables`: (rows, pages of the longest), `lengths`: (rows,), both int32. Returns
+    (rows, heads, value size), in `out` if it is given. Raises BadTable.
+    """
+    rows, heads, size = queries.shape
+    pages, page, kv_heads, value_size = _sizes(layer, size)
+    if len(tables) != rows or len(lengths) != rows or heads % kv_heads:
+        raise BadTable(f"{len(tables)} tables and {len(lengths)} lengths for {rows} rows of {heads} heads")
+    queries = queries if queries.stride(2) == 1 else queries.contiguous()
+    mixed = queries.new_empty(rows, heads, value_size) if out is None else out
+    _check(
+        library().midstream_attend(
+            *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+            *(layer.values.data_ptr(), _whole(tables), _whole(lengths), pages, tables.shape[1], rows, heads),
+            *(kv_heads, page, size, value_size, *_how(terms), _is_half(queries), mixed.data_ptr()),
+        )
+    )
+    return mixed
+
+
+class PromptAttention:
+    """Attends with prompts, in room that it keeps for its threads. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0, dtype=torch.uint8)
+
+    def attend(
+        self,
+        queries: Tensor,
+        layer: LayerPages,
+        table: Tensor,
+        start: int,
+        terms: AttentionParams,
+        *,
+        out: Tensor,
+    ) -> None:
+        """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
+
+        Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
+        """
+        rows, heads, size = queries.shape
+        pages, page, kv_heads, value_size = _sizes(layer, size)
+        if heads % kv_heads or out.shape != (rows, heads, value_size) or not out.is_contiguous():
+            raise BadTable(
+                f"{tuple(queries.shape)} and {tuple(out.shape)} for {kv_heads} heads of {value_size}"
+            )
+        queries = queries if queries.stride(2) == 1 else queries.contiguous()
+        threads = torch.get_num_threads()
+        needed = library().midstream_prompt_room(size, value_size, threads)
+        if len(self._room) < needed:
+            self._room = torch.empty(needed, dtype=torch.uint8)
+        _check(
+            library().midstream_attend_prompt(
+                *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+                *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
+                *(page, size, value_size, *_how(terms), _is_half(queries), threads),
+                *(self._room.data_ptr(), out.data_ptr()),
+            )
+        )
+
+
+def rotate_and_store(
+    projected: Tensor,
+    values: Tensor,
+    angles: tuple[Tensor, Tensor],
+    places: tuple[Tensor, Tensor],
+    layer: LayerPages,
+) -> Tensor:
+    """Rotate queries and keys, (rows, heads + KV heads, size), by their positions; store keys and values in a layer.
+
+    `values`: (rows, KV heads, size). `angles`: cosines and signed sines as `RotaryTable` has them, (rows, 1, size).
+    `places`: pages and offsets, int32, (rows,); a page below 0 stores nothing. Returns the rotated queries,
+    (rows, heads, size). Raises BadTable.
+    """
+    rows, all_heads, size = projected.shape
+    pages, page, kv_heads, value_size = _sizes(layer, size)
+    if len(places[0]) != rows or len(places[1]) != rows or value_size != size:
+        raise BadTable(f"{len(places[0])} pages and {len(places[1])} offsets for {rows} rows of {size}")
+    heads = all_heads - kv_heads
+    turned = projected.new_empty(rows, heads, size)
+    _check(
+        library().midstream_rotate_and_store(
+            *(projected.data_ptr(), projected.stride(0), values.data_ptr(), values.stride(0)),
+            *(angles[0].data_ptr(), angles[1].data_ptr(), _whole(places[0]), _whole(places[1])),
+            *(pages, page, rows, heads, kv_heads, size, _is_half(projected)),
+            *(turned.data_ptr(), layer.keys.data_ptr(), layer.values.data_ptr()),
+        )
+    )
+    return turned
+
+
+def rms_norm(given: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Normalize the last dimension by its root mean square, and multiply by `weight`, (size,)."""
+    given = given.contiguous()
+    made, size = torch.empty_like(given), given.shape[-1]
+    library().midstream_rms_norm(
+        *(given.data_ptr(), weight.data_ptr(), given.numel() // size, size),
+        *(epsilon, _is_half(given), made.data_ptr()),
+    )
+    return made
+
+
+def silu_product(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up, (rows, size), of gates and ups side by side, (rows, 2 * size), contiguous."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    made = gate_up.new_empty(rows, size)
+    library().midstream_silu_product(gate_up.data_ptr(), rows, size, _is_half(gate_up), made.data_ptr())
+    return made
+
+
+def has_pairs() -> bool:
+    """Whether the processor multiplies pairs of bfloat16 (AVX512-BF16)."""
+    return bool(library().midstream_has_pairs())
+
+
+def has_wide_vectors() -> bool:
+    """Whether the processor has AVX2 or wider vectors, and the compiler knew them."""
+    return bool(library().midstream_has_wide_vectors())
+
+
+def library() -> ctypes.CDLL:
+    """Return what was compiled. Raises NoKernels."""
+    library = _library()
+    if isinstance(library, NoKernels):
+        raise library
+    return library
+
+
+def _check(answer: int) -> None:
+    if answer:
+        raise BadTable("a block table leads out of the pages of the cache")
+
+
+def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
+    """Return the number of pages, their size, KV heads and the size of values. Raises BadTable for another layout."""
+    pages, page, kv_heads, key_size = _paged(layer.keys)
+    if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
+        raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
+    return pages, page, kv_heads, layer.values.shape[3]
+
+
+def _how(terms: AttentionParams) -> tuple[float, float, int, int]:
+    """Return terms as the kernels take them, with 0 for those that a layer lacks."""
+    return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
+
+
+def _paged(store: Tensor) -> tuple[int, int, int, int]:
+    pages, page, heads, size = store.shape
+    if store.stride() != (heads * page * size, size, page * size, 1):
+        raise BadTable(f"pages of {tuple(store.shape)} with strides {store.stride()}")
+    return pages, page, heads, size
+
+
+def _whole(numbers: Tensor) -> int:
+    """Return the address of numbers. Raises BadTable unless they are contiguous, int32, and on the CPU."""
+    if numbers.dtype is not torch.int32 or not numbers.is_contiguous() or numbers.device.type != "cpu":
+        raise BadTable(f"numbers of {numbers.dtype} on {numbers.device} with strides {numbers.stride()}")
+    return numbers.data_ptr()
+
+
+def _is_half(tensor: Tensor) -> bool:
+    return tensor.dtype is torch.bfloat16
+
+
+class Cpu(Reference):
+    """See `engine.model.attention.Backend`. Elements are bfloat16 or float32."""
+
+    def __init__(self) -> None:
+        self._prompts = PromptAttention()
+
+    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
+        """See `Backend`."""
+        rows = step.decode_rows
+        if rows == len(queries):
+            return attend(queries, layer, step.tables, step.lengths, terms)
+        mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
+        if rows:
+            attend(queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, out=mixed[:rows])
+        for table, (start, stop) in zip(step.tables[rows:], step.spans[rows:], strict=True):
+            own = slice(rows, rows + stop - start)
+            self._prompts.attend(queries[own], layer, table, start, terms, out=mixed[own])
+            rows = own.stop
+        return mixed

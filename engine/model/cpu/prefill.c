@@ -1,0 +1,378 @@
+/* A whole step with chunks of prompts of a Llama-like model in one call, for CPUs.
+
+   The rows of a step are side by side, in blocks of COLUMNS: a block's states are (features, COLUMNS). So weights are
+   multiplied as they are stored, norms and gates have a row in each lane of a vector, and the result of one product is
+   the input of the next. Keys, values and attention have rows one after the other: position p of a request is at offset
+   p % page_size of page table[p / page_size].
+
+   Inputs are always summed in the same order, so a row's numbers do not depend on how its prompt was chunked. Only a
+   chunk of a single row differs, since it attends as a reply does. Between stages, values are rounded to bfloat16 only
+   where torch's operations round them, too. Threads wake once a step and share out the parts of each stage. All numbers
+   that addresses depend on are checked before the first address is used. Nothing here allocates. */
+
+#include "prompt.h"
+#include "columns.h"
+#include "spans.h"
+#include "stages.h"
+
+#include <omp.h>
+
+enum {
+    FEWEST_OUTPUTS = 16, /* the fewest outputs of a part */
+    PARTS_A_THREAD = 4,  /* several parts a thread, so that a late thread holds up less */
+    TURNED = 16,         /* rows that are rotated in one part */
+    STAGES_A_LAYER = 9,
+    OTHER_STAGES = 3
+};
+
+/* What all threads share. states: (hidden, COLUMNS) of elements for each block; words: (words of the inputs, COLUMNS);
+   projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: how many a part of a product has. */
+struct run {
+    const struct model *model;
+    const struct step *step;
+    struct elements elements;
+    struct stage *stages;
+    struct task *tasks;
+    char *states, *projected, *mixed, *last;
+    uint32_t *words, *gated;
+    count threads, blocks, task_count, outputs;
+};
+
+/* ---- where things are --------------------------------------------------------------------------------------------- */
+
+static count columns_of(const struct run *run, count block) {
+    count left = run->step->rows - block * COLUMNS;
+    return left < COLUMNS ? left : COLUMNS;
+}
+
+static count projected_features(const struct model *model) {
+    return (model->heads + 2 * model->kv_heads) * model->size;
+}
+
+static char *states_of(const struct run *run, count block) {
+    return run->states + bytes_of(run->model, block * run->model->hidden * COLUMNS);
+}
+
+static uint32_t *words_in(const struct run *run, uint32_t *words, count block, count features) {
+    return words + block * words_of(features, run->elements.pairs) * COLUMNS;
+}
+
+static const struct span *span_of(const struct run *run, count row) {
+    const struct span *span = run->step->spans;
+    while (row >= span->row + span->number) span++;
+    return span;
+}
+
+/* ---- stages: each function does one part of a stage --------------------------------------------------------------- */
+
+typedef void work(const struct run *run, const void *given, count part, char *desk);
+
+static void embed(const struct run *run, const void *nothing, count block, char *desk) {
+    (void)nothing, (void)desk;
+    const struct model *model = run->model;
+    count columns = columns_of(run, block), hidden = model->hidden;
+    char *states = states_of(run, block);
+    memset(states, 0, (size_t)bytes_of(model, hidden * COLUMNS));
+    for (count c = 0; c < columns; c++) {
+        count from = run->step->tokens[block * COLUMNS + c] * hidden;
+        if (model->half)
+            for (count i = 0; i < hidden; i++)
+                ((uint16_t *)states)[i * COLUMNS + c] = ((const uint16_t *)model->embedding)[from + i];
+        else
+            for (count i = 0; i < hidden; i++)
+                ((float *)states)[i * COLUMNS + c] = ((const float *)model->embedding)[from + i];
+    }
+}
+
+VECTORS SHARED void add_squares(float *restrict sums, const float *restrict row) {
+    for (count c = 0; c < COLUMNS; c++) sums[c] += row[c] * row[c];
+}
+
+VECTORS SHARED void scale_columns(float *restrict to, const float *restrict row, const float *restrict factors,
+                                  float weight) {
+    for (count c = 0; c < COLUMNS; c++) to[c] = row[c] * factors[c] * weight;
+}
+
+/* Normalize a block's states, and write them as words. */
+static void normalize_columns(const struct run *run, const void *norm, count block, char *desk) {
+    (void)desk;
+    const struct model *model = run->model;
+    const char *states = states_of(run, block);
+    int half = (int)model->half;
+    count hidden = model->hidden;
+    float room[COLUMNS], weight_room[hidden], factors[COLUMNS] = {0}, made[2][COLUMNS];
+    const float *weights = read(weight_room, norm, 0, hidden, half);
+    uint32_t *to = words_in(run, run->words, block, hidden);
+    for (count i = 0; i < hidden; i++) add_squares(factors, read(room, states, i * COLUMNS, COLUMNS, half));
+    for (count c = 0; c < COLUMNS; c++) factors[c] = 1.0f / sqrtf(factors[c] / (float)hidden + model->epsilon);
+    for (count i = 0; i < hidden; i += 2) {
+        for (count j = 0; j < 2; j++)
+            scale_columns(made[j], read(room, states, (i + j) * COLUMNS, COLUMNS, half), factors, weights[i + j]);
+        write_words(run->elements, to, i, made[0], made[1]);
+    }
+}
+
+/* Put the results of attention for a block's rows side by side, as words. */
+static void gather_mixed(const struct run *run, const void *nothing, count block, char *desk) {
+    (void)nothing, (void)desk;
+    count features = run->model->heads * run->model->size, depth = words_of(features, run->elements.pairs);
+    count columns = columns_of(run, block);
+    uint32_t row[depth], *to = words_in(run, run->words, block, features);
+    for (count c = 0; c < columns; c++) {
+        as_words(row, run->mixed, (block * COLUMNS + c) * features, features, run->elements.half,
+                 run->elements.pairs);
+        for (count k = 0; k < depth; k++) to[k * COLUMNS + c] = row[k];
+    }
+    for (count c = columns; c < COLUMNS; c++)
+        for (count k = 0; k < depth; k++) to[k * COLUMNS + c] = 0;
+}
+
+/* Rotate the queries and keys of some rows by their positions, and store keys and values. */
+static void turn_rows(const struct run *run, const void *given, count part, char *desk) {
+    (void)desk;
+    const struct model *model = run->model;
+    const struct layer *layer = given;
+    int half = (int)model->half;
+    count size = model->size, heads = model->heads, kv_heads = model->kv_heads, page_size = layer->page_size;
+    count first = part * TURNED, end = first + TURNED < run->step->rows ? first + TURNED : run->step->rows;
+    for (count row = first; row < end; row++) {
+        const struct span *span = span_of(run, row);
+        const int32_t *pages = run->step->table + (span - run->step->spans) * run->step->columns;
+        count position = span->start + row - span->row, from = row * projected_features(model);
+        float cosine_room[size], sine_room[size], turned[size];
+        const float *cosine = read(cosine_room, model->cosine, position * size, size, half);
+        const float *sine = read(sine_room, model->sine, position * size, size, half);
+        for (count head = 0; head < heads; head++) {
+            turn(model, run->projected, from + head * size, layer->query_norm, cosine, sine, turned);
+            write(run->projected, from + head * size, turned, size, half);
+        }
+        for (count head = 0; head < kv_heads; head++) {
+            count page = pages[position / page_size];
+            count place = ((page * kv_heads + head) * page_size + position % page_size) * size;
+            turn(model, run->projected, from + (heads + head) * size, layer->key_norm, cosine, sine, turned);
+            write(layer->keys, place, turned, size, half);
+            copy(layer->values, place, run->projected, from + (heads + kv_heads + head) * size, size, half);
+        }
+    }
+}
+
+static void attend_task(const struct run *run, const void *given, count part, char *desk) {
+    const struct model *model = run->model;
+    const struct layer *layer = given;
+    const struct task *task = run->tasks + part;
+    const struct span *span = run->step->spans + task->span;
+    const int32_t *table = run->step->table + task->span * run->step->columns;
+    int half = (int)model->half;
+    count size = model->size, sharing = model->heads / model->kv_heads, features = projected_features(model);
+    const struct store store = {layer->keys, layer->values, model->kv_heads, layer->page_size, size, size, half};
+    const struct terms terms = {.scale = model->scale};
+    const char *queries = run->projected + bytes_of(model, span->row * features);
+    char *mixed = run->mixed + bytes_of(model, span->row * model->heads * size);
+    if (span->number > 1) {
+        const struct prompt prompt = {
+            .store = store, .terms = terms, .queries = queries, .table = table, .row_stride = features,
+            .head_stride = size, .start = span->start, .heads = model->heads, .sharing = sharing, .pairs = run->elements.pairs,
+            .mixed = mixed,
+        };
+        attend_block(&prompt, task->block, desk);
+        return;
+    }
+    count first = task->block.head * sharing * size;
+    float room[sharing * size], made[sharing * size];
+    const float *asked = read(room, queries, first, sharing * size, half);
+    attend_head(made, asked, &store, table, task->block.head, 0, span->start + 1, sharing, &terms);
+    write(mixed, first, made, sharing * size, half);
+}
+
+/* Where a product's sums go: to projected rows, to the states, or through the gate to the MLP's second product. */
+enum end { TO_ROWS, TO_STATES, TO_GATED };
+
+struct multiplied {
+    const struct matrix *by;
+    uint32_t *given;
+    enum end end;
+};
+
+static count made_outputs(const struct multiplied *product) {
+    return product->by->outputs / (product->end == TO_GATED ? 2 : 1);
+}
+
+static void to_rows(const struct run *run, count block, count first, count n, float *sums) {
+    struct elements elements = run->elements;
+    count features = projected_features(run->model), depth = words_of(n, elements.pairs);
+    count columns = columns_of(run, block);
+    uint32_t words[OUTPUTS * COLUMNS], row[OUTPUTS];
+    for (count i = 0; i < n; i += 2)
+        write_words(elements, words, i, sums + i * COLUMNS, sums + (i + 1) * COLUMNS);
+    for (count c = 0; c < columns; c++) {
+        count to = (block * COLUMNS + c) * features + first;
+        for (count k = 0; k < depth; k++) row[k] = words[k * COLUMNS + c];
+        if (elements.pairs) copy(run->projected, to, row, 0, n, elements.half);
+        else write(run->projected, to, (const float *)row, n, elements.half);
+    }
+}
+
+static void to_states(const struct run *run, count block, count first, count n, float *sums) {
+    char *states = states_of(run, block);
+    float room[COLUMNS];
+    for (count i = 0; i < n; i++) {
+        const float *before = read(room, states, (first + i) * COLUMNS, COLUMNS, run->elements.half);
+        for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += before[c];
+        write(states, (first + i) * COLUMNS, sums + i * COLUMNS, COLUMNS, run->elements.half);
+    }
+}
+
+static void to_gated(const struct run *run, count block, count first, count n, const float *gates, const float *ups,
+                     count middle) {
+    uint32_t *to = words_in(run, run->gated, block, middle);
+    float made[2][COLUMNS];
+    for (count i = 0; i < n; i += 2) {
+        for (count j = 0; j < 2; j++) gate(made[j], gates + (i + j) * COLUMNS, ups + (i + j) * COLUMNS, COLUMNS);
+        write_words(run->elements, to, first + i, made[0], made[1]);
+    }
+}
+
+/* Neighbouring parts have the same weights, which are so read from memory only once. */
+static void multiply_part(const struct run *run, const void *given, count part, char *desk) {
+    (void)desk;
+    const struct multiplied *product = given;
+    const struct matrix *by = product->by;
+    count block = part % run->blocks, first = part / run->blocks * run->outputs;
+    count all = made_outputs(product), n = all - first < run->outputs ? all - first : run->outputs;
+    count rounds = (run->threads + run->blocks - 1) / run->blocks; /* pieces of weights that threads read at once */
+    struct piece piece = {first, n, columns_of(run, block), rounds * run->outputs};
+    const uint32_t *words = words_in(run, product->given, block, by->inputs);
+    float sums[OUTPUTS * COLUMNS], ups[OUTPUTS * COLUMNS];
+    multiply_columns(run->elements, by, words, piece, sums);
+    if (product->end == TO_ROWS) to_rows(run, block, first, n, sums);
+    if (product->end == TO_STATES) to_states(run, block, first, n, sums);
+    if (product->end != TO_GATED) return;
+    piece.first += all;
+    multiply_columns(run->elements, by, words, piece, ups);
+    to_gated(run, block, first, n, sums, ups, all);
+}
+
+/* Normalize the states of a row whose logits are wanted. */
+static void normalize_kept(const struct run *run, const void *nothing, count number, char *desk) {
+    (void)nothing, (void)desk;
+    const struct model *model = run->model;
+    count row = run->step->kept[number], hidden = model->hidden, bytes = bytes_of(model, 1);
+    const char *states = states_of(run, row / COLUMNS);
+    char *to = run->last + bytes_of(model, number * hidden);
+    for (count i = 0; i < hidden; i++)
+        memcpy(to + i * bytes, states + (i * COLUMNS + row % COLUMNS) * bytes, (size_t)bytes);
+    normalize(model, to, model->norm, 1, hidden, to);
+}
+
+static void multiply_kept(const struct run *run, const void *product, count part, char *desk) {
+    (void)desk;
+    compute_part(product, cut_product(product, run->threads), part);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------- */
+
+/* Do parts of the next stage until none is left. */
+static void share(const struct run *run, count *stage, count parts, work *todo, const void *given, char *desk) {
+    struct stage *now = run->stages + (*stage)++;
+    count part, done = 0;
+    for (; claimed(now, parts, &part); done++) todo(run, given, part, desk);
+    finish_stage(now, parts, done);
+}
+
+static void share_product(const struct run *run, count *stage, const struct matrix *by, uint32_t *given, enum end end) {
+    const struct multiplied product = {by, given, end};
+    count parts = (made_outputs(&product) + run->outputs - 1) / run->outputs * run->blocks;
+    share(run, stage, parts, multiply_part, &product, NULL);
+}
+
+static void share_step(const struct run *run, char *desk) {
+    const struct model *model = run->model;
+    const struct step *step = run->step;
+    count stage = 0, turns = (step->rows + TURNED - 1) / TURNED;
+    share(run, &stage, run->blocks, embed, NULL, desk);
+    for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
+        share(run, &stage, run->blocks, normalize_columns, layer->attention_norm, desk);
+        share_product(run, &stage, &layer->qkv, run->words, TO_ROWS);
+        share(run, &stage, turns, turn_rows, layer, desk);
+        share(run, &stage, run->task_count, attend_task, layer, desk);
+        share(run, &stage, run->blocks, gather_mixed, NULL, desk);
+        share_product(run, &stage, &layer->output, run->words, TO_STATES);
+        share(run, &stage, run->blocks, normalize_columns, layer->mlp_norm, desk);
+        share_product(run, &stage, &layer->gate_up, run->words, TO_GATED);
+        share_product(run, &stage, &layer->down, run->gated, TO_STATES);
+    }
+    if (!step->kept_count) return;
+    const struct product product = {&model->head, run->last, NULL, step->logits, step->kept_count, run->elements.half, 0, NONE};
+    share(run, &stage, step->kept_count, normalize_kept, NULL, desk);
+    share(run, &stage, cut_product(&product, run->threads).parts, multiply_kept, &product, desk);
+}
+
+/* ---- room --------------------------------------------------------------------------------------------------------- */
+
+static struct run run_of(const struct model *model, const struct step *step) {
+    count threads = omp_get_max_threads(), outputs = OUTPUTS, blocks = (step->rows + COLUMNS - 1) / COLUMNS;
+    threads = threads < step->threads ? threads : step->threads;
+    while (outputs > FEWEST_OUTPUTS && model->hidden / outputs * blocks < threads * PARTS_A_THREAD) outputs /= 2;
+    return (struct run){
+        .model = model, .step = step, .elements = {(int)model->half, model->half && midstream_has_pairs()}, .threads = threads,
+        .blocks = blocks, .task_count = cut_attention(model, step, threads, NULL), .outputs = outputs,
+    };
+}
+
+/* The bytes of each piece of a step's room. */
+struct sizes {
+    count stages, tasks, states, words, gated, projected, mixed, last, desk;
+};
+
+static struct sizes sizes_of(const struct run *run) {
+    const struct model *model = run->model;
+    count hidden = model->hidden, mixed = model->heads * model->size, all = run->blocks * COLUMNS;
+    return (struct sizes){
+        .stages = (model->layer_count * STAGES_A_LAYER + OTHER_STAGES) * (count)sizeof(struct stage),
+        .tasks = run->task_count * (count)sizeof(struct task),
+        .states = bytes_of(model, all * hidden),
+        .words = words_of(all * (hidden > mixed ? hidden : mixed), run->elements.pairs) * (count)sizeof(uint32_t),
+        .gated = words_of(all * widest_middle(model), run->elements.pairs) * (count)sizeof(uint32_t),
+        .projected = bytes_of(model, run->step->rows * projected_features(model)),
+        .mixed = bytes_of(model, run->step->rows * mixed),
+        .last = bytes_of(model, run->step->kept_count * hidden),
+        .desk = rounded_up(desk_bytes(model->size, model->size)),
+    };
+}
+
+static count room_of(const struct run *run) {
+    struct sizes sizes = sizes_of(run);
+    return ALIGNED + rounded_up(sizes.stages) + rounded_up(sizes.tasks) + rounded_up(sizes.states) +
+           rounded_up(sizes.words) + rounded_up(sizes.gated) + rounded_up(sizes.projected) + rounded_up(sizes.mixed) +
+           rounded_up(sizes.last) + run->threads * sizes.desk;
+}
+
+/* Return the bytes that `room` of a step needs; 0 if the step is refused. */
+count midstream_prefill_room(const struct model *model, const struct step *step) {
+    if (check_step(model, step)) return 0;
+    struct run run = run_of(model, step);
+    return room_of(&run);
+}
+
+/* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
+int midstream_prefill(const struct model *model, const struct step *step) {
+    enum refusal refusal = check_step(model, step);
+    if (refusal) return refusal;
+    struct run run = run_of(model, step);
+    if (!step->room || step->room_bytes < room_of(&run)) return BAD_ROOM;
+    struct sizes sizes = sizes_of(&run);
+    char *room = aligned(step->room);
+    run.stages = (struct stage *)take(&room, sizes.stages);
+    run.tasks = (struct task *)take(&room, sizes.tasks);
+    run.states = take(&room, sizes.states);
+    run.words = (uint32_t *)take(&room, sizes.words);
+    run.gated = (uint32_t *)take(&room, sizes.gated);
+    run.projected = take(&room, sizes.projected);
+    run.mixed = take(&room, sizes.mixed);
+    run.last = take(&room, sizes.last);
+    cut_attention(model, step, run.threads, run.tasks);
+    begin_stages(run.stages, model->layer_count * STAGES_A_LAYER + OTHER_STAGES);
+#pragma omp parallel num_threads((int)run.threads)
+    share_step(&run, room + omp_get_thread_num() * sizes.desk);
+    return FINE;
+}

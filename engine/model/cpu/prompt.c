@@ -1,0 +1,257 @@
+/* Attention of many queries of one request, for CPUs: a chunk of a prompt, over the pages of its table.
+
+   The queries that share a head are cut into blocks. Positions are cut into blocks of KEYS, at multiples of KEYS, so the
+   result of a query does not depend on how its prompt was chunked. In a block each query is a column and each position
+   a row. So keys are multiplied as they are stored, each lane of a vector is another query's, and the softmax between
+   both products (with a running maximum: FlashAttention, Dao et al. 2022) sums nothing within a vector.
+
+   Products are of words: float32, or pairs of bfloat16 if the processor multiplies those. All sums are float32; weights
+   are rounded to bfloat16 if they are multiplied in pairs. NaN in a request's own values also reaches queries of the
+   same block that do not see it, as in torch, since 0 times NaN is NaN. */
+
+#include "prompt.h"
+
+#include <omp.h>
+
+enum {
+    QUERIES = 96, /* the most queries of a block, for which keys and values are gathered once */
+    FEWEST = 48,  /* the fewest, if threads would have no work otherwise */
+    KEYS = 64,    /* positions of a block */
+    WORTH_SHARING = 1 << 15
+};
+
+static const float LOWEST = -1e30f; /* below every score; hidden scores are -inf, which is below this */
+
+/* A thread's room; if words are pairs, there are half as many. Rows of QUERIES columns: asked, (size); scores, (KEYS);
+   weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows are
+   padded to a multiple of ROWS_OF_ALL. */
+struct desk {
+    uint32_t *asked, *keys, *values, *weights;
+    float *scores, *mixed;
+};
+
+/* For each query: the positions that it sees, and the state of its softmax. */
+struct columns {
+    int32_t low[QUERIES], stop[QUERIES];
+    float highest[QUERIES], total[QUERIES], fade[QUERIES];
+};
+
+count desk_bytes(count size, count value_size) {
+    count rows = up_to(value_size, ROWS_OF_ALL);
+    count words = QUERIES * size + KEYS * size + KEYS * rows + QUERIES * (KEYS / 2) + QUERIES * KEYS + QUERIES * rows;
+    return words * (count)sizeof(uint32_t);
+}
+
+static struct desk desk_in(uint32_t *room, count size, count value_size) {
+    struct desk desk = {.asked = room};
+    desk.keys = desk.asked + QUERIES * size;
+    desk.values = desk.keys + KEYS * size;
+    desk.weights = desk.values + KEYS * up_to(value_size, ROWS_OF_ALL);
+    desk.scores = (float *)(desk.weights + QUERIES * (KEYS / 2));
+    desk.mixed = desk.scores + QUERIES * KEYS;
+    return desk;
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------------------- */
+
+/* Write two rows of bfloat16 as one row of pairs. */
+VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, const uint16_t *restrict second,
+                         count n) {
+    for (count i = 0; i < n; i++) to[i] = (uint32_t)first[i] | (uint32_t)second[i] << 16;
+}
+
+/* Gather the keys and values of `some` positions from `t` on. As pairs, each two rows of values become one. */
+static void bring(const struct prompt *prompt, count head, count t, count some, struct desk desk) {
+    const struct store *store = &prompt->store;
+    count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
+    count key_words = words_of(size, prompt->pairs), value_words = up_to(value_size, ROWS_OF_ALL);
+    for (count i = 0; i < some; i += part) {
+        count row = (prompt->table[(t + i) / page] * store->kv_heads + head) * page + (t + i) % page;
+        count left = page - (t + i) % page;
+        part = some - i < left ? some - i : left;
+        as_words(desk.keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->pairs);
+        for (count j = 0; j < part; j++) rows[i + j] = row + j;
+    }
+    if (!prompt->pairs) {
+        for (count i = 0; i < some; i++)
+            as_words(desk.values + i * value_words, store->values, rows[i] * value_size, value_size, store->half, 0);
+        return;
+    }
+    const uint16_t *values = store->values;
+    for (count i = 0; i + 1 < some; i += 2)
+        pair(desk.values + i / 2 * value_words, values + rows[i] * value_size, values + rows[i + 1] * value_size,
+             value_size);
+    if (some % 2) {
+        uint32_t *to = desk.values + some / 2 * value_words;
+        for (count j = 0; j < value_size; j++) to[j] = values[rows[some - 1] * value_size + j];
+    }
+}
+
+/* ---- the softmax ---------------------------------------------------------------------------------------------------- */
+
+/* Scale scores, (rows, QUERIES), and cap them softly. */
+VECTORS SHARED void cap_rows(float *restrict scores, float scale, float softcap, count rows, count columns) {
+    for (count k = 0; k < rows; k++) {
+        for (count q = 0; q < columns; q++) scores[k * QUERIES + q] *= scale;
+        cap(scores + k * QUERIES, softcap, columns);
+    }
+}
+
+/* Scale scores; keep the highest of each column, and the factor that its earlier sums shrink by. */
+VECTORS SHARED void measure(float *restrict scores, struct columns *restrict of, float scale, count rows,
+                            count columns) {
+    float *restrict highest = of->highest, *restrict fade = of->fade;
+    for (count q = 0; q < columns; q++) fade[q] = highest[q];
+    for (count k = 0; k < rows; k++) {
+        float *row = scores + k * QUERIES;
+        for (count q = 0; q < columns; q++) row[q] *= scale;
+        for (count q = 0; q < columns; q++) highest[q] = row[q] > highest[q] ? row[q] : highest[q];
+    }
+    for (count q = 0; q < columns; q++) fade[q] = exponential(fade[q] - highest[q]);
+    for (count q = 0; q < columns; q++) of->total[q] *= fade[q];
+}
+
+/* Set scores of positions from `t` on to -inf if their query does not see them. */
+VECTORS SHARED void hide(float *restrict scores, const struct columns *restrict of, int32_t t, count rows,
+                         count columns) {
+    for (count k = 0; k < rows; k++) {
+        int32_t position = t + (int32_t)k;
+        for (count q = 0; q < columns; q++) {
+            int is_seen = (position >= of->low[q]) & (position < of->stop[q]);
+            scores[k * QUERIES + q] = is_seen ? scores[k * QUERIES + q] : -INFINITY;
+        }
+    }
+}
+
+/* Turn scores into weights, relative to the highest of their column, and sum them up. */
+VECTORS SHARED void weigh_columns(float *restrict scores, struct columns *restrict of, count rows, count columns) {
+    float *restrict highest = of->highest, *restrict total = of->total;
+    for (count k = 0; k < rows; k++) {
+        float *restrict row = scores + k * QUERIES;
+        for (count q = 0; q < columns; q++) {
+            float weight = exponential(row[q] - highest[q]);
+            row[q] = weight = row[q] < LOWEST ? 0.0f : weight;
+            total[q] += weight;
+        }
+    }
+}
+
+VECTORS SHARED void fade_rows(float *restrict mixed, const float *restrict fade, count rows, count columns) {
+    for (count i = 0; i < rows; i++)
+        for (count q = 0; q < columns; q++) mixed[i * QUERIES + q] *= fade[q];
+}
+
+/* ---- one block ------------------------------------------------------------------------------------------------------ */
+
+/* Write the queries of a block as columns of words, and which positions each sees. Unused columns are zero. */
+static void take_queries(const struct prompt *prompt, struct block block, uint32_t *asked, struct columns *of) {
+    count size = prompt->store.size, depth = words_of(size, prompt->pairs), sharing = prompt->sharing;
+    uint32_t words[size];
+    memset(asked, 0, (size_t)(depth * QUERIES) * sizeof *asked);
+    for (count q = 0; q < QUERIES; q++) {
+        count row = (block.first + q) / sharing, head = block.head * sharing + (block.first + q) % sharing;
+        count stop = prompt->start + row + 1;
+        of->low[q] = (int32_t)first_seen(stop, &prompt->terms), of->stop[q] = (int32_t)stop;
+        of->highest[q] = LOWEST, of->total[q] = 0;
+        if (q >= block.number) continue;
+        as_words(words, prompt->queries, row * prompt->row_stride + head * prompt->head_stride, size,
+                 prompt->store.half, prompt->pairs);
+        for (count j = 0; j < depth; j++) asked[j * QUERIES + q] = words[j];
+    }
+}
+
+/* Write the result of each query to its row. */
+static void give(const struct prompt *prompt, struct block block, const float *mixed, const float *total) {
+    count size = prompt->store.value_size;
+    float row[size];
+    for (count q = 0; q < block.number; q++) {
+        count head = block.head * prompt->sharing + (block.first + q) % prompt->sharing;
+        for (count i = 0; i < size; i++) row[i] = mixed[i * QUERIES + q] / total[q];
+        write(prompt->mixed, ((block.first + q) / prompt->sharing * prompt->heads + head) * size, row, size,
+              prompt->store.half);
+    }
+}
+
+void attend_block(const struct prompt *prompt, struct block block, void *room) {
+    products *add_products = products_for(prompt->pairs);
+    struct desk desk = desk_in(room, prompt->store.size, prompt->store.value_size);
+    count depth = words_of(prompt->store.size, prompt->pairs);
+    count value_rows = up_to(prompt->store.value_size, ROWS_OF_ALL), columns = up_to(block.number, LANES_OF_ALL);
+    count first = prompt->start + block.first / prompt->sharing;
+    count last = prompt->start + (block.first + block.number - 1) / prompt->sharing;
+    float scale = prompt->terms.scale, softcap = prompt->terms.softcap;
+    struct columns of;
+    take_queries(prompt, block, desk.asked, &of);
+    memset(desk.mixed, 0, (size_t)(value_rows * QUERIES) * sizeof *desk.mixed);
+    memset(desk.values, 0, (size_t)(value_rows * KEYS) * sizeof *desk.values);
+    memset(desk.keys, 0, (size_t)(depth * KEYS) * sizeof *desk.keys);
+    for (count t = of.low[0] / KEYS * KEYS; t <= last; t += KEYS) {
+        count some = last + 1 - t < KEYS ? last + 1 - t : KEYS, rows = up_to(some, ROWS_OF_ALL);
+        bring(prompt, block.head, t, some, desk);
+        memset(desk.scores, 0, (size_t)(rows * QUERIES) * sizeof *desk.scores);
+        add_products(desk.scores, QUERIES, (struct left){desk.keys, depth, 1}, desk.asked, rows, columns, depth);
+        if (softcap > 0) cap_rows(desk.scores, scale, softcap, some, columns);
+        if (t + some > first + 1 || of.low[block.number - 1] > t) hide(desk.scores, &of, (int32_t)t, some, columns);
+        measure(desk.scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
+        weigh_columns(desk.scores, &of, some, columns);
+        fade_rows(desk.mixed, of.fade, value_rows, columns);
+        const uint32_t *weights = (const uint32_t *)desk.scores;
+        count positions = some;
+        if (prompt->pairs) {
+            if (some % 2) memset(desk.scores + some * QUERIES, 0, QUERIES * sizeof *desk.scores);
+            for (count k = 0; k < some; k += 2)
+                pair_rows(desk.weights + k / 2 * QUERIES, desk.scores + k * QUERIES, desk.scores + (k + 1) * QUERIES,
+                          columns);
+            weights = desk.weights, positions = (some + 1) / 2;
+        }
+        add_products(desk.mixed, QUERIES, (struct left){desk.values, 1, value_rows}, weights, value_rows, columns,
+                     positions);
+    }
+    give(prompt, block, desk.mixed, of.total);
+}
+
+/* ---- a whole chunk -------------------------------------------------------------------------------------------------- */
+
+count queries_of_block(count queries, count kv_heads, count threads) {
+    count most = QUERIES;
+    while (most > FEWEST && (queries + most - 1) / most * kv_heads < 2 * threads) most /= 2;
+    return most;
+}
+
+/* How many bytes of room `threads` threads need to attend with heads of this size. */
+count midstream_prompt_room(count size, count value_size, count threads) {
+    return threads * desk_bytes(size, value_size);
+}
+
+/* Attend with a chunk of a prompt: `rows` queries of each head from position `start` on, each to all positions up to its
+   own.
+
+   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width); room: as
+   many bytes as midstream_prompt_room says; mixed: (rows, heads, value_size). Returns 0, or 1 if the table points
+   outside the pages; nothing was read then. */
+int midstream_attend_prompt(const void *queries, count row_stride, count head_stride, const void *keys,
+                            const void *values, const int32_t *table, count pages, count width, count start, count rows,
+                            count heads, count kv_heads, count page, count size, count value_size, float scale,
+                            float softcap, count window, count chunk, int half, count threads, void *room,
+                            void *mixed) {
+    if (rows < 1 || start < 0 || !is_within(table, width, page, start + rows, pages)) return 1;
+    const struct prompt prompt = {
+        .store = {keys, values, kv_heads, page, size, value_size, half},
+        .terms = {scale, softcap, window, chunk},
+        .queries = queries, .table = table, .row_stride = row_stride, .head_stride = head_stride,
+        .start = start, .heads = heads, .sharing = heads / kv_heads,
+        .pairs = half && midstream_has_pairs() && size % 2 == 0, .mixed = mixed,
+    };
+    count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, threads);
+    count blocks = (all + most - 1) / most, own_bytes = desk_bytes(size, value_size);
+#pragma omp parallel for collapse(2) schedule(dynamic) num_threads((int)threads) \
+    if (rows * heads * (start + rows) * size > WORTH_SHARING)
+    for (count i = 0; i < blocks; i++) {
+        for (count head = 0; head < kv_heads; head++) {
+            count first = (blocks - 1 - i) * most; /* the last block sees most positions, so it comes first */
+            struct block block = {head, first, all - first < most ? all - first : most};
+            attend_block(&prompt, block, (char *)room + omp_get_thread_num() * own_bytes);
+        }
+    }
+    return 0;
+}

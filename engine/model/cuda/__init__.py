@@ -1,0 +1,1 @@
+"""What runs on CUDA devices: Triton kernels and recorded steps."""

@@ -1,0 +1,366 @@
+"""Attention over the pages of the KV cache on a CUDA device, and draws there, by Triton kernels.
+
+The kernels are operators of torch, so that a step can be traced without a device: launches counted, shapes checked. Knows how each
+kernel is laid out over a device's multiprocessors. Checks the shapes of its tensors, but trusts the
+cache's page numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cache.layout import StepLayout
+from engine.cache.paged_cache import LayerPages
+from engine.model.attention import AttentionParams
+from engine.model.devices import sent
+
+SMALLEST_PARTITION = 256
+"""Keys of a context that one partition has at least. Partitions are larger if contexts may be long."""
+
+MOST_PARTITIONS = 64
+
+PROGRAMS_PER_PROCESSOR = 4
+"""How many programs each multiprocessor should get, so that short ones can make up for long ones."""
+
+SMALLEST_PRODUCT = 16
+"""The fewest rows that a device multiplies as a matrix. The heads of a single query are padded to it."""
+
+PROMPT_ROWS = 128
+"""Rows of scores that one program computes: tokens of a prompt times the heads that share a KV head."""
+
+LARGE_HEAD = 256
+"""Keys of more bytes halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
+
+LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
+"""Kernels that each operator launches."""
+
+_library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
+
+ROUNDS = 32
+"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
+
+BLOCK = 4096
+"""Scores that a row's program reads at a time."""
+
+
+_library.define(
+    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor lengths, Tensor? sinks, "
+    "Tensor(a!) out, float scale, int window, int chunk, float softcap, int processors) -> ()"
+)
+
+
+_library.define(
+    "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor query_starts, Tensor lengths, "
+    "Tensor? sinks, Tensor(a!) out, float scale, int window, int chunk, float softcap, int longest) -> ()"
+)
+
+
+_library.define(
+    "store_rows(Tensor keys, Tensor values, Tensor pages, Tensor offsets, Tensor(a!) stored_keys, "
+    "Tensor(b!) stored_values) -> ()"
+)
+
+
+_library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
+
+
+class Cuda:
+    """A `Backend` for a CUDA device with so many multiprocessors, which serves all terms."""
+
+    def __init__(self, *, processors: int) -> None:
+        self._processors = processors
+
+    def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
+        """See `Backend`."""
+        torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, *layer)
+
+    def attend(
+        self,
+        queries: Tensor,
+        layer: LayerPages,
+        step: StepLayout,
+        terms: AttentionParams,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """See `Backend`. Makes at most three launches, whatever the lengths are, and does not wait for the device.
+
+        `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
+        Idle rows behind prompts hold undefined values.
+        """
+        out = queries.new_empty(*queries.shape[:2], layer.values.shape[3])
+        numbers = terms.scale, terms.window or 0, terms.chunk or 0, terms.softcap or 0.0
+        if rows := step.decode_rows:
+            torch.ops.midstream.attend_decode(
+                queries[:rows],
+                *layer,
+                step.tables[:rows],
+                step.lengths[:rows],
+                sinks,
+                out[:rows],
+                *numbers,
+                self._processors,
+            )
+        if step.longest_prompt:
+            torch.ops.midstream.attend_prompts(
+                queries,
+                *layer,
+                step.tables[rows:],
+                step.query_starts[rows:],
+                step.lengths[rows:],
+                sinks,
+                out,
+                *numbers,
+                step.longest_prompt,
+            )
+        return out
+
+
+def partitions(capacity: int) -> tuple[int, int]:
+    """Return the number of partitions of a context of `capacity` keys, and the keys in each. Depends on nothing else."""
+    size = SMALLEST_PARTITION
+    while size * MOST_PARTITIONS < capacity:
+        size *= 2
+    return -(-capacity // size), size
+
+
+def _kernels() -> Any:
+    # Triton comes with torch for CUDA only, and is slow to import.
+    from engine.model.cuda import kernels  # noqa: PLC0415
+
+    return kernels
+
+
+def _padded(size: int) -> int:
+    """Return the power of two that a size is padded to, since Triton's blocks have no other sizes."""
+    return max(SMALLEST_PRODUCT, 1 << (size - 1).bit_length())
+
+
+def _sizes(keys: Tensor, values: Tensor) -> dict[str, int]:
+    size, value_size = keys.shape[-1], values.shape[-1]
+    return {
+        "SIZE": size,
+        "SIZE_PADDED": _padded(size),
+        "VALUE_SIZE": value_size,
+        "VALUE_PADDED": _padded(value_size),
+    }
+
+
+def _block(keys: Tensor) -> int:
+    """Return how many keys a program attends to at a time."""
+    return 32 if _is_large(keys) else 64
+
+
+def _is_large(keys: Tensor) -> bool:
+    return keys.shape[-1] * keys.element_size() > LARGE_HEAD
+
+
+def _precision(queries: Tensor) -> str:
+    # On a CPU for all dtypes: Triton's interpreter would multiply the bits of bfloat16 as integers.
+    return "ieee" if queries.dtype is torch.float32 or queries.device.type == "cpu" else "tf32"
+
+
+def _check_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, tables: Tensor, out: Tensor, *rest: Any
+) -> None:
+    """Raise ValueError if tensors do not fit together: a kernel would read beyond them."""
+    tensors = [queries, keys, values, tables, out, *(one for one in rest if isinstance(one, Tensor))]
+    if len({one.device for one in tensors}) > 1:
+        raise ValueError(f"tensors of one attention are on {sorted({str(one.device) for one in tensors})}")
+    fits = (
+        queries.shape[:2] == out.shape[:2]
+        and keys.shape[:3] == values.shape[:3]
+        and queries.shape[2] == keys.shape[3]
+        and out.shape[2] == values.shape[3]
+        and queries.shape[1] % keys.shape[2] == 0
+        and all(one.stride(-1) == 1 for one in tensors)
+    )
+    if not fits:
+        raise ValueError(f"shapes do not fit together: {[tuple(one.shape) for one in tensors]}")
+
+
+def _launch_decode(  # noqa: PLR0917 - an operator's own order
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    tables: Tensor,
+    lengths: Tensor,
+    sinks: Tensor | None,
+    out: Tensor,
+    scale: float,
+    window: int,
+    chunk: int,
+    softcap: float,
+    processors: int,
+) -> None:
+    _check_attention(queries, keys, values, tables, out, lengths, sinks)
+    rows, heads, _ = queries.shape
+    page, kv_heads = keys.shape[1:3]
+    parts, partition = partitions(tables.shape[1] * page)
+    sizes = _sizes(keys, values)
+    mixed = torch.empty(rows, heads, parts, values.shape[3], dtype=torch.float32, device=out.device)
+    weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
+    splits = min(parts, -(-processors * PROGRAMS_PER_PROCESSOR // (rows * kv_heads)))
+    seen = {"PARTITION": partition, "WINDOW": window, "CHUNK": chunk}
+    kernels = _kernels()
+    kernels.decode_partitions[rows, kv_heads, splits](
+        *(queries, keys, values, tables, lengths, mixed, weights, scale, softcap),
+        *queries.stride()[:2],
+        *keys.stride()[:3],
+        *values.stride()[:3],
+        tables.stride(0),
+        PARTS=parts,
+        GROUP=heads // kv_heads,
+        ROWS=_padded(heads // kv_heads),
+        PAGE=page,
+        BLOCK=_block(keys),
+        CAPPED=softcap > 0,
+        PRECISION=_precision(queries),
+        **sizes,
+        **seen,
+    )
+    kernels.merge_partitions[rows, heads](
+        *(mixed, weights, lengths, sinks, out),
+        *out.stride()[:2],
+        PARTS=parts,
+        PARTS_PADDED=1 << (parts - 1).bit_length(),
+        VALUE_SIZE=sizes["VALUE_SIZE"],
+        VALUE_PADDED=sizes["VALUE_PADDED"],
+        HAS_SINKS=sinks is not None,
+        **seen,
+    )
+
+
+def _launch_prompts(  # noqa: PLR0917 - an operator's own order
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    tables: Tensor,
+    query_starts: Tensor,
+    lengths: Tensor,
+    sinks: Tensor | None,
+    out: Tensor,
+    scale: float,
+    window: int,
+    chunk: int,
+    softcap: float,
+    longest: int,
+) -> None:
+    _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
+    page, kv_heads = keys.shape[1:3]
+    group = queries.shape[1] // kv_heads
+    rows = max(PROMPT_ROWS // 2 if _is_large(keys) else PROMPT_ROWS, _padded(group))
+    tiles = -(-longest // (rows // group))
+    _kernels().attend_prompts[tiles, kv_heads, len(tables)](
+        *(queries, keys, values, tables, query_starts, lengths, sinks, out, scale, softcap),
+        *queries.stride()[:2],
+        *keys.stride()[:3],
+        *values.stride()[:3],
+        tables.stride(0),
+        *out.stride()[:2],
+        GROUP=group,
+        ROWS=rows,
+        PAGE=page,
+        BLOCK=_block(keys),
+        WINDOW=window,
+        CHUNK=chunk,
+        CAPPED=softcap > 0,
+        HAS_SINKS=sinks is not None,
+        PRECISION=_precision(queries),
+        num_warps=8,
+        **_sizes(keys, values),
+    )
+
+
+def _launch_store(  # noqa: PLR0917 - an operator's own order
+    keys: Tensor, values: Tensor, pages: Tensor, offsets: Tensor, stored_keys: Tensor, stored_values: Tensor
+) -> None:
+    _check_store(keys, values, pages, offsets, stored_keys, stored_values)
+    _kernels().store_rows[(len(keys),)](
+        *(keys, values, pages, offsets, stored_keys, stored_values),
+        *keys.stride()[:2],
+        *values.stride()[:2],
+        *stored_keys.stride()[:3],
+        *stored_values.stride()[:3],
+        HEADS=keys.shape[1],
+        HEADS_PADDED=1 << (keys.shape[1] - 1).bit_length(),
+        **_sizes(keys, values),
+    )
+
+
+def _check_store(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
+    pages, offsets, stored_keys, stored_values = rest
+    if len({one.device for one in (keys, values, *rest)}) > 1:
+        raise ValueError("keys, values and pages are on several devices")
+    fits = (
+        keys.shape[1:] == stored_keys.shape[2:]
+        and values.shape[1:] == stored_values.shape[2:]
+        and len(keys) == len(values) == len(pages) == len(offsets)
+        and all(one.stride(-1) == 1 for one in (keys, values, *rest))
+    )
+    if not fits:
+        raise ValueError(f"shapes do not fit together: {[tuple(one.shape) for one in (keys, values, *rest)]}")
+
+
+def _fake_decode(*given: Any) -> None:
+    queries, keys, values, tables, lengths, sinks, out, *_ = given
+    _check_attention(queries, keys, values, tables, out, lengths, sinks)
+
+
+def _fake_prompts(*given: Any) -> None:
+    queries, keys, values, tables, query_starts, lengths, sinks, out, *_ = given
+    _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
+
+
+def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
+
+    `top_p`, (rows, 1): infinite for a row without a nucleus; None if no row has one. A row with NaN gives -1. Each row
+    takes the same amount of random numbers, however many it needs.
+    """
+    limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
+    return torch.ops.midstream.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
+
+
+def _levels(randoms: Sequence[Random], device: torch.device) -> Tensor:
+    numbers = bytearray(b"".join(random.randbytes(4 * ROUNDS) for random in randoms))
+    return sent(torch.frombuffer(numbers, dtype=torch.int32).view(len(randoms), ROUNDS), device)
+
+
+def _launch_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
+    rows, vocabulary = scores.shape
+    tokens = torch.empty(rows, 1, dtype=torch.int64, device=scores.device)
+    _kernels().draw_rows[(rows,)](
+        scores, top_p, levels, tokens, scores.stride(0), vocabulary, ROUNDS=ROUNDS, BLOCK=BLOCK, num_warps=16
+    )
+    return tokens
+
+
+def _fake_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
+    if not scores.device == top_p.device == levels.device:
+        raise ValueError("scores, limits and levels are on several devices")
+    return scores.new_empty((len(scores), 1), dtype=torch.int64)
+
+
+def _register(name: str, launch: Callable[..., object], fake: Callable[..., object]) -> None:
+    # On a CPU, too: there tests run the kernels in Triton's interpreter.
+    for device in ("CUDA", "CPU"):
+        _library.impl(name, launch, device)
+    torch.library.register_fake(f"midstream::{name}", fake, lib=_library)
+
+
+_register("attend_decode", _launch_decode, _fake_decode)
+
+
+_register("attend_prompts", _launch_prompts, _fake_prompts)
+
+
+_register("store_rows", _launch_store, _check_store)
+
+
+_register("draw", _launch_draw, _fake_draw)

@@ -1,1 +1,0 @@
-"""Chooses the next token of each reply from its logits."""

@@ -1,1 +1,0 @@
-"""Requests to upstreams and their answers, in the shapes of OpenAI's API."""

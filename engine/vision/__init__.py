@@ -1,0 +1,1 @@
+"""Images in messages and prompts: how they are cut, decoded and encoded."""

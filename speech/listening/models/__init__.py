@@ -1,1 +1,0 @@
-"""Models of transformers that recognize during speech."""

@@ -1,1 +1,0 @@
-"""Recognition models of transformers, in a process of their own."""

@@ -1,1 +1,0 @@
-"""Speech synthesis models of transformers, in a process of their own."""
