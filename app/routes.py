@@ -55,8 +55,8 @@ from connections.voice.connection import VoiceService
 from engine import trace
 from sessions.service import Sessions
 
-PATH = "/docs"
-NOT_BUILT = (
+DOCS_PATH = "/docs"
+DOCS_NOT_BUILT = (
     "This installation has no documentation. In a checkout `make docs` builds it; its sources are in docs/."
 )
 PAGE = Path(__file__).parent / "page"
@@ -166,14 +166,14 @@ def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> li
     """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
 
     async def redirect(_: Request) -> Response:
-        return RedirectResponse(f"{PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
+        return RedirectResponse(f"{DOCS_PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
 
     async def none(request: Request) -> Response:
-        return nothing(request.scope, NOT_BUILT)
+        return nothing(request.scope, DOCS_NOT_BUILT)
 
     if not (folder / "index.html").is_file():
-        return [Route(PATH, none), Route(f"{PATH}/{{path:path}}", none)]
-    return [Route(PATH, redirect), Mount(PATH, StaticFiles(directory=folder, html=True))]
+        return [Route(DOCS_PATH, none), Route(f"{DOCS_PATH}/{{path:path}}", none)]
+    return [Route(DOCS_PATH, redirect), Mount(DOCS_PATH, StaticFiles(directory=folder, html=True))]
 
 
 def _specification(path: str, name: str, media_type: str) -> Route:

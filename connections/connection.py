@@ -144,11 +144,11 @@ class Transport(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
         ...
 
     def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
         ...
 
     def charge(self) -> None:

@@ -150,11 +150,6 @@ class Outbox:
         return self._bytes
 
     @property
-    def waits(self) -> bool:
-        """Whether anything waits."""
-        return bool(self._fresh or self._waiting)
-
-    @property
     def is_over_limit(self) -> bool:
         """Whether the bound is exceeded. One frame always fits; the few short unmerged deltas don't count."""
         return self._bytes > self._max_bytes and len(self._waiting) > 1
@@ -205,7 +200,8 @@ class Outbox:
         self._bytes -= slot.bytes
         self.made_at = None
         if isinstance(slot, _SingleFrame):
-            self._forget(slot.frame)
+            if isinstance(slot.frame, Status):
+                del self._statuses[slot.frame.turn_id]
             return slot.frame
         if self._growing.get(slot.first.conversation_id) is slot:
             del self._growing[slot.first.conversation_id]
@@ -256,10 +252,6 @@ class Outbox:
         self._close(status.conversation_id)
         self._statuses[status.turn_id] = newest = _SingleFrame(status)
         self._put(newest)
-
-    def _forget(self, taken: Frame) -> None:
-        if isinstance(taken, Status):
-            del self._statuses[taken.turn_id]
 
     def _put(self, slot: _MergedDelta | _SingleFrame) -> None:
         self._waiting.append(slot)

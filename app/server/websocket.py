@@ -369,7 +369,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return self._is_open
 
     def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
         self._write(text_message(text))
 
     def write_all(self, texts: Iterable[bytes]) -> None:
@@ -377,7 +377,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._write(b"".join(map(text_message, texts)))
 
     def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
         self._write(text_message(message, head=0x82))
 
     def _write(self, messages: bytes) -> None:

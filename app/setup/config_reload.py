@@ -20,7 +20,11 @@ _Count = Annotated[int, Meta(ge=1)]
 _Speed = Annotated[float, Meta(gt=0)]
 _State = tuple[int, int, int]
 
+CHECK_S = 2.0
+"""How often files are checked; the key file is also checked at each connection."""
+
 _limits_log = structlog.get_logger("midstream.limits")
+_reload_log = structlog.get_logger("midstream.rereading")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +50,7 @@ class LimitsFile:
         self._named = Limits() if self._path is None else self._read(self._path)
 
     @property
-    def has_file(self) -> bool:
+    def may_change(self) -> bool:
         """Whether there is a file that may change."""
         return self._path is not None
 
@@ -113,12 +117,6 @@ def _state(path: Path) -> _State | None:
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
-_log = structlog.get_logger("midstream.rereading")
-
-CHECK_S = 2.0
-"""How often files are checked; the key file is also checked at each connection."""
-
-
 class ConfigReload:
     """Checks the files from time to time, and at once on request."""
 
@@ -133,11 +131,11 @@ class ConfigReload:
 
     async def watch(self) -> None:
         """Check from time to time, until cancelled; without files there is nothing to check."""
-        sources = [source for source in (self.access, self._limits) if source.has_file]
+        sources = [source for source in (self.access, self._limits) if source.may_change]
         while sources:
             await asyncio.sleep(CHECK_S)
             for source in sources:
                 try:
                     source.reload_if_changed()
                 except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
-                    _log.exception("config check failed, previous config kept")
+                    _reload_log.exception("config check failed, previous config kept")

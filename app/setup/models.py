@@ -248,9 +248,7 @@ def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]
         alias, _, model = given.partition("=")
         model = model or names[0]
         if not alias:
-            raise SettingsError(
-                f"{_NAMES}: {given!r} is not a name; write TRANSLATOR_NAME or TRANSLATOR_NAME=MODEL."
-            )
+            raise SettingsError(f"{_NAMES}: {given!r} is not a name; write NAME or NAME=MODEL.")
         if model not in names:
             raise SettingsError(f"{_NAMES}: there is no model {model!r} for {alias!r}.")
         aliases[model] = (*aliases.get(model, ()), alias)

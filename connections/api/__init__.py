@@ -1,1 +1,1 @@
-"""The APIs of other vendors, and what they share: each dialect converts its requests to turns, and turns to its events."""
+"""The HTTP and WebSocket APIs beside the native protocol: other vendors' dialects, accounts, shares, administration."""

@@ -39,6 +39,11 @@ from sessions.turn.tool_calls import CallAnswer, result_text
 from sessions.turn.turn import Cancel, SentOffsets
 from sessions.turn.turn_state import TurnMessageIds
 
+_ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."
+_CONVERSATION_DELETED = "The conversation was deleted while the response was written."
+_EVENTS_LOST = "Some events of this reply were lost; read it again."
+_log = structlog.get_logger("midstream.replies")
+
 
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
@@ -94,11 +99,6 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(self, state=now.state)
         is_done = now.state is CallState.DONE and now.error is None
         return msgspec.structs.replace(self, state=now.state, output=result_text(now), failed=not is_done)
-
-
-_CONVERSATION_DELETED = "The conversation was deleted while the response was written."
-
-_EVENTS_LOST = "Some events of this reply were lost; read it again."
 
 
 class _PendingPiece(msgspec.Struct):
@@ -202,6 +202,8 @@ class StoredReply:
             case Status(state="fallback") if event.turn_id == self.turn_id:
                 self.model = event.model or self.model
             case Snapshot():
+                if event.turn_id == self.turn_id:
+                    self._progress.sent = sent
                 self._apply_snapshot(event)
             case Done() if self._ends_this_turn(event):
                 self._on_done(event)
@@ -374,10 +376,6 @@ def sum_usage(one: Usage, other: Usage) -> Usage:
         wasted_tokens=one.wasted_tokens + other.wasted_tokens,
         reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
     )
-
-
-_ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."
-_log = structlog.get_logger("midstream.replies")
 
 
 class StoredTurns:

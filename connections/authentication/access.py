@@ -100,8 +100,8 @@ class Authenticator:
         return "The key was revoked." if self._keys is None else self._keys.revocation_reason(identity)
 
     @property
-    def has_file(self) -> bool:
-        """Whether keys are in a file, which may change."""
+    def may_change(self) -> bool:
+        """Whether there are keys, which may change or expire."""
         return self._keys is not None
 
     def reload_if_changed(self) -> bool:
@@ -191,9 +191,9 @@ class AccessControl:
             validity.end()
 
     @property
-    def has_file(self) -> bool:
-        """Whether keys are in a file, which may change."""
-        return self._authenticator.has_file
+    def may_change(self) -> bool:
+        """Whether there are keys, which may change or expire."""
+        return self._authenticator.may_change
 
     def reload_if_changed(self) -> None:
         """Notice keys that changed or expired, and end their connections."""

@@ -138,6 +138,16 @@ class _NamedBuckets:
         wait_s = self._full_after(name, now, weight) - now - self._burst / self.per_s
         return max(0.0, round(wait_s, 6))  # sums of fractions are not exact
 
+    def change(self, per_s: float, now: float) -> None:
+        """Change the rate: what is missing in each bucket stays the same amount, at most a whole bucket."""
+        owed = {
+            name: (full_at - now) * self.per_s for name, full_at in self._full_at.items() if full_at > now
+        }
+        self.per_s = per_s
+        self._full_at = OrderedDict(
+            (name, now + min(amount, self._burst) / per_s) for name, amount in owed.items()
+        )
+
     def take(self, name: str, now: float, weight: float) -> None:
         """Count what a name sends."""
         self._full_at[name] = self._full_after(name, now, weight)
@@ -160,8 +170,10 @@ class LocalRateLimits:
 
     def change(self, *, messages: float, reads: float) -> None:
         """Change the rates; what was sent so far still counts."""
+        now = self._clock()
         for (own, group), per_s in ((self._messages, messages), (self._reads, reads)):
-            own.per_s, group.per_s = per_s, per_s * GROUPS_TIMES
+            own.change(per_s, now)
+            group.change(per_s * GROUPS_TIMES, now)
 
     def __len__(self) -> int:
         return sum(len(buckets) for buckets in (*self._messages, *self._reads))

@@ -93,8 +93,6 @@ class StepLayout:
     """(requests + 1,): where the queries of each request begin."""
     lengths: Tensor
     """(requests,): how many keys each has, those of this step included."""
-    key_starts: Tensor
-    """(requests + 1,): the lengths summed up."""
     pages: Tensor
     """(tokens,): the page that each row's keys and values are stored in; -1 for an idle row."""
     offsets: Tensor
@@ -127,7 +125,7 @@ def lay_out(
     longs = [torch.tensor([ids + [0] * idle, positions + [0] * idle]), *([] if wanted is None else [wanted])]
     tables = _tables(spans, widest, page_size)
     sent = send([*longs, tables, *_places(spans, page_size, idle), *_counts(spans)], device)
-    tables, pages, offsets, query_starts, lengths, key_starts = sent[len(longs) :]
+    tables, pages, offsets, query_starts, lengths = sent[len(longs) :]
     return StepLayout(
         input_ids=sent[0][0:1],
         position_ids=sent[0][1:2],
@@ -138,7 +136,6 @@ def lay_out(
         tables=tables,
         query_starts=query_starts,
         lengths=lengths,
-        key_starts=key_starts,
         pages=pages,
         offsets=offsets,
     )
@@ -187,14 +184,12 @@ def _places(spans: Sequence[Span], page_size: int, idle: int) -> tuple[Tensor, T
     return torch.tensor(pages, dtype=torch.int32), torch.tensor(offsets, dtype=torch.int32)
 
 
-def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where each request's queries start, how many keys it has, and where its keys start."""
-    lengths = [span.stop for span in spans]
+def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
+    """Return where each request's queries start, and how many keys it has."""
     starts = accumulate((len(span.tokens) for span in spans), initial=0)
-    sums = accumulate(lengths, initial=0)
-    numbers = torch.tensor([*starts, *lengths, *sums], dtype=torch.int32)
-    query_starts, counts, key_starts = torch.split(numbers, [len(spans) + 1, len(spans), len(spans) + 1])
-    return query_starts, counts, key_starts
+    numbers = torch.tensor([*starts, *(span.stop for span in spans)], dtype=torch.int32)
+    query_starts, lengths = torch.split(numbers, [len(spans) + 1, len(spans)])
+    return query_starts, lengths
 
 
 def _sampled_rows(spans: Sequence[Span]) -> Tensor:

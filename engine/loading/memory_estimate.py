@@ -1,4 +1,4 @@
-"""What a model gets on a device, by its configuration alone: memory for its weights, keys and values, and its context."""
+"""What a model gets on a device, by its configuration alone: a trial of a small copy, its memory, and its context."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NotTestable(Exception):
 
 
 def try_small_model(config: PreTrainedConfig) -> None:
-    """Raise ModelNotUsable if a small model of this configuration can't be served, Untried if none can be made."""
+    """Raise ModelNotUsable if a small model of this configuration can't be served, NotTestable if none can be made."""
     try:
         made: Any = AutoModelForCausalLM
         torch.manual_seed(0)

@@ -301,7 +301,7 @@ class RelativePositionBias(nn.Module):
         return made.movedim(-1, 1)
 
 
-class Attention(nn.Module):
+class T5Attention(nn.Module):
     """The projections of one attention, and the norm before it."""
 
     def __init__(self, layer: Any, attention: Any) -> None:
@@ -327,7 +327,7 @@ class T5EncoderLayer(nn.Module):
 
     def __init__(self, block: Any) -> None:
         super().__init__()
-        self.own = Attention(block.layer[0], block.layer[0].SelfAttention)
+        self.own = T5Attention(block.layer[0], block.layer[0].SelfAttention)
         self.mlp = block.layer[-1]
 
     def forward(self, states: Tensor, bounds: Sequence[int], distances: RelativePositionBias) -> Tensor:
@@ -355,8 +355,8 @@ class T5DecoderLayer(nn.Module):
     def __init__(self, block: Any, number: int) -> None:
         super().__init__()
         self._number = number
-        self.own = Attention(block.layer[0], block.layer[0].SelfAttention)
-        self.cross = Attention(block.layer[1], block.layer[1].EncDecAttention)
+        self.own = T5Attention(block.layer[0], block.layer[0].SelfAttention)
+        self.cross = T5Attention(block.layer[1], block.layer[1].EncDecAttention)
         self.mlp = block.layer[-1]
 
     def keep(self, encoded: Tensor, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:

@@ -79,8 +79,6 @@ STATISTICS_EVERY_S = 1.0
 
 log = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-
 
 class Work(NamedTuple):
     """The work since the last step. Cancels apply after the requests were submitted."""

@@ -50,8 +50,6 @@ _ATTEMPTS = 8
 
 log = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-
 
 def images_of(messages: Iterable[Message]) -> list[Image]:
     """Return the images of a prompt, in order."""

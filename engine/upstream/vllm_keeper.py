@@ -1,4 +1,4 @@
-"""Runs vLLM and everything that it starts, and leaves nothing of it behind: `python keeper.py GRACE_S COMMAND…`.
+"""Runs vLLM and everything that it starts, and leaves nothing of it behind: `python vllm_keeper.py GRACE_S COMMAND…`.
 
 vLLM has several processes. If its server is killed, the others live on, with the memory of their GPUs. The keeper is a
 process between the gateway and vLLM. It ends vLLM when it is told to (SIGTERM), and at once when the gateway ends in any

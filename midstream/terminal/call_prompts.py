@@ -1,4 +1,4 @@
-"""The questions at a terminal about a call: whether it may run, and the forms of its tool. Pure."""
+"""Asks the user about the calls of a reply: whether they may run, and what their forms ask for; sends the decisions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from midstream.errors import Refused
 from midstream.reply import Call, Question, Reply
 from midstream.terminal.texts import escaped, permission
 
+AGAIN_S = 1.0
+"""Pause, at least, before asking again about a call whose decision the server could not take."""
+QUIET_S = 0.3
+"""Seconds without text before a question is asked: text may follow a call."""
 _ANSWERS: dict[str, Literal["allow", "deny"]] = {"y": "allow", "yes": "allow", "n": "deny", "no": "deny"}
 _BOOLEANS = {"y": True, "yes": True, "n": False, "no": False}
 
@@ -139,11 +143,6 @@ def _value(field: dict[str, Any], line: str) -> Any:
     except ValueError:
         return None
 
-
-AGAIN_S = 1.0
-"""Pause, at least, before asking again about a call whose decision the server could not take."""
-QUIET_S = 0.3
-"""Seconds without text before a question is asked: text may follow a call."""
 
 Read = Callable[[CallPrompt], Awaitable[str | None]]
 """Returns the line that was typed for a question; None if nobody can be asked, or the user left."""

@@ -1,4 +1,4 @@
-"""A reply as Markdown in a terminal: rows are final once their block is finished, and rewritten in place before."""
+"""Rows that are rewritten in place, and a reply as Markdown in them: a block is final once it is finished."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TextIO
 
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import Markdown, TableElement
+from rich.table import Table
 from rich.text import Text
 
 from midstream.terminal.texts import clean
@@ -118,13 +119,18 @@ class MarkdownPage:
         self._before = before
         self._shown = ""
         self._settled = _open_block(clean(before))
+        self._lines = 0  # finished lines of the open block, at the last look for its end
         self._is_first = True
 
     def show(self, text: str) -> None:
         """Show the text so far."""
         self._shown = text
         whole = self._whole(text)
-        self._settle(whole, self._settled + _open_block(whole[self._settled :]))
+        end = self._settled
+        if whole.count("\n", end) != self._lines:  # only a finished line can end a block
+            end += _open_block(whole[end:])
+            self._lines = whole.count("\n", end)
+        self._settle(whole, end)
 
     def settle(self) -> None:
         """Fix what is shown."""
@@ -162,6 +168,21 @@ class MarkdownPage:
         return rows if self._is_first else ["", *rows]
 
 
+class _Table(TableElement):
+    """A table whose cells are wrapped: rich would leave out what does not fit."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
+class _Markdown(Markdown):
+    elements = Markdown.elements | {"table_open": _Table}
+
+
 def rows_of(content: RenderableType, columns: int) -> list[str]:
     """Return the rows of what rich can render; styles end within their row."""
     console = Console(file=io.StringIO(), force_terminal=True, width=columns)
@@ -172,14 +193,14 @@ def rows_of(content: RenderableType, columns: int) -> list[str]:
 
 def _rows_of_markdown(block: str, columns: int) -> list[str]:
     """Return the rows of one block, with its line breaks, and without the empty rows that rich puts around some."""
-    markdown = Markdown("", hyperlinks=False)  # not every terminal shows the address behind a link
+    markdown = _Markdown("", hyperlinks=False)  # not every terminal shows the address behind a link
     markdown.parsed = _PARSER.parse(block)
     for token in markdown.parsed:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
     rows = rows_of(markdown, columns)
-    filled = [at for at, row in enumerate(rows) if row]
+    filled = [at for at, row in enumerate(rows) if _STYLE.sub("", row).strip()]
     return rows[filled[0] : filled[-1] + 1] if filled else []
 
 

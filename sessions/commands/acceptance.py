@@ -338,7 +338,7 @@ class MessageAcceptor:
             message=None if placement.answered else message,
             turn=record,
             event=event if message.role == "assistant" else with_content(event, message),
-            title="" if meta.title else _title(message, titled_by),  # a title that there is stays
+            title="" if meta.title and meta.seq else _title(message, titled_by),
             titled_by=titled_by,
             system=system.named,
             context_from=prompt.context_from

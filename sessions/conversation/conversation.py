@@ -1,4 +1,6 @@
-"""A conversation while connections are attached or a turn runs. All of its decisions are synchronous.
+"""Conversations while connections are attached or a turn runs, their registry, and the replica's tasks.
+
+All decisions of a conversation are synchronous.
 
 It knows the order of events: attached connections, successive turns, the next seq. It writes nothing.
 """

@@ -49,7 +49,17 @@ def _folded(char: str) -> tuple[_Point, ...]:
 
 
 class WordList:
-    """Words and phrases as a tree of their letters. Raises ValueError if one has no visible letters."""
+    """Words and phrases as a tree of their letters. Raises ValueError if one has no visible letters.
+
+    Letters are compared after compatibility decomposition and case folding (Unicode's NFKD and full folding, code
+    point by code point). So capitals, full-width and mathematical letters, and ligatures count as plain letters,
+    and the encoding of accents makes no difference. Invisible code points (zero-width spaces and joiners, soft
+    hyphens, variation selectors) are ignored, and white space of any length counts as one space. Look-alikes of
+    other scripts, digits used as letters, and marks out of canonical order are not recognized.
+
+    A word matches only if no letter, digit, mark or connector is beside it. In scripts without spaces between
+    words (Chinese, Japanese, Thai, Lao, Khmer, Burmese) it matches anywhere.
+    """
 
     def __init__(self, words: Iterable[str]) -> None:
         self._children: list[dict[str, int]] = [{}]

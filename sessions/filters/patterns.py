@@ -1,4 +1,10 @@
-"""Operators' regular expressions, run over a reply piece by piece: what may still become a match is held back."""
+"""Operators' regular expressions, run over a reply piece by piece: what may still become a match is held back.
+
+`re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
+matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
+CACM 11 (6), 1968). The work for each character is bounded by the size of the patterns, and it is known at
+each character whether a match is still possible. Backtracking engines offer neither, RE2 not the latter.
+"""
 
 from __future__ import annotations
 

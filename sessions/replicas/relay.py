@@ -22,256 +22,11 @@ from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.client import LEAVE, WATCH, run_script, store_errors
 
-LISTEN_S = 1.0
 AGAIN_S = 0.2
+LISTEN_S = 1.0
 JOIN_S = 1.0
 """How long to wait for a subscription. Events that are missed without it are read once it is established."""
-WAITING = 1024
-"""Messages that wait for their reader here; more wait in the nodes."""
-
 _log = structlog.get_logger("midstream.relay")
-
-
-class ShardMessage(msgspec.Struct, frozen=True):
-    """A message about a key; None: the channel is established now, and earlier messages may be lost."""
-
-    key: str
-    message: bytes | None
-
-
-class ShardChannels:
-    """The channels of one replica, with a connection to each node that has some, while `run` runs."""
-
-    def __init__(self, cluster: RedisCluster, *, replica: str) -> None:
-        self._cluster = cluster
-        self._suffix = f":to:{replica}"
-        self._wanted: dict[str, asyncio.Event] = {}
-        self._node_of: dict[str, str] = {}
-        self._suspect: set[str] = set()
-        self._nodes: dict[str, PubSub] = {}
-        self._changed = asyncio.Event()
-        self._tasks: asyncio.TaskGroup
-        self.messages: asyncio.Queue[ShardMessage] = asyncio.Queue(WAITING)
-
-    def follow(self, key: str) -> None:
-        """Subscribe to a key's channel. Synchronous; it is established later."""
-        self._wanted.setdefault(key + self._suffix, asyncio.Event())
-        self._changed.set()
-
-    def leave(self, key: str) -> None:
-        """Unsubscribe. Synchronous."""
-        self._wanted.pop(key + self._suffix, None)
-        self._changed.set()
-
-    async def joined(self, key: str) -> None:
-        """Wait until the key's channel is established, for `JOIN_S` at most."""
-        if (stands := self._wanted.get(key + self._suffix)) is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(JOIN_S):
-                    await stands.wait()
-
-    async def run(self) -> None:
-        """Subscribe and listen until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                await self._keep_subscribed()
-        finally:  # of a listener that was cancelled before its first step
-            for pubsub in self._nodes.values():
-                await _close(pubsub)
-
-    async def _keep_subscribed(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._reconcile()
-            except StoreDown:  # a slot or its node is not available now
-                self._changed.set()
-                await asyncio.sleep(AGAIN_S)
-
-    async def _reconcile(self) -> None:
-        for channel in self._node_of.keys() - self._wanted.keys():
-            await self._unsubscribe(channel)
-        trouble: StoreDown | None = None
-        for channel in self._wanted.keys() - self._node_of.keys():
-            try:
-                await self._subscribe(channel)
-            except StoreDown as down:  # the other nodes' channels do not wait for this one
-                trouble = down
-        if trouble is not None:
-            raise trouble
-
-    async def _subscribe(self, channel: str) -> None:
-        with store_errors():
-            if channel in self._suspect:
-                await self._cluster.exists(channel)  # a slot that moved is found by any command
-                self._suspect.discard(channel)
-            node = self._cluster.get_node_from_key(channel)
-            if node is None:
-                raise StoreDown("No node has the slot of a channel.")
-            self._node_of[channel] = node.name
-            try:
-                await self._subscribe_at(node, channel)
-            except BaseException:
-                self._forget(channel)
-                raise
-
-    async def _subscribe_at(self, node: ClusterNode, channel: str) -> None:
-        pubsub = self._nodes.get(node.name)
-        if pubsub is not None:
-            await pubsub.ssubscribe(channel)
-            return
-        options = node.connection_kwargs | {"retry": Retry(NoBackoff(), 0)}
-        opened = PubSub(ConnectionPool(connection_class=node.connection_class, **options))
-        try:
-            await opened.ssubscribe(channel)
-        except BaseException:
-            await _close(opened)
-            raise
-        self._nodes[node.name] = opened
-        self._tasks.create_task(self._listen(node.name, opened))
-
-    async def _unsubscribe(self, channel: str) -> None:
-        pubsub = self._nodes.get(self._node_of.pop(channel))
-        if pubsub is not None:
-            with store_errors():
-                await pubsub.sunsubscribe(channel)
-
-    async def _listen(self, name: str, pubsub: PubSub) -> None:
-        """Take a node's messages until the connection is lost. Then its channels are subscribed anew, at their current nodes."""
-        try:
-            while True:
-                with store_errors():
-                    message = await pubsub.get_message(timeout=LISTEN_S)
-                if message is not None:
-                    await self._take(name, message["type"], message["channel"].decode(), message["data"])
-        except StoreDown:
-            _log.warning("a node's channels were lost", node=name)
-        finally:
-            self._nodes.pop(name, None)
-            for channel in [channel for channel, node in self._node_of.items() if node == name]:
-                self._forget(channel)
-            await _close(pubsub)
-
-    async def _take(self, node: str, kind: str, channel: str, message: bytes) -> None:
-        key = channel.removesuffix(self._suffix)
-        if kind == "smessage":
-            await self.messages.put(ShardMessage(key, message))
-        elif kind == "ssubscribe" and channel in self._wanted:
-            self._wanted[channel].set()
-            await self.messages.put(ShardMessage(key, None))
-        elif kind == "sunsubscribe" and self._node_of.get(channel) == node:  # its slot moves to another node
-            self._forget(channel)
-
-    def _forget(self, channel: str) -> None:
-        """Note a lost channel; it is subscribed anew if it is still wanted."""
-        self._node_of.pop(channel, None)
-        self._suspect.add(channel)
-        if channel in self._wanted:
-            self._wanted[channel].clear()
-        self._changed.set()
-
-
-async def _close(pubsub: PubSub) -> None:
-    """Close its connection, also one that is being opened: the pool would keep that."""
-    with suppress(StoreDown), store_errors():
-        await pubsub.aclose()  # type: ignore[no-untyped-call]
-        await pubsub.connection_pool.disconnect()
-
-
-class Subscriptions:
-    """Enters this replica in the store's lists of watchers, and removes it."""
-
-    def __init__(
-        self,
-        client: Redis,
-        *,
-        ownership: Ownership,
-        directory: ConversationRegistry,
-        channels: ShardChannels | None = None,
-    ) -> None:
-        self._client = client
-        self._channels = channels
-        self._ownership = ownership
-        self._directory = directory
-
-    async def begin(self, conversation: Conversation) -> None:
-        """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
-        async with conversation.write_lock:
-            if conversation.others.watching:
-                return
-            keys = [conversation.keys.conversation]
-            if self._channels is not None:
-                await self._channels.joined(conversation.keys.conversation)
-            if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
-                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
-            conversation.others.watching = True
-
-    async def try_to_begin(self, conversation: Conversation) -> None:
-        """Like `begin`, but if the store takes no writes `reconcile` begins later.
-
-        Raises NotFound, and StoreDown if the store does not answer at all: a read would wait for it as long again.
-        """
-        try:
-            await self.begin(conversation)
-        except StoreDown as trouble:
-            if isinstance(trouble.__cause__, TimeoutError):
-                raise
-
-    async def end(self, conversation: Conversation) -> None:
-        """Leave: no connection is attached here. If the store does not answer, `reconcile` does it later."""
-        with suppress(StoreDown):
-            await self._end(conversation)
-
-    async def reconcile(self) -> list[Conversation]:
-        """Leave conversations without connections, and remove dead replicas that alone watch a turn.
-
-        Retry failed begins; return those conversations, since events may have been missed. Raises StoreDown.
-        """
-        for conversation in self._directory.watched_for_nobody():
-            await self._end(conversation)
-        for conversation in self._directory.watched_elsewhere():
-            with self._directory.held(conversation):
-                await self._forget_the_dead(conversation)
-        return [one for one in self._directory.unwatched() if await self._begins(one)]
-
-    async def _begins(self, conversation: Conversation) -> bool:
-        try:
-            await self.begin(conversation)
-        except NotFound:  # it has no messages yet, or was deleted
-            return False
-        except StoreFault:  # logged there; an unreadable conversation has no events
-            return False
-        return True
-
-    async def _end(self, conversation: Conversation) -> None:
-        async with conversation.write_lock:
-            if conversation.others.watching and conversation.is_unused:
-                watchers = await self._leave(conversation, [self._ownership.replica])
-                conversation.others.watching = False
-                conversation.others.watched = bool(watchers)
-        self._directory.drop_if_idle(conversation)
-
-    async def _forget_the_dead(self, conversation: Conversation) -> None:
-        watchers = await self._leave(conversation, [])
-        dead = [name for name in watchers if not await self._ownership.is_alive(name)]
-        conversation.others.watched = bool(await self._leave(conversation, dead) if dead else watchers)
-
-    async def _leave(self, conversation: Conversation, replicas: Sequence[str]) -> list[str]:
-        """Remove replicas from the list; return the others on it, without this one.
-
-        Asks again if a change came before the answer, since either may be the newer one.
-        """
-        while True:
-            news = conversation.others.news
-            try:
-                answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
-            except StoreFault:  # logged there; it has no list of watchers
-                return []
-            if conversation.others.news == news:
-                break
-        watchers: list[str] = answer.decode().split()
-        return [name for name in watchers if name != self._ownership.replica]
 
 
 def channel_of(replica: str) -> str:
@@ -284,6 +39,9 @@ class Relay:
 
     `on_inbox` is called when a message of another replica waits, `on_unwatched` when others began or stopped watching a turn,
     `branched` when another branch became active.
+
+    These are events of conversations with connections here, and changes of who watches. Messages can be lost while the channel
+    reconnects. A gap shows by its seq, and is filled from the journal.
     """
 
     def __init__(
@@ -426,3 +184,253 @@ class Relay:
         others = [name for name in names if channel_of(name) != self._channel]
         conversation.others.note_watched(watched=bool(others))
         self._on_unwatched(conversation)
+
+
+class Subscriptions:
+    """Enters this replica in the store's lists of watchers, and removes it."""
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        ownership: Ownership,
+        directory: ConversationRegistry,
+        channels: ShardChannels | None = None,
+    ) -> None:
+        self._client = client
+        self._channels = channels
+        self._ownership = ownership
+        self._directory = directory
+
+    async def begin(self, conversation: Conversation) -> None:
+        """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
+        keys = [conversation.keys.conversation]
+        if self._channels is not None and not conversation.others.watching:
+            await self._channels.joined(conversation.keys.conversation)  # may take a second: outside the lock
+        async with conversation.write_lock:
+            if conversation.others.watching:
+                return
+            if await run_script(self._client, WATCH, keys, [self._ownership.replica]) is None:
+                raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
+            conversation.others.watching = True
+
+    async def try_to_begin(self, conversation: Conversation) -> None:
+        """Like `begin`, but if the store takes no writes `reconcile` begins later.
+
+        Raises NotFound, and StoreDown if the store does not answer at all: a read would wait for it as long again.
+        """
+        try:
+            await self.begin(conversation)
+        except StoreDown as trouble:
+            if isinstance(trouble.__cause__, TimeoutError):
+                raise
+
+    async def end(self, conversation: Conversation) -> None:
+        """Leave: no connection is attached here. If the store does not answer, `reconcile` does it later."""
+        with suppress(StoreDown):
+            await self._end(conversation)
+
+    async def reconcile(self) -> list[Conversation]:
+        """Leave conversations without connections, and remove dead replicas that alone watch a turn.
+
+        Retry failed begins; return those conversations, since events may have been missed. Raises StoreDown.
+        """
+        for conversation in self._directory.watched_for_nobody():
+            await self._end(conversation)
+        for conversation in self._directory.watched_elsewhere():
+            with self._directory.held(conversation):
+                await self._forget_the_dead(conversation)
+        return [one for one in self._directory.unwatched() if await self._begins(one)]
+
+    async def _begins(self, conversation: Conversation) -> bool:
+        try:
+            await self.begin(conversation)
+        except NotFound:  # it has no messages yet, or was deleted
+            return False
+        except StoreFault:  # logged there; an unreadable conversation has no events
+            return False
+        return True
+
+    async def _end(self, conversation: Conversation) -> None:
+        async with conversation.write_lock:
+            if conversation.others.watching and conversation.is_unused:
+                watchers = await self._leave(conversation, [self._ownership.replica])
+                conversation.others.watching = False
+                conversation.others.watched = bool(watchers)
+        self._directory.drop_if_idle(conversation)
+
+    async def _forget_the_dead(self, conversation: Conversation) -> None:
+        watchers = await self._leave(conversation, [])
+        dead = [name for name in watchers if not await self._ownership.is_alive(name)]
+        conversation.others.watched = bool(await self._leave(conversation, dead) if dead else watchers)
+
+    async def _leave(self, conversation: Conversation, replicas: Sequence[str]) -> list[str]:
+        """Remove replicas from the list; return the others on it, without this one.
+
+        Asks again if a change came before the answer, since either may be the newer one.
+        """
+        while True:
+            news = conversation.others.news
+            try:
+                answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
+            except StoreFault:  # logged there; it has no list of watchers
+                return []
+            if conversation.others.news == news:
+                break
+        watchers: list[str] = answer.decode().split()
+        return [name for name in watchers if name != self._ownership.replica]
+
+
+WAITING = 1024
+"""Messages that wait for their reader here; more wait in the nodes."""
+
+
+class ShardMessage(msgspec.Struct, frozen=True):
+    """A message about a key; None: the channel is established now, and earlier messages may be lost."""
+
+    key: str
+    message: bytes | None
+
+
+class ShardChannels:
+    """The channels of one replica, with a connection to each node that has some, while `run` runs.
+
+    A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's slot:
+    the key's name, followed by its own.
+    """
+
+    def __init__(self, cluster: RedisCluster, *, replica: str) -> None:
+        self._cluster = cluster
+        self._suffix = f":to:{replica}"
+        self._wanted: dict[str, asyncio.Event] = {}
+        self._node_of: dict[str, str] = {}
+        self._suspect: set[str] = set()
+        self._nodes: dict[str, PubSub] = {}
+        self._changed = asyncio.Event()
+        self._tasks: asyncio.TaskGroup
+        self.messages: asyncio.Queue[ShardMessage] = asyncio.Queue(WAITING)
+
+    def follow(self, key: str) -> None:
+        """Subscribe to a key's channel. Synchronous; it is established later."""
+        self._wanted.setdefault(key + self._suffix, asyncio.Event())
+        self._changed.set()
+
+    def leave(self, key: str) -> None:
+        """Unsubscribe. Synchronous."""
+        self._wanted.pop(key + self._suffix, None)
+        self._changed.set()
+
+    async def joined(self, key: str) -> None:
+        """Wait until the key's channel is established, for `JOIN_S` at most."""
+        if (stands := self._wanted.get(key + self._suffix)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JOIN_S):
+                    await stands.wait()
+
+    async def run(self) -> None:
+        """Subscribe and listen until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._keep_subscribed()
+        finally:  # of a listener that was cancelled before its first step
+            for pubsub in self._nodes.values():
+                await _close(pubsub)
+
+    async def _keep_subscribed(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._reconcile()
+            except StoreDown:  # a slot or its node is not available now
+                self._changed.set()
+                await asyncio.sleep(AGAIN_S)
+
+    async def _reconcile(self) -> None:
+        for channel in self._node_of.keys() - self._wanted.keys():
+            await self._unsubscribe(channel)
+        trouble: StoreDown | None = None
+        for channel in self._wanted.keys() - self._node_of.keys():
+            try:
+                await self._subscribe(channel)
+            except StoreDown as down:  # the other nodes' channels do not wait for this one
+                trouble = down
+        if trouble is not None:
+            raise trouble
+
+    async def _subscribe(self, channel: str) -> None:
+        with store_errors():
+            if channel in self._suspect:
+                await self._cluster.exists(channel)  # a slot that moved is found by any command
+                self._suspect.discard(channel)
+            node = self._cluster.get_node_from_key(channel)
+            if node is None:
+                raise StoreDown("No node has the slot of a channel.")
+            self._node_of[channel] = node.name
+            try:
+                await self._subscribe_at(node, channel)
+            except BaseException:
+                self._forget(channel)
+                raise
+
+    async def _subscribe_at(self, node: ClusterNode, channel: str) -> None:
+        pubsub = self._nodes.get(node.name)
+        if pubsub is not None:
+            await pubsub.ssubscribe(channel)
+            return
+        options = node.connection_kwargs | {"retry": Retry(NoBackoff(), 0)}
+        opened = PubSub(ConnectionPool(connection_class=node.connection_class, **options))
+        try:
+            await opened.ssubscribe(channel)
+        except BaseException:
+            await _close(opened)
+            raise
+        self._nodes[node.name] = opened
+        self._tasks.create_task(self._listen(node.name, opened))
+
+    async def _unsubscribe(self, channel: str) -> None:
+        pubsub = self._nodes.get(self._node_of.pop(channel))
+        if pubsub is not None:
+            with store_errors():
+                await pubsub.sunsubscribe(channel)
+
+    async def _listen(self, name: str, pubsub: PubSub) -> None:
+        """Take a node's messages until the connection is lost. Then its channels are subscribed anew, at their current nodes."""
+        try:
+            while True:
+                with store_errors():
+                    message = await pubsub.get_message(timeout=LISTEN_S)
+                if message is not None:
+                    await self._take(name, message["type"], message["channel"].decode(), message["data"])
+        except StoreDown:
+            _log.warning("a node's channels were lost", node=name)
+        finally:
+            self._nodes.pop(name, None)
+            for channel in [channel for channel, node in self._node_of.items() if node == name]:
+                self._forget(channel)
+            await _close(pubsub)
+
+    async def _take(self, node: str, kind: str, channel: str, message: bytes) -> None:
+        key = channel.removesuffix(self._suffix)
+        if kind == "smessage":
+            await self.messages.put(ShardMessage(key, message))
+        elif kind == "ssubscribe" and channel in self._wanted:
+            self._wanted[channel].set()
+            await self.messages.put(ShardMessage(key, None))
+        elif kind == "sunsubscribe" and self._node_of.get(channel) == node:  # its slot moves to another node
+            self._forget(channel)
+
+    def _forget(self, channel: str) -> None:
+        """Note a lost channel; it is subscribed anew if it is still wanted."""
+        self._node_of.pop(channel, None)
+        self._suspect.add(channel)
+        if channel in self._wanted:
+            self._wanted[channel].clear()
+        self._changed.set()
+
+
+async def _close(pubsub: PubSub) -> None:
+    """Close its connection, also one that is being opened: the pool would keep that."""
+    with suppress(StoreDown), store_errors():
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+        await pubsub.connection_pool.disconnect()

@@ -187,7 +187,10 @@ class ReplicaGone(Exception):
 
 
 class Rpc:
-    """Sends messages to other replicas, and reads this one's inbox."""
+    """Sends messages to other replicas, and reads this one's inbox.
+
+    Requests are stored for their reader, and announced on its channel, which may lose messages.
+    """
 
     def __init__(self, client: Redis, *, ownership: Ownership) -> None:
         self._client = client

@@ -22,43 +22,10 @@ from sessions.store.redis.client import RENEW, run_script, store_errors
 from sessions.store.redis.pool import as_service
 from sessions.store.redis.server_config import scan_keys
 
-SCANNED_AT_ONCE = 32
-"""Conversations in work at the same time: as many as the client has connections."""
-
-
-async def begin_epochs(client: Redis) -> int:
-    """Begin a new epoch in every conversation; return their number. Raises StoreDown.
-
-    A restored store gives seqs again, to other events. With a new epoch, a client that saw the old ones is sent a gap with a
-    snapshot. Doing this twice does no harm.
-    """
-    total = 0
-    async for names in _scanned(client):
-        total += sum(await asyncio.gather(*(_begin(client, name) for name in names)))
-    return total
-
-
-async def _begin(client: Redis, name: str) -> bool:
-    with store_errors():
-        epoch = await cast("Awaitable[bytes | None]", client.hget(name, "epoch"))
-    if epoch is None:  # it expired meanwhile
-        return False
-    return await run_script(client, RENEW, [name], [epoch, secrets.token_hex(8)]) is not None
-
-
-async def _scanned(client: Redis) -> AsyncIterator[list[str]]:
-    part: list[str] = []
-    async for name in scan_keys(client, "ms:{*}", kind="HASH"):
-        part.append(name)
-        if len(part) == SCANNED_AT_ONCE:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
 AT_ONCE = 16
 """Messages that are read at once; each may be as long as the model's window."""
+SCANNED_AT_ONCE = 32
+"""Conversations in work at the same time: as many as the client has connections."""
 _MESSAGE = "message:"
 _NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}(?::images)?", re.DOTALL)
 """A conversation's hash, its images, which may be there without it, or an owner's list."""
@@ -225,3 +192,34 @@ def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 def _literal(name: str) -> str:
     """Escape a name for a pattern of Redis."""
     return re.sub(r"([\\*?\[\]^-])", r"\\\1", name)
+
+
+async def begin_epochs(client: Redis) -> int:
+    """Begin a new epoch in every conversation; return their number. Raises StoreDown.
+
+    A restored store gives seqs again, to other events. With a new epoch, a client that saw the old ones is sent a gap with a
+    snapshot. Doing this twice does no harm.
+    """
+    total = 0
+    async for names in _scanned(client):
+        total += sum(await asyncio.gather(*(_begin(client, name) for name in names)))
+    return total
+
+
+async def _begin(client: Redis, name: str) -> bool:
+    with store_errors():
+        epoch = await cast("Awaitable[bytes | None]", client.hget(name, "epoch"))
+    if epoch is None:  # it expired meanwhile
+        return False
+    return await run_script(client, RENEW, [name], [epoch, secrets.token_hex(8)]) is not None
+
+
+async def _scanned(client: Redis) -> AsyncIterator[list[str]]:
+    part: list[str] = []
+    async for name in scan_keys(client, "ms:{*}", kind="HASH"):
+        part.append(name)
+        if len(part) == SCANNED_AT_ONCE:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -190,6 +190,9 @@ class Elicitations:
     """Asks for the calls of one turn. A call asks one question at a time; a second one waits for the first.
 
     `wait_s`: seconds until a question expires.
+
+    A question is a part of its call. So it is journalled, survives a reload, and any device can answer it. It ends with its
+    call; if the replica that runs the call dies, nobody waits for the answer any more.
     """
 
     def __init__(
@@ -283,6 +286,9 @@ class ToolRunner:
     """Runs one turn's calls here. `start_ready` starts those that may start, as tasks of a group.
 
     `wait_s`: seconds that a question waits for the user.
+
+    Each call is claimed in the store once, before it starts. A claim names the replica that made it. If that replica dies, only a tool that is declared idempotent runs again;
+    otherwise the call is lost, and the model is informed.
     """
 
     def __init__(

@@ -49,7 +49,10 @@ _log = structlog.get_logger("midstream.turns")
 
 
 class Failover:
-    """Takes turns over. `on_takeover` is called first, with what continues them."""
+    """Takes turns over. `on_takeover` is called first, with what continues them.
+
+    The id fences its writes. So writes of the other replica are refused if it only stalled.
+    """
 
     def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
         self._directory = directory
@@ -136,7 +139,11 @@ T = TypeVar("T")
 
 
 class WaitingTurns:
-    """Brings turns that follow calls to the point where they may run."""
+    """Brings turns that follow calls to the point where they may run.
+
+    It can't be refused any more: if it can't run, its end says why. If its end is decided before, its open calls are
+    cancelled first.
+    """
 
     def __init__(
         self,

@@ -36,6 +36,8 @@ def device_of(requested: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ModelLoadError(f"The device {requested!r} is not available.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ModelLoadError(f"The device {requested!r} is neither a CPU nor CUDA's.")
     return device
 
 

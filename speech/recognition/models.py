@@ -61,7 +61,7 @@ TOKENS_A_SECOND, TOKENS_AT_LEAST = 15, 8
 
 
 @dataclass(slots=True)
-class MoonshineJob:
+class WindowedJob:
     """A recording, and its windows that are not recognized yet."""
 
     wave: Wave
@@ -87,12 +87,12 @@ class Moonshine:
         """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={}, times_words=False)
 
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> MoonshineJob:  # noqa: ARG002 - it has neither
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - it has neither
         """Return a recording to recognize."""
-        return MoonshineJob(wave, windows(wave, self.rate))
+        return WindowedJob(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
-    def transcribe(self, jobs: Sequence[MoonshineJob], watch: CancelCheck) -> list[list[Segment] | None]:
+    def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:
         """Recognize the next window of each."""
         places = [job.left[0] for job in jobs]
         encoded = [self._encode(job.wave[start:end]) for job, (start, end) in zip(jobs, places, strict=True)]
@@ -164,19 +164,19 @@ class CtcModel:
         """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={})
 
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> MoonshineJob:  # noqa: ARG002 - times cost nothing
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - times cost nothing
         """Return a recording to recognize."""
-        return MoonshineJob(wave, windows(wave, self.rate))
+        return WindowedJob(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
-    def transcribe(self, jobs: Sequence[MoonshineJob], watch: CancelCheck) -> list[list[Segment] | None]:
+    def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:
         """Recognize the next window of each."""
         decoded = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
         for job in jobs:
             job.left.pop(0)
         return decoded
 
-    def _window(self, job: MoonshineJob) -> list[Segment] | None:
+    def _window(self, job: WindowedJob) -> list[Segment] | None:
         start, end = job.left[0]
         made = self._features(job.wave[start:end], sampling_rate=self.rate, return_tensors="pt")
         logits = self._model(made.input_values.to(self._model.device, self._model.dtype)).logits[0]

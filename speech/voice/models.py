@@ -52,10 +52,8 @@ SEED = 0
 _WORD = re.compile(r"\S+")
 SLOWEST, FASTEST = 0.5, 2.0
 
-RATE = 22_050
-"""The rate of its training recipes; its configuration does not have it."""
-
-SLOWEST, FASTEST = 0.5, 2.0
+FASTSPEECH2_RATE = 22_050
+"""The sample rate of FastSpeech2's training recipes; its configuration does not have one."""
 
 Encode = Callable[[str], list[int]]
 """From a text to the numbers of its phonemes, with the end token last."""
@@ -245,7 +243,7 @@ class FastSpeech2:
         """Its facts: speakers have numbers."""
         count = self._model.config.num_speakers or 1
         names = tuple(map(str, range(count))) if count > 1 else ("default",)
-        return VoiceReady(names=names, rate=RATE, slowest=SLOWEST, fastest=FASTEST)
+        return VoiceReady(names=names, rate=FASTSPEECH2_RATE, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
@@ -253,7 +251,7 @@ class FastSpeech2:
         watch()
         tokens = self._encode(clause)
         if len(tokens) < 2:  # noqa: PLR2004 - the end alone
-            return SpokenClause(RATE, b"", ())
+            return SpokenClause(FASTSPEECH2_RATE, b"", ())
         self._speed = speed
         self._model.config.speaking_speed = 1 / speed  # it multiplies durations
         device = self._model.device
@@ -262,14 +260,14 @@ class FastSpeech2:
         watch()
         wave = self._vocoder(output.spectrogram)[0]
         frames = self._frames(output.duration_outputs[0])
-        ends_ms = [end * self._frame / RATE * 1000 for end in accumulate(frames.int().tolist())]
+        ends_ms = [end * self._frame / FASTSPEECH2_RATE * 1000 for end in accumulate(frames.int().tolist())]
         places = self._places(clause, tokens)
         marks = None if places is None else marks_of(words_of(clause), places, ends_ms)
-        return SpokenClause(RATE, pcm_of(wave), marks)
+        return SpokenClause(FASTSPEECH2_RATE, pcm_of(wave), marks)
 
     def _on_durations(self, _module: Any, _inputs: Any, durations: torch.Tensor) -> None:
         """Raise ClauseTooLong for impossible durations."""
-        if self._frames(durations).sum() * self._frame > LONGEST_S * RATE:
+        if self._frames(durations).sum() * self._frame > LONGEST_S * FASTSPEECH2_RATE:
             raise ClauseTooLong
 
     def _frames(self, durations: torch.Tensor) -> torch.Tensor:

@@ -146,4 +146,4 @@ async def test_where_none_was_built_the_service_says_so(
     async with serving(tmp_path) as running:
         for path in ("/docs", "/docs/tools/"):
             status, _, body = await running.get(path)
-            assert (status, routes.NOT_BUILT in body) == (404, True)
+            assert (status, routes.DOCS_NOT_BUILT in body) == (404, True)

@@ -132,7 +132,8 @@ async def test_a_device_that_comes_in_the_middle_follows_without_a_hole(
         connect_client(server.ws_url, client_id) as phone,
         connect_client(server.ws_url, client_id) as laptop,
     ):
-        accepted = await phone.send_message("Count from 1 to 80.", params={"temperature": 0})
+        params = {"temperature": 0, "chars_per_s": 200}  # it lasts
+        accepted = await phone.send_message("Count from 1 to 80.", params=params)
         await phone.until(has_text(accepted["turn_id"], 40))
         partial = (await laptop.history())[-1]
         assert partial["status"] == "running"

@@ -47,7 +47,7 @@ FAULTS = (
         "else []\n    for record in records[-1:]:",
     ),
     Fault("prompt: results of calls", PROMPT, "for call in record.calls)]", "for call in record.calls[1:])]"),
-    Fault("acceptance", ACCEPTANCE, "_title(message, titled_by),  # a title", '"",  # a title'),
+    Fault("acceptance", ACCEPTANCE, "else _title(message, titled_by),", 'else "",'),
     Fault("start", STATE, "EngineCount(prompt_tokens=prompt_tokens,", "EngineCount(prompt_tokens=0,"),
     Fault("text", STATE, "self.pieces.extend(text,", "self.pieces.extend(text.upper(),"),
     Fault("reasoning", STATE, "self.pieces.add_reasoning(text,", "self.pieces.add_reasoning(text.upper(),"),

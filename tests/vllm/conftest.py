@@ -99,7 +99,7 @@ class LaunchedVllm:
             pid
             for pid in self.pids
             if "--port=" in server_process.command_of(pid)
-            and "keeper.py" not in server_process.command_of(pid)
+            and "vllm_keeper.py" not in server_process.command_of(pid)
         )
         self.titles = [server_process.command_of(pid) for pid in self.pids]
         self.core = next(pid for pid in self.pids if "EngineCore" in server_process.command_of(pid))

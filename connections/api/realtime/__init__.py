@@ -1,1 +1,1 @@
-"""`/v1/realtime`: OpenAI's Realtime protocol, its text part, as a projection of a conversation's turns."""
+"""`/v1/realtime`: OpenAI's Realtime protocol, with speech and translation, as a projection of a conversation's turns."""

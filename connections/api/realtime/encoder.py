@@ -1,4 +1,4 @@
-"""Converts the events of a conversation to the Realtime protocol's. Pure.
+"""Converts the events of a conversation to the Realtime protocol's, and its messages to frames.
 
 A reply's response and item are named after its turn. The item follows the last answered message, before the waiting
 items. A client that orders items by `previous_item_id` has the order of the history.

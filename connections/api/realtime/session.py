@@ -1,4 +1,4 @@
-"""The requests of one session's client: waiting items, options of replies, and the parts of the next turn. Pure."""
+"""One Realtime session: its settings and audio configuration, waiting items, options of replies, and the next turn."""
 
 from __future__ import annotations
 

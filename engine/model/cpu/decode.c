@@ -18,7 +18,7 @@ enum {
     STAGES_A_LAYER = 7
 };
 
-/* A step, as `_Step` in cpu_decode.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
+/* A step, as `_DecodeStep` in decoder.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
    vocabulary of the head); room: `midstream_decode_room` bytes for `threads` threads. */
 struct step {
     const int64_t *tokens, *positions;

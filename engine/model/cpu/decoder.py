@@ -36,9 +36,6 @@ _REFUSALS = (
 MOST_ROWS = 64
 """Steps of more rows are computed like prompts, since their products take nearly all of the time."""
 
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-
 
 class InvalidStep(ValueError):
     """A step that would read or write where it must not. Nothing was computed."""

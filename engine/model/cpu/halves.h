@@ -22,7 +22,7 @@ struct norm {
     const void *weight, *bias;
 };
 
-/* One layer of either half, as `_Layer` in cpu_halves.py has it. What is called cross, and the pages, is the decoder's.
+/* One layer of either half, as `_Layer` in encoder_decoder.py has it. What is called cross, and the pages, is the decoder's.
    qkv: queries, keys and values, in this order; cross_pairs: keys and values. keys, values: (pages, heads, page_size,
    size). */
 struct layer {

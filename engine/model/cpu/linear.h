@@ -8,7 +8,7 @@
 enum kind { FLOATS, HALVES, CODES };
 
 /* weight: (outputs, inputs) of float32, bfloat16 or int8; scale, for int8 only, and bias, or NULL: (outputs), of the same
-   elements as the rows. `Matrix` in cpu_linear.py has the same fields. */
+   elements as the rows. `Matrix` in linear.py has the same fields. */
 struct matrix {
     const void *weight, *scale, *bias;
     count outputs, inputs;
@@ -38,7 +38,7 @@ __attribute__((visibility("hidden"))) void compute_part(const struct product *pr
 
 enum { LONGEST_HEAD = 512 };
 
-/* What is wrong with a whole step, as `cpu_model.py` tells it. */
+/* What is wrong with a whole step, as `decoder.py` tells it. */
 enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, BAD_ROOM, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
 
 SHARED int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {

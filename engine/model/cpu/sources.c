@@ -14,7 +14,7 @@ enum {
     OTHER_STAGES = 2
 };
 
-/* What is to be encoded, as `_Sources` in cpu_halves.py has it. tokens: (rows); starts: (sources + 1), where each source
+/* What is to be encoded, as `_Sources` in encoder_decoder.py has it. tokens: (rows); starts: (sources + 1), where each source
    begins, and the end; table: (sources, columns); room: `midstream_encode_room` bytes. */
 struct step {
     const int64_t *tokens, *starts;

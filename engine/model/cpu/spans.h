@@ -11,7 +11,7 @@ struct span {
     int64_t row, start, number;
 };
 
-/* A step, with the fields of `_Step` in cpu_prefill.py. tokens: (rows); spans: (span_count), one after the other; table:
+/* A step, with the fields of `_PrefillStep` in decoder.py. tokens: (rows); spans: (span_count), one after the other; table:
    (span_count, columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room:
    `midstream_prefill_room` bytes for `threads` threads. */
 struct step {

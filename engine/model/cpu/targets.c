@@ -11,7 +11,7 @@ enum {
     OTHER_STAGES = 4
 };
 
-/* A step, as `_Targets` in cpu_halves.py has it. tokens, positions, lengths (of sources), begins: (rows); table: (rows,
+/* A step, as `_Targets` in encoder_decoder.py has it. tokens, positions, lengths (of sources), begins: (rows); table: (rows,
    columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room: `midstream_translate_room`
    bytes. */
 struct step {

@@ -29,7 +29,7 @@ IDLE = Span(0, -1, (0,), samples=True, pages=(NO_SLOT,))
 
 _FIELDS = (
     *("input_ids", "position_ids", "tables", "pages", "offsets"),
-    *("query_starts", "lengths", "key_starts"),
+    *("query_starts", "lengths"),
 )
 """The tensors of a layout. Those of int64 come first, so that all of them are aligned."""
 
@@ -120,7 +120,7 @@ def _packed(step: StepLayout) -> Tensor:
     return torch.cat([one.reshape(-1).view(torch.uint8) for one in _tensors(step)])
 
 
-class CudaRecorder:
+class CudaRecorder:  # pragma: no cover - tests/gpu runs it where there is a device
     """Records steps on one device. They share memory, so only one of them may run at a time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -158,7 +158,7 @@ class PendingTokens:
         """Begin to fetch them, behind all work that was launched so far."""
         self._there: Any = None
         self._host = numbers
-        if numbers.device.type == "cuda":
+        if numbers.device.type == "cuda":  # pragma: no cover - as above
             self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
             self._host.copy_(numbers, non_blocking=True)
             self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -166,6 +166,6 @@ class PendingTokens:
 
     def numbers(self) -> list[int]:
         """Return them once they have arrived. Does not wait for work that was launched since."""
-        if self._there is not None:
+        if self._there is not None:  # pragma: no cover - as above
             self._there.synchronize()
         return self._host.tolist()

@@ -13,7 +13,7 @@ from sessions.events import Languages
 from sessions.records import Owner
 from sessions.store.history.codec import Keys
 from sessions.store.ledger import Admission
-from sessions.store.redis.client import FORGET, RENAME, TOUCH, queue_script, run_script, store_errors
+from sessions.store.redis.client import RENAME, TOUCH, queue_script, run_script, store_errors
 
 MAX_LISTED = 10_000
 """Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""
@@ -88,10 +88,6 @@ class Index:
         """Remove a conversation from the list."""
         with store_errors():
             await self._client.zrem(list_name(owner), conversation_id)
-
-    async def forget_as_of(self, owner: Owner, conversation_id: str, at_ms: int) -> None:
-        """Remove a conversation from the list, unless its time has changed."""
-        await run_script(self._client, FORGET, [list_name(owner)], [conversation_id, at_ms])
 
     async def page(self, owner: Owner, *, limit: int, before: str | None) -> Page:
         """Return up to `limit` conversations that follow `before` in the list. Raises NotFound too."""

@@ -1,4 +1,10 @@
-"""What a reader who comes back gets: events since a seq, merged, or rebuilt from the stored turn."""
+"""What a reader that reconnects gets: events since a seq, merged, or rebuilt from the stored turn. Pure.
+
+The journal keeps all that was written. What a cancel cut from a reply is left out here, and the next event covers its seqs.
+
+The text of a rebuilt turn is one delta, right before its `done`, and its reasoning one piece before that. Calls come as they were, with
+their last states only. Each event covers the seqs of the events that it stands for.
+"""
 
 from __future__ import annotations
 

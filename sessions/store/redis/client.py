@@ -85,7 +85,6 @@ DELETE = Script("tell", "ledger", "weigh", "delete")
 RENEW = Script("renew")
 START = Script("start")
 GO_ON = Script("go_on")
-FORGET = Script("forget")
 KEEP_IMAGE = Script("ledger", "weigh", "keep_image")
 ADMIT = Script("ledger", "admit")
 CHARGE = Script("ledger", "charge")
@@ -99,7 +98,6 @@ SCRIPTS = (
     *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
     *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, DESCRIBE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
     *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT, ENROLL),
-    FORGET,
     *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
 )
 

@@ -48,183 +48,56 @@ GROUPS_PART = 2
 """Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
 OWN = ""
 """The group of the replica's own work, for everybody: it may hold all slots."""
-
 T = TypeVar("T")
 IsHeavy = Callable[[], bool]
 Waiters = deque[asyncio.Future[None]]
 
 
-def never_heavy() -> bool:
-    """Return that it is of no crowd."""
-    return False
+class FairPool(ConnectionPool):
+    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
 
-
-_group: ContextVar[str] = ContextVar("midstream_asker", default="")
-_is_heavy: ContextVar[IsHeavy] = ContextVar("midstream_is_crowd", default=never_heavy)
-
-
-def caller_group() -> str:
-    """Return the group that this task works for."""
-    return _group.get()
-
-
-def is_heavy_caller() -> bool:
-    """Return whether this task works for one of those whose work holds up others now."""
-    return _is_heavy.get()()
-
-
-def on_behalf_of(group: str) -> AbstractContextManager[None]:
-    """Within the block, calls and new tasks work for this group."""
-    return _within(_group, group)
-
-
-def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
-    """Within the block, this decides whether calls and new tasks are of a crowd."""
-    return _within(_is_heavy, is_heavy)
-
-
-@contextmanager
-def as_service() -> Iterator[None]:
-    """Within the block, work is the replica's own, whoever's request began it."""
-    with on_behalf_of(""), with_heaviness(never_heavy):
-        yield
-
-
-@contextmanager
-def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-class FairSlots:
-    """A number of slots. Callers bound how many wait."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._taken: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, Waiters] = OrderedDict()
-
-    @asynccontextmanager
-    async def slot(self, group: str) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it within the block."""
-        await self.take(group)
-        try:
-            yield
-        finally:
-            self.release_slot(group)
-
-    async def take(self, group: str) -> None:
-        """Wait for a slot, and hold it until it is given back."""
-        if not self.take_nowait(group):
-            await self._wait(group)
-
-    def take_nowait(self, group: str) -> bool:
-        """Hold a slot, if nobody of the group has to wait for one; return whether there was one."""
-        if group in self._waiting or not self._may_take(group):
-            return False
-        self._take(group)
-        return True
-
-    def release_slot(self, group: str) -> None:
-        """End what `take` began for this group."""
-        self._free += 1
-        self._taken[group] -= 1
-        if not self._taken[group]:
-            del self._taken[group]
-        self._fill()
-
-    def _may_take(self, group: str) -> bool:
-        if group == OWN:
-            return self._free > 0
-        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
-        return self._free > 0 and self._taken.get(group, 0) < most
-
-    def _is_alone(self, group: str) -> bool:
-        """Return whether no other group holds a slot or waits, apart from the replica's own work."""
-        return all(one in (group, OWN) for one in chain(self._taken, self._waiting))
-
-    def _take(self, group: str) -> None:
-        self._free -= 1
-        self._taken[group] += 1
-
-    async def _wait(self, group: str) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if group not in self._waiting:
-            self._waiting[group] = deque()
-            if group not in self._taken:
-                self._waiting.move_to_end(group, last=False)
-        self._waiting[group].append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self.release_slot(group)  # it was granted at the same moment
-            raise
-
-    def _fill(self) -> None:
-        # where none is free, each of the waiting groups would be looked at in vain
-        while self._free and (group := next(filter(self._may_take, self._waiting), None)) is not None:
-            waiters = self._waiting.pop(group)
-            turn = waiters.popleft()
-            if waiters:
-                self._waiting[group] = waiters
-            if not turn.done():
-                self._take(group)
-                turn.set_result(None)
-
-
-class Slot(NamedTuple):
-    """A slot that a caller holds, until it is released."""
-
-    group: str
-    is_heavy: bool
-
-
-class CappedFairSlots:
-    """Fair slots of which heavy clients may hold a few, whatever is free: the others have less work to wait for.
-
-    The group is the caller's, unless it is named.
+    Heavy clients have a few of them. `timeout`: seconds that a caller waits for one; `sentinels`: those that name the server, if
+    any do.
     """
 
-    def __init__(self, slots: int, *, heavy_slots: int) -> None:
-        self._slots = FairSlots(slots)
-        self._heavy = FairSlots(heavy_slots)
+    stats: StoreStats
+    sentinels: Sentinels | None = None
 
-    @asynccontextmanager
-    async def slot(self, group: str | None = None) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it within the block."""
-        slot = await self.take(group)
+    def __init__(self, *, timeout: float, heavy_slots: int = HEAVY_SLOTS, **options: Any) -> None:
+        super().__init__(**options)
+        self.timeout = timeout
+        self._slots = CappedFairSlots(self.max_connections, heavy_slots=heavy_slots)
+        self._in_use: dict[Any, Slot] = {}
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection that is ready. Raises ConnectionError, of the library, if none is free in time."""
+        began = monotonic()
         try:
-            yield
+            slot = self._slots.take_nowait() or await self._wait()
+            try:
+                connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+            except BaseException:
+                self._slots.release(slot)
+                raise
         finally:
-            self.release(slot)
+            self.stats.waits.observe(monotonic() - began)
+        self._in_use[connection] = slot
+        return connection
 
-    async def take(self, group: str | None = None) -> Slot:
-        """Wait for a slot, and hold it until it is released."""
-        slot = Slot(_group.get() if group is None else group, _is_heavy.get()())
-        if slot.is_heavy:
-            await self._heavy.take(slot.group)
+    async def _wait(self) -> Slot:
         try:
-            await self._slots.take(slot.group)
-        except BaseException:
-            if slot.is_heavy:
-                self._heavy.release_slot(slot.group)
-            raise
-        return slot
+            async with asyncio.timeout(self.timeout):
+                return await self._slots.take()
+        except TimeoutError as error:
+            raise ConnectionLost("No connection available.") from error
 
-    def take_nowait(self, group: str | None = None) -> Slot | None:
-        """Take a slot, if nobody of the group has to wait for one, and the caller is not heavy."""
-        group = _group.get() if group is None else group
-        return None if _is_heavy.get()() or not self._slots.take_nowait(group) else Slot(group, False)
-
-    def release(self, slot: Slot) -> None:
-        """Give a slot back."""
-        self._slots.release_slot(slot.group)
-        if slot.is_heavy:
-            self._heavy.release_slot(slot.group)
+    async def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        try:
+            await super().release(connection)
+        finally:
+            if (slot := self._in_use.pop(connection, None)) is not None:
+                self._slots.release(slot)
 
 
 class StoreStats:
@@ -327,46 +200,174 @@ class InstrumentedClusterPipeline(ClusterPipeline):
         return answers
 
 
-class FairPool(ConnectionPool):
-    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
+class Slot(NamedTuple):
+    """A slot that a caller holds, until it is released."""
 
-    Heavy clients have a few of them. `timeout`: seconds that a caller waits for one; `sentinels`: those that name the server, if
-    any do.
+    group: str
+    is_heavy: bool
+
+
+class CappedFairSlots:
+    """Fair slots of which heavy clients may hold a few, whatever is free: the others have less work to wait for.
+
+    The group is the caller's, unless it is named.
     """
 
-    stats: StoreStats
-    sentinels: Sentinels | None = None
+    def __init__(self, slots: int, *, heavy_slots: int) -> None:
+        self._slots = FairSlots(slots)
+        self._heavy = FairSlots(heavy_slots)
 
-    def __init__(self, *, timeout: float, heavy_slots: int = HEAVY_SLOTS, **options: Any) -> None:
-        super().__init__(**options)
-        self.timeout = timeout
-        self._slots = CappedFairSlots(self.max_connections, heavy_slots=heavy_slots)
-        self._in_use: dict[Any, Slot] = {}
-
-    async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection that is ready. Raises ConnectionError, of the library, if none is free in time."""
-        began = monotonic()
-        slot = self._slots.take_nowait() or await self._wait()
+    @asynccontextmanager
+    async def slot(self, group: str | None = None) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it within the block."""
+        slot = await self.take(group)
         try:
-            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        except BaseException:
-            self._slots.release(slot)
-            raise
-        self.stats.waits.observe(monotonic() - began)
-        self._in_use[connection] = slot
-        return connection
-
-    async def _wait(self) -> Slot:
-        try:
-            async with asyncio.timeout(self.timeout):
-                return await self._slots.take()
-        except TimeoutError as error:
-            raise ConnectionLost("No connection available.") from error
-
-    async def release(self, connection: Any) -> None:
-        """Take a connection back."""
-        try:
-            await super().release(connection)
+            yield
         finally:
-            if (slot := self._in_use.pop(connection, None)) is not None:
-                self._slots.release(slot)
+            self.release(slot)
+
+    async def take(self, group: str | None = None) -> Slot:
+        """Wait for a slot, and hold it until it is released."""
+        slot = Slot(caller_group() if group is None else group, is_heavy_caller())
+        if slot.is_heavy:
+            await self._heavy.take(slot.group)
+        try:
+            await self._slots.take(slot.group)
+        except BaseException:
+            if slot.is_heavy:
+                self._heavy.release_slot(slot.group)
+            raise
+        return slot
+
+    def take_nowait(self) -> Slot | None:
+        """Take a slot for the caller's group, if nobody of it has to wait for one, and the caller is not heavy."""
+        group = caller_group()
+        return None if is_heavy_caller() or not self._slots.take_nowait(group) else Slot(group, False)
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back."""
+        self._slots.release_slot(slot.group)
+        if slot.is_heavy:
+            self._heavy.release_slot(slot.group)
+
+
+class FairSlots:
+    """A number of slots. Callers bound how many wait."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._taken: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, Waiters] = OrderedDict()
+
+    @asynccontextmanager
+    async def slot(self, group: str) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it within the block."""
+        await self.take(group)
+        try:
+            yield
+        finally:
+            self.release_slot(group)
+
+    async def take(self, group: str) -> None:
+        """Wait for a slot, and hold it until it is given back."""
+        if not self.take_nowait(group):
+            await self._wait(group)
+
+    def take_nowait(self, group: str) -> bool:
+        """Hold a slot, if nobody of the group has to wait for one; return whether there was one."""
+        if group in self._waiting or not self._may_take(group):
+            return False
+        self._take(group)
+        return True
+
+    def release_slot(self, group: str) -> None:
+        """End what `take` began for this group."""
+        self._free += 1
+        self._taken[group] -= 1
+        if not self._taken[group]:
+            del self._taken[group]
+        self._fill()
+
+    def _may_take(self, group: str) -> bool:
+        if group == OWN:
+            return self._free > 0
+        most = self._free if self._is_alone(group) else max(1, self._free // GROUPS_PART)
+        return self._free > 0 and self._taken.get(group, 0) < most
+
+    def _is_alone(self, group: str) -> bool:
+        """Return whether no other group holds a slot or waits, apart from the replica's own work."""
+        return all(one in (group, OWN) for one in chain(self._taken, self._waiting))
+
+    def _take(self, group: str) -> None:
+        self._free -= 1
+        self._taken[group] += 1
+
+    async def _wait(self, group: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if group not in self._waiting:
+            self._waiting[group] = deque()
+            if group not in self._taken:
+                self._waiting.move_to_end(group, last=False)
+        self._waiting[group].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.release_slot(group)  # it was granted at the same moment
+            raise
+
+    def _fill(self) -> None:
+        # where none is free, each of the waiting groups would be looked at in vain
+        while self._free and (group := next(filter(self._may_take, self._waiting), None)) is not None:
+            waiters = self._waiting.pop(group)
+            turn = waiters.popleft()
+            if waiters:
+                self._waiting[group] = waiters
+            if not turn.done():
+                self._take(group)
+                turn.set_result(None)
+
+
+def never_heavy() -> bool:
+    """Return that no work is heavy."""
+    return False
+
+
+_group: ContextVar[str] = ContextVar("midstream_asker", default="")
+_is_heavy: ContextVar[IsHeavy] = ContextVar("midstream_is_crowd", default=never_heavy)
+
+
+def caller_group() -> str:
+    """Return the group that this task works for."""
+    return _group.get()
+
+
+def is_heavy_caller() -> bool:
+    """Return whether this task works for one of those whose work holds up others now."""
+    return _is_heavy.get()()
+
+
+def on_behalf_of(group: str) -> AbstractContextManager[None]:
+    """Within the block, calls and new tasks work for this group."""
+    return _within(_group, group)
+
+
+def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
+    """Within the block, this decides whether calls and new tasks are heavy."""
+    return _within(_is_heavy, is_heavy)
+
+
+@contextmanager
+def as_service() -> Iterator[None]:
+    """Within the block, work is the replica's own, whoever's request began it."""
+    with on_behalf_of(""), with_heaviness(never_heavy):
+        yield
+
+
+@contextmanager
+def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

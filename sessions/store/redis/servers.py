@@ -265,8 +265,10 @@ class _Cluster(RedisCluster):
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         async with self.stats.call():
             began = monotonic()
-            await self._slots.take(group := caller_group())
-            self.stats.waits.observe(monotonic() - began)
+            try:
+                await self._slots.take(group := caller_group())
+            finally:
+                self.stats.waits.observe(monotonic() - began)
             try:
                 return await super().execute_command(*args, **kwargs)
             finally:

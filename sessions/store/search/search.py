@@ -1,4 +1,8 @@
-"""Searches an owner's conversations."""
+"""Search without an index: reads an owner's conversations, newest first, within the time of one answer.
+
+A page may be incomplete; its cursor continues where reading ended. An index would cost more, at each message, than most
+people's searches ever do.
+"""
 
 from __future__ import annotations
 

@@ -121,7 +121,10 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The offered tools of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason."""
+    """The offered tools of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason.
+
+    A tool beyond a limit is left out whole: half of a description may say the opposite of it.
+    """
 
     tools: tuple[ServerTool, ...] = ()
     remote: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol as a source of tools: its entry in the file, its list of tools, and its calls."""
+"""A server of the Model Context Protocol as a source of tools: its list of tools, and its calls."""
 
 from __future__ import annotations
 
@@ -29,126 +29,17 @@ from sessions.tools.mcp_servers.session import (
 from sessions.tools.server_tool import CallContext, ServerTool, ToolFailed, ToolLost
 from sessions.tools.tool_registry import REASON_BYTES, RESULT_BYTES, cut_to
 
-CONTENT_NAME_CHARS = 200
-"""Characters of a name that a server gives a part."""
-
-
-def text_of(result: mcp_types.CallToolResult) -> str:
-    """Return the parts in order, then the structured content unless a text part says the same."""
-    parts = [_part(block) for block in result.content]
-    if result.structured_content is not None and not _is_repeated(result.structured_content, parts):
-        parts.append(_json(result.structured_content))
-    return "\n".join(part for part in parts if part) or "The tool gave no text."
-
-
-def _part(block: mcp_types.ContentBlock) -> str:
-    match block:
-        case mcp_types.TextContent(text=text):
-            return text
-        case mcp_types.ImageContent(mime_type=kind, data=data):
-            return f"[An image, {_short(kind)}, {_bytes_of(data)} bytes. It can't be shown here.]"
-        case mcp_types.AudioContent(mime_type=kind, data=data):
-            return f"[A sound, {_short(kind)}, {_bytes_of(data)} bytes. It can't be played here.]"
-        case mcp_types.ResourceLink(uri=uri, name=name):
-            return f"[A link to {_short(name)}: {_short(str(uri))}]"
-        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents(text=text)):
-            return text
-        case mcp_types.EmbeddedResource(resource=resource):
-            return (
-                f"[A file, {_short(resource.mime_type or 'of no known type')}: {_short(str(resource.uri))}]"
-            )
-    assert_never(block)
-
-
-def _is_repeated(content: Any, parts: Sequence[str]) -> bool:
-    """Return whether a part says the same as the structured content.
-
-    Servers repeat it as JSON for older clients. A plain value, which libraries wrap into `result`, is its own text.
-    """
-    match content:
-        case {"result": value, **more} if not more and (value in parts or _json(value) in parts):
-            return True
-    return any(part.lstrip()[:1] in {"{", "["} and _read(part) == content for part in parts)
-
-
-def _read(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text.encode("utf-8", "replace"))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _json(content: Any) -> str:
-    return content if isinstance(content, str) else msgspec.json.encode(content).decode()
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= CONTENT_NAME_CHARS else f"{name[:CONTENT_NAME_CHARS]}…"
-
-
-def _bytes_of(data: str) -> int:
-    """Return the number of bytes that base64 stands for."""
-    return len(data) * 3 // 4 - data[-2:].count("=")
-
-
-async def call_remote_tool(
-    session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
-) -> str:
-    """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
-
-    A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
-    """
-    traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
-    CURRENT.set(traffic)
-    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, traffic))
-    call.slot.hold()
-    exchange.add_done_callback(lambda _: call.slot.release())
-    exchange.add_done_callback(_retrieve_error)
-    try:
-        await asyncio.wait((exchange, traffic.fault), return_when=asyncio.FIRST_COMPLETED)
-        if traffic.fault.done():
-            raise traffic.fault.result()
-        return _text(exchange)
-    finally:
-        traffic.end()
-        exchange.cancel()
-
-
-def _retrieve_error(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
-    """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
-    if not exchange.cancelled():
-        exchange.exception()
-
-
-def _text(exchange: asyncio.Future[mcp_types.CallToolResult]) -> str:
-    """Return the result of a call. Raises ToolFailed."""
-    try:
-        result = exchange.result()
-    except MCPError as error:
-        raise _refused(error) from None
-    except ValidationError:
-        raise ToolFailed("The tool's server did not answer with a tool result.") from None
-    if result.is_error:
-        raise ToolFailed(cut_to(text_of(result), REASON_BYTES))
-    return text_of(result)
-
-
-def _refused(error: MCPError) -> ToolFailed:
-    if error.code in {mcp_types.CONNECTION_CLOSED, mcp_types.PARSE_ERROR}:
-        return ToolLost("The tool's server gave no answer. It is not known whether the tool did its work.")
-    return ToolFailed(f"The tool's server refused the call: {cut_to(error.message, REASON_BYTES)}")
-
-
 CALLS = 64
 OWNERS_CALLS = 8
 """Calls that one owner may have running at one server."""
 MOST_NAMED = 10
 """Tools that one log line names."""
 NAME_CHARS = 64
+CONTENT_NAME_CHARS = 200
+"""Characters of a name that a server gives a part."""
 GOODBYE_S = 2.0
 """How long a session has to end at each of two attempts; its server has half of it to acknowledge that."""
 GOODBYES = 3
-
 _log = structlog.get_logger("midstream.tools")
 
 
@@ -291,6 +182,112 @@ class McpServer:
             left_out=len(listing.left_out),
             why=left_out,
         )
+
+
+def text_of(result: mcp_types.CallToolResult) -> str:
+    """Return the parts in order, then the structured content unless a text part says the same."""
+    parts = [_part(block) for block in result.content]
+    if result.structured_content is not None and not _is_repeated(result.structured_content, parts):
+        parts.append(_json(result.structured_content))
+    return "\n".join(part for part in parts if part) or "The tool gave no text."
+
+
+def _part(block: mcp_types.ContentBlock) -> str:
+    match block:
+        case mcp_types.TextContent(text=text):
+            return text
+        case mcp_types.ImageContent(mime_type=kind, data=data):
+            return f"[An image, {_short(kind)}, {_bytes_of(data)} bytes. It can't be shown here.]"
+        case mcp_types.AudioContent(mime_type=kind, data=data):
+            return f"[A sound, {_short(kind)}, {_bytes_of(data)} bytes. It can't be played here.]"
+        case mcp_types.ResourceLink(uri=uri, name=name):
+            return f"[A link to {_short(name)}: {_short(str(uri))}]"
+        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents(text=text)):
+            return text
+        case mcp_types.EmbeddedResource(resource=resource):
+            return (
+                f"[A file, {_short(resource.mime_type or 'of no known type')}: {_short(str(resource.uri))}]"
+            )
+    assert_never(block)
+
+
+def _is_repeated(content: Any, parts: Sequence[str]) -> bool:
+    """Return whether a part says the same as the structured content.
+
+    Servers repeat it as JSON for older clients. A plain value, which libraries wrap into `result`, is its own text.
+    """
+    match content:
+        case {"result": value, **more} if not more and (value in parts or _json(value) in parts):
+            return True
+    return any(part.lstrip()[:1] in {"{", "["} and _read(part) == content for part in parts)
+
+
+def _read(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _json(content: Any) -> str:
+    return content if isinstance(content, str) else msgspec.json.encode(content).decode()
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= CONTENT_NAME_CHARS else f"{name[:CONTENT_NAME_CHARS]}…"
+
+
+def _bytes_of(data: str) -> int:
+    """Return the number of bytes that base64 stands for."""
+    return len(data) * 3 // 4 - data[-2:].count("=")
+
+
+async def call_remote_tool(
+    session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
+) -> str:
+    """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
+
+    A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
+    """
+    traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
+    CURRENT.set(traffic)
+    exchange = asyncio.ensure_future(session.call(name, arguments, call.context, traffic))
+    call.slot.hold()
+    exchange.add_done_callback(lambda _: call.slot.release())
+    exchange.add_done_callback(_retrieve_error)
+    try:
+        await asyncio.wait((exchange, traffic.fault), return_when=asyncio.FIRST_COMPLETED)
+        if traffic.fault.done():
+            raise traffic.fault.result()
+        return _text(exchange)
+    finally:
+        traffic.end()
+        exchange.cancel()
+
+
+def _retrieve_error(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
+    """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
+    if not exchange.cancelled():
+        exchange.exception()
+
+
+def _text(exchange: asyncio.Future[mcp_types.CallToolResult]) -> str:
+    """Return the result of a call. Raises ToolFailed."""
+    try:
+        result = exchange.result()
+    except MCPError as error:
+        raise _refused(error) from None
+    except ValidationError:
+        raise ToolFailed("The tool's server did not answer with a tool result.") from None
+    if result.is_error:
+        raise ToolFailed(cut_to(text_of(result), REASON_BYTES))
+    return text_of(result)
+
+
+def _refused(error: MCPError) -> ToolFailed:
+    if error.code in {mcp_types.CONNECTION_CLOSED, mcp_types.PARSE_ERROR}:
+        return ToolLost("The tool's server gave no answer. It is not known whether the tool did its work.")
+    return ToolFailed(f"The tool's server refused the call: {cut_to(error.message, REASON_BYTES)}")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

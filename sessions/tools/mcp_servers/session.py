@@ -44,7 +44,10 @@ _RETRY = re.compile(rb"retry: ?(\d{1,18})\Z")
 
 
 class SseLineReader:
-    """Takes bytes in any pieces; returns whole lines, without comments."""
+    """Takes bytes in any pieces; returns whole lines, without comments.
+
+    WHATWG HTML, section 9.2.6. Lines are passed on as they are; the caller limits the length of an event.
+    """
 
     def __init__(self) -> None:
         self.largest = 0
@@ -93,7 +96,11 @@ ANSWERS_TIMES = 4
 
 
 class CallTraffic:
-    """The state of a call on the wire. `most_bytes`: of all that the server sends for it."""
+    """The state of a call on the wire. `most_bytes`: of all that the server sends for it.
+
+    A session has calls of many users at once. The work for each is done in tasks that carry the call in their context.
+    The library passes contexts on with its messages, so a server's question reaches the call whose answer it came in.
+    """
 
     def __init__(self, elicit: Elicit, *, most_bytes: int) -> None:
         self.elicit = elicit
@@ -185,7 +192,11 @@ class _Envelope(msgspec.Struct):
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """One session's transport. `most_bytes`: of one message. `on_suspect`: called if the session may have ended."""
+    """One session's transport. `most_bytes`: of one message. `on_suspect`: called if the session may have ended.
+
+    The library ends a whole session if one connection breaks. So a failed exchange gets an answer here instead, and
+    only the call that it belongs to notices.
+    """
 
     def __init__(
         self,

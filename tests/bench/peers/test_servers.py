@@ -37,7 +37,7 @@ def crew() -> Iterator[WorkerPool]:
 def test_a_peer_listens_on_loopback_alone_and_is_kept(who: PeerName) -> None:
     server = served(who, PEERS).server
     command = server.command(PLACE)
-    assert "keeper.py" in command[2]
+    assert "vllm_keeper.py" in command[2]
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--port") + 1] == "1234"
     assert "/the/model" in command

@@ -108,3 +108,12 @@ def test_what_weighs_more_than_a_burst_takes_all_of_it_and_comes_again() -> None
     assert refused.value.retry_after_ms == 5000
     clock.now += 5
     rates.take(FrameCost.READ, ann, 10)
+
+
+def test_what_was_sent_counts_as_much_at_another_rate() -> None:
+    clock = Clock()
+    rates = LocalRateLimits(messages=0.01, reads=1, clock=clock)
+    ann = Subject("ann")
+    assert admitted(rates, ann, tries=5) == 1
+    rates.change(messages=1, reads=1)
+    assert admitted(rates, ann, tries=9) == 1 * BURST_S - 1

@@ -182,6 +182,15 @@ def test_whoever_missed_events_is_caught_up_by_a_snapshot() -> None:
     assert reply.get_nowait() == TextPiece("One two three")
 
 
+def test_text_of_a_snapshot_counts_as_sent() -> None:
+    reply, sent = StoredReply(turn_id="turn_1"), SentOffsets()
+    snapshot = Snapshot(conversation_id=PLACE, epoch="e", seq=5, turn_id="turn_1", text="One two")
+    reply.publish(snapshot, sent=sent)
+    assert sent.text == 0
+    assert reply.get_nowait() == TextPiece("One two")
+    assert sent.text == 7
+
+
 def test_a_late_reader_is_cut_off() -> None:
     reply, cut = StoredReply(turn_id="turn_1"), list[bool]()
     reply.cut_off = lambda: cut.append(True)

@@ -94,7 +94,6 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
         tables=tables.to(DEVICE),
         query_starts=sent([0, *accumulate(queries)]),
         lengths=sent(list(lengths)),
-        key_starts=sent([0, *accumulate(lengths)]),
         pages=sent(pages),
         offsets=sent([max(place, 0) % page for _, place in positions]),
     )

@@ -36,7 +36,6 @@ def test_a_decode_step_has_a_row_a_request() -> None:
     assert (step.decode_rows, step.rows, step.sampled_rows, step.longest_prompt) == (2, 2, None, 0)
     assert step.tables.tolist() == [[7, 2, 0], [1, 4, 3]]
     assert step.lengths.tolist() == [6, 9]
-    assert step.key_starts.tolist() == [0, 6, 15]
     assert step.query_starts.tolist() == [0, 1, 2]
     assert (step.pages.tolist(), step.offsets.tolist()) == ([2, 3], [1, 0])
 
@@ -59,6 +58,6 @@ def test_a_table_that_is_too_short_is_refused() -> None:
 
 def test_a_layout_has_the_same_shapes_wherever_it_goes() -> None:
     here, there = (lay_out([*DECODING, PROMPT], page_size=4, device=device) for device in (CPU, ELSEWHERE))
-    for name in ("input_ids", "position_ids", "tables", "lengths", "key_starts", "pages", "offsets"):
+    for name in ("input_ids", "position_ids", "tables", "lengths", "pages", "offsets"):
         one, two = getattr(here, name), getattr(there, name)
         assert (one.shape, one.dtype, two.device) == (two.shape, two.dtype, ELSEWHERE)

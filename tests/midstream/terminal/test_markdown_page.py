@@ -6,6 +6,7 @@ import io
 import os
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from rich.cells import cell_len
@@ -123,3 +124,20 @@ def test_of_a_long_block_the_end_is_shown_while_it_grows() -> None:
     assert rows.live[-1].endswith(words[-1])
     made.end(" ".join(words))
     assert " ".join(rows.settled).split() == words
+
+
+@pytest.mark.parametrize("columns", [12, 30, 60])
+def test_cells_of_a_narrow_table_are_wrapped(columns: int) -> None:
+    made, rows = page(columns)
+    made.end("| algorithm | source |\n|---|---|\n| Mergesort | https://example.org/sorting/merge |\n")
+    assert "…" not in "".join(rows.settled)
+    letters = "".join("".join(rows.settled).split())
+    assert all(letters.count(letter) >= "Mergesort".count(letter) for letter in "Mergesort")
+
+
+def test_no_blank_rows_surround_a_table_or_code() -> None:
+    for block in ("| a | b |\n|---|---|\n| 1 | 2 |\n", "```\ncode\n```\n"):
+        settled = whole(f"{block}\nAfter.")
+        assert settled[0].strip()
+        assert settled[-2:] == ["", "After."]
+        assert settled[-3].strip()

@@ -46,6 +46,17 @@ async def test_what_the_one_who_left_was_handed_counts_at_a_later_cancel(chat: C
     leave(chat, slow)
 
 
+async def test_what_was_replayed_to_a_returning_reader_counts_at_a_later_cancel(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    chat.reader.set_sent(accepted.turn_id, 4)
+    returned = Recorder()
+    await chat.resume(returned, accepted.seq)
+    leave(chat, chat.reader)
+    chat.cancel()
+    assert (await returned.next(Done)).chars == len("This reply")
+    leave(chat, returned)
+
+
 async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(chat: Chat) -> None:
     """Nobody may wait for a reply that nobody will read: the queued turn ends without a request."""
     chat.engine.hold_cancels = True

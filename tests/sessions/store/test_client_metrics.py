@@ -73,6 +73,14 @@ async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections
     assert tally.running == 0
 
 
+async def test_a_wait_that_was_in_vain_counts_as_a_wait(tmp_path: Path) -> None:
+    tally = StoreStats()
+    async with connect(f"unix://{tmp_path}/nothing", tally) as client:
+        with pytest.raises(ConnectionLost):
+            await client.ping()
+    assert sum(tally.waits.counts) > 0
+
+
 async def test_calls_of_a_store_that_hangs_fail_at_once_for_a_while(tmp_path: Path) -> None:
     tally = StoreStats()
     async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}", tally) as client:

@@ -13,7 +13,7 @@ import torch
 from speech.errors import ModelLoadError
 from speech.interfaces import SpokenClause
 from speech.models.families import Options
-from speech.voice.models import LONGEST_S, RATE, SEED, FastSpeech2, load, pcm_of
+from speech.voice.models import FASTSPEECH2_RATE, LONGEST_S, SEED, FastSpeech2, load, pcm_of
 from speech.voice.worker import ClauseTooLong, SpeakCancelled, SynthesisModel
 from tests.speech.models import checkpoints
 
@@ -129,7 +129,7 @@ def test_fastspeech2_sounds_as_it_does_in_transformers(fastspeech2: Any, speed: 
     assert_heard(clause)
     assert mark_words(clause) == TEXT.split()
     assert_marks_fit(clause)
-    assert clause.rate == RATE
+    assert clause.rate == FASTSPEECH2_RATE
 
 
 @pytest.mark.parametrize("name", ["vits", "fastspeech2"])
