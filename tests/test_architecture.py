@@ -265,6 +265,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         "av",
         "pocketsphinx",
         "mcp",
+        "jsonschema",
         "pydantic",
         "opentelemetry.sdk.trace",
         "opentelemetry.exporter",

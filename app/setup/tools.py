@@ -10,7 +10,7 @@ import structlog
 
 from app.settings import Settings, SettingsError, secret_of
 from sessions.tools.functions.function_tools import FunctionTools, InvalidToolFunction, discover_functions
-from sessions.tools.mcp_servers.listing import InvalidServerFile, ServerOptions, servers_from
+from sessions.tools.mcp_servers.server_file import InvalidServerFile, ServerOptions, servers_from
 from sessions.tools.server_tool import ToolSource
 from sessions.tools.tool_registry import ToolRegistry
 

@@ -19,7 +19,7 @@ from app.setup.tools import tool_box_of
 from sessions.tools import calls, forms, tool_registry
 from sessions.tools.functions import function_tools
 from sessions.tools.functions.declaration import ToolDeclaration
-from sessions.tools.mcp_servers import listing, mcp_server, session
+from sessions.tools.mcp_servers import listing, mcp_server, server_file, session
 from sessions.tools.server_tool import Accepted, Approval, CallContext, ToolFailed
 from tests.docs.documents import ROOT, snippets
 from tests.sessions.tools.tool_calls import User, Watcher, call_of
@@ -122,7 +122,7 @@ def in_code(cells: list[str] | dict[str, list[str]]) -> list[str]:
 def test_every_option_is_in_the_guide() -> None:
     declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
     assert sorted(in_code(rows("`@tool(…)` says"))) == sorted(declared)
-    assert sorted(in_code(rows("if __name__"))) == sorted(listing.ServerOptions.__struct_fields__)
+    assert sorted(in_code(rows("if __name__"))) == sorted(server_file.ServerOptions.__struct_fields__)
     assert sorted(in_code(rows("A parameter of the type"))) == sorted(CallContext.__struct_fields__)
 
 

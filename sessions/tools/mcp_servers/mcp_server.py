@@ -15,7 +15,8 @@ from mcp import MCPError
 from pydantic import ValidationError
 
 from sessions.tools.calls import Calls, LiveCall, Slots
-from sessions.tools.mcp_servers.listing import Listing, ServerOptions
+from sessions.tools.mcp_servers.listing import Listing
+from sessions.tools.mcp_servers.server_file import ServerOptions
 from sessions.tools.mcp_servers.session import (
     ANSWERS_TIMES,
     CURRENT,

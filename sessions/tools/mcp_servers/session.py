@@ -23,7 +23,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from sessions.tools.mcp_servers.listing import Listing, RemoteTool, ServerOptions, listing_of
+from sessions.tools.mcp_servers.listing import Listing, RemoteTool, listing_of
+from sessions.tools.mcp_servers.server_file import ServerOptions
 from sessions.tools.server_tool import (
     Accepted,
     CallContext,
