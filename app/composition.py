@@ -40,7 +40,7 @@ from connections.authentication.session_validity import REFRESH_S
 from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
-from connections.limits.quota_limiter import QuotaLimiter
+from connections.limits.quotas import QuotaLimiter
 from connections.manager import ConnectionLifecycle, ConnectionManager
 from connections.middleware.origins import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo

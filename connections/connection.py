@@ -17,8 +17,7 @@ from connections.http.refusal_counters import Refusal
 from connections.limits.bound_counters import Bound, EndpointCounters
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
-from connections.limits.quota_limiter import QuotaLimiter
-from connections.limits.quotas import RateLimited
+from connections.limits.quotas import QuotaLimiter, RateLimited
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.audio import AudioStop, Played, Sound

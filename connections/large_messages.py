@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connections.limits.constants import MAX_FRAME_BYTES
+from connections.limits.rates import MAX_FRAME_BYTES
 from sessions.fair_share import FairShare, Subject
 
 LARGE_MESSAGE_BYTES = 1024 * 1024

@@ -28,7 +28,7 @@ from sessions.running.admission import Admission
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
-from sessions.titles.title_generator import TitleGenerator
+from sessions.titles import TitleGenerator
 from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
 from sessions.tool_round.waiting_turns import Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry

@@ -29,7 +29,7 @@ from sessions.store.history.index import Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 from sessions.store.redis.pool import FairSlots
-from sessions.store.search.search import Found
+from sessions.store.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tool_round.tool_runner import AnswerOutcome
 from sessions.tools.tool_registry import ToolRegistry, ToolStatistics

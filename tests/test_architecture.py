@@ -346,8 +346,8 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.operations.readiness",
         "app.setup.store",
         "app.doctor",
-        "connections.limits.redis_counters",
-        "connections.limits.redis_leases",
+        "connections.limits.quotas",
+        "connections.limits.leases",
         "connections.authentication.tickets",
     }
 

@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.server.http_protocol import HttpProtocol, ServerLimits, SharedServerState
+from app.server.network import RenewableContext
 from app.server.throttled_reader import ParseScheduler
-from app.server.tls import RenewableContext
 from app.server.websocket import WebSocketProtocol
 from app.settings import SettingsError
 from connections.http.json_responses import json_response, refusal
 from connections.limits.bound_counters import BoundCounters
-from connections.limits.constants import MAX_FRAME_BYTES
+from connections.limits.rates import MAX_FRAME_BYTES
 from sessions.errors import StoreDown
 
 HEARTBEAT_S = 20.0

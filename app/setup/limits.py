@@ -13,13 +13,10 @@ from app.setup.config_reload import quotas_of
 from connections.authentication.access import AccessControl
 from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
-from connections.limits.connection_leases import HandshakeLimit, UnlimitedLeases
+from connections.limits.leases import HandshakeLimit, RedisConnectionLeases, UnlimitedLeases
 from connections.limits.limiters import Limiters
-from connections.limits.quota_limiter import QuotaLimiter
-from connections.limits.quotas import QuotaSettings
+from connections.limits.quotas import QuotaLimiter, QuotaSettings, RedisCounters
 from connections.limits.rates import LocalRateLimits
-from connections.limits.redis_counters import RedisCounters
-from connections.limits.redis_leases import RedisConnectionLeases
 from sessions.errors import StoreDown
 from sessions.events import Done
 from sessions.observer import NullObserver

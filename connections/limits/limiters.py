@@ -10,13 +10,11 @@ from starlette.types import Scope
 from connections.authentication.identity import Identity
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
 from connections.limits.bound_counters import Bound, BoundCounters, EndpointCounters
-from connections.limits.connection_leases import ConnectionLeases, HandshakeLimit, UnlimitedLeases
+from connections.limits.leases import ConnectionLeases, HandshakeLimit, UnlimitedLeases
 from connections.limits.loop_scheduler import FairLoopScheduler
 from connections.limits.owner_groups import group_of
-from connections.limits.quota_limiter import QuotaLimiter
-from connections.limits.quotas import RateLimited
+from connections.limits.quotas import QuotaLimiter, RateLimited, RedisCounters
 from connections.limits.rates import LocalRateLimits
-from connections.limits.redis_counters import RedisCounters
 from connections.middleware.client_address import Address
 from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits

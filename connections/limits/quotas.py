@@ -1,24 +1,39 @@
-"""The limits of clients and keys: their numbers, their subjects, and the result of a count. Pure.
-
-An API key's own terms replace the limits of the settings. A client is a `client_id` of a principal; a key is a principal with
-all of its clients. Without authentication all share one principal, so a key's limits then hold for each client.
-"""
+"""Quotas of messages and tokens over minutes and days, counted in the store for all replicas."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Sequence
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Self
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol, Self, cast
 
 import msgspec
+import structlog
+from redis.asyncio import Redis, RedisCluster
 
 from connections.authentication.api_keys import NO_ALLOWANCE, Allowance
 from connections.authentication.identity import ANONYMOUS, KEY
+from connections.http.refusal_counters import Refusal, RefusalCounters
 from connections.protocol.frames import LimitNear
-from sessions.errors import Refused
+from sessions.errors import Refused, StoreDown, StoreFault
+from sessions.events import Done
 from sessions.records import Client
+from sessions.store.redis.client import store_errors
+from sessions.store.redis.pool import never_heavy, with_heaviness
 
+BACKOFF_S = 1.0
+"""How long a sender's counts are not read after a failure; nobody's are read after `MAX_FAILING_CLIENTS` such senders."""
+MAX_FAILING_CLIENTS = 16
+"""Failures of senders without a success in between: then the whole store is taken to be away."""
+MAX_BACKED_OFF_CLIENTS = 1024
+"""Senders with remembered failures; beyond it all are forgotten and tried again."""
+TIMEOUT_S = 0.25
+_log = structlog.get_logger("midstream.limits")
 NEAR_LIMIT_FRACTION = 5
 """A limit is near if no more than one part in so many is left."""
 
@@ -142,3 +157,202 @@ def quota_warnings(
         for quota, reading in read
         if (left := max(0, quota.limit - reading.used)) * NEAR_LIMIT_FRACTION <= quota.limit
     ]
+
+
+LUA = Path(__file__).parent / "lua"
+RETRY_S = 1.0
+_Usages = dict[Quota, QuotaUsage]
+_NOT_COUNTED = QuotaUsage(0, 0)
+"""The reading of a limit that counted nothing, since another one has no room."""
+
+
+class RedisCounters:
+    """`QuotaCounters`. `run` must be running for tokens to be counted.
+
+    It uses its own script instead of the `limits` package, which calls the store once for each limit, and counts messages that
+    a later limit refuses. The client retries calls, so messages and charges have numbers by which the store recognises them.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._is_cluster = isinstance(cast("object", client), RedisCluster)
+        self._admit = client.register_script((LUA / "admit.lua").read_text())
+        self._charge = client.register_script((LUA / "charge.lua").read_text())
+        self._name = secrets.token_hex(4)
+        self._charges = 0
+        self._under_way: tuple[Quota, int, int] | None = None
+        self._owed: Counter[Quota] = Counter()
+        self._wake = asyncio.Event()
+
+    async def take(
+        self, quota_list: Sequence[Quota], *, message: str | None = None
+    ) -> tuple[bool, list[QuotaUsage]]:
+        """Count a message if every limit has room. Raises StoreDown.
+
+        `message`: its number, which identifies a repeated call.
+        """
+        number, taken = message or secrets.token_hex(8), _Usages()
+        for group in self._groups(quota_list):
+            admitted, usages = await self._take(group, number)
+            if not admitted:
+                await self._take_back(taken, number)
+                return False, [usages.get(quota, _NOT_COUNTED) for quota in quota_list]
+            taken |= usages
+        return True, [taken[quota] for quota in quota_list]
+
+    async def _take(self, quota_list: Sequence[Quota], message: str) -> tuple[bool, _Usages]:
+        numbers = [part for quota in quota_list for part in (quota.kind.value, quota.limit)]
+        with store_errors():
+            is_admitted, *counted = await self._admit(
+                keys=list(map(_key, quota_list)), args=[message, *numbers]
+            )
+        usages = [QuotaUsage(*pair) for pair in zip(counted[::2], counted[1::2], strict=True)]
+        return bool(is_admitted), dict(zip(quota_list, usages, strict=True))
+
+    async def _take_back(self, taken: Iterable[Quota], message: str) -> None:
+        """Only keys have limits of messages of a day, and a key is counted last: they are never undone."""
+        for quota in taken:
+            if quota.kind is QuotaKind.MESSAGES:
+                with store_errors():
+                    await self._client.zrem(_key(quota), message)
+
+    async def used(self, quota_list: Sequence[Quota]) -> list[int]:
+        """Return the counts of gauges of a day. Raises StoreDown."""
+        pipe = self._client.pipeline(transaction=False)
+        for quota in quota_list:
+            pipe.get(_key(quota))
+        with store_errors():
+            return [int(count or 0) for count in await pipe.execute()] if quota_list else []
+
+    def _groups(self, quota_list: Sequence[Quota]) -> list[list[Quota]]:
+        """The gauges that one script call may count."""
+        if not self._is_cluster:
+            return [list(quota_list)]
+        by_subject = sorted(quota_list, key=lambda quota: quota.subject)
+        return [list(group) for _, group in groupby(by_subject, key=lambda quota: quota.subject)]
+
+    def charge(self, quota_list: Sequence[Quota], tokens: int) -> None:
+        """Count tokens as soon as the store takes them."""
+        self._owed.update(dict.fromkeys(quota_list, tokens))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write charges until cancelled."""
+        while True:
+            await self._wake.wait()
+            try:
+                await self.settle()
+            except StoreDown:
+                await asyncio.sleep(RETRY_S)
+
+    async def settle(self) -> None:
+        """Write the charges so far; those that the store may have are sent again unchanged. Raises StoreDown."""
+        while self._owed:
+            if self._under_way is None:
+                self._charges += 1
+                self._under_way = (*next(iter(self._owed.items())), self._charges)
+            quota, tokens, number = self._under_way
+            with store_errors():
+                await self._charge(
+                    keys=[_key(quota), f"ms:charged:{quota.subject}"], args=[tokens, self._name, number]
+                )
+            self._owed -= Counter({quota: tokens})
+            self._under_way = None
+        self._wake.clear()
+
+
+def _key(quota: Quota) -> str:
+    return f"ms:limit:{quota.kind.value}:{quota.subject}"
+
+
+class QuotaCounters(Protocol):
+    """Counts that all replicas share."""
+
+    async def take(self, gauges: Sequence[Quota]) -> tuple[bool, list[QuotaUsage]]:
+        """Count a message if every limit has room; return whether it was counted, and all counts. Raises StoreDown."""
+        ...
+
+    def charge(self, gauges: Sequence[Quota], tokens: int) -> None:
+        """Count tokens, or replies, as soon as the store takes them."""
+        ...
+
+
+class QuotaLimiter:
+    """The limits of messages and tokens, for every connection of this replica. `quotas` may change at any time."""
+
+    def __init__(
+        self,
+        quotas: QuotaSettings,
+        counts: QuotaCounters,
+        refusals: RefusalCounters,
+        *,
+        allowance_of: Callable[[str], Allowance] = lambda _: NO_ALLOWANCE,
+    ) -> None:
+        """`allowance_of`: returns the limits of a principal's key."""
+        self.quotas = quotas
+        self._allowance_of = allowance_of
+        self._counts = counts
+        self._refusals = refusals
+        self._backed_off: dict[Client, float] = {}  # until when
+        self._failing: set[Client] = set()  # since the last answer
+        self._all_backed_off_until = 0.0
+
+    def shown(self, client: Client) -> int | None:
+        """Return the messages per minute of a client."""
+        return self.quotas.of(self._allowance_of(client.principal)).shown
+
+    def limits(self, client: Client) -> bool:
+        """Return whether a client's messages have to be counted."""
+        return bool(self._gauges(client))
+
+    def _gauges(self, client: Client) -> tuple[Quota, ...]:
+        return self.quotas.gauges(client, self._allowance_of(client.principal))
+
+    async def admit(self, client: Client) -> list[LimitNear]:
+        """Count a message; return the warnings about limits that are near. Raises RateLimited."""
+        gauges = self._gauges(client)
+        now = asyncio.get_running_loop().time
+        if not gauges or now() < max(self._all_backed_off_until, self._backed_off.get(client, 0.0)):
+            return []
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                with with_heaviness(never_heavy):  # a wait behind others would lift the limits
+                    admitted, usages = await self._counts.take(gauges)
+        except StoreFault:  # logged there; this sender's counts are unreadable, while the store works
+            return []
+        except (StoreDown, TimeoutError):
+            self._back_off(client, until=now() + BACKOFF_S)
+            return []
+        self._failing.clear()
+        try:
+            return quota_warnings(gauges, usages, admitted=admitted)
+        except RateLimited:
+            self._refusals.count(Refusal.RATE)
+            raise
+
+    def _back_off(self, client: Client, *, until: float) -> None:
+        if len(self._backed_off) >= MAX_BACKED_OFF_CLIENTS:
+            self._backed_off.clear()
+        self._backed_off[client] = until
+        self._failing.add(client)
+        if len(self._failing) >= MAX_FAILING_CLIENTS:
+            self._failing.clear()
+            self._all_backed_off_until = until
+        if len(self._failing) <= 1:  # the first, or all
+            _log.warning("quota check failed, messages admitted uncounted")
+
+    def ended(self, done: Done, client: Client) -> None:
+        """Count the prompt and generated tokens of an ended turn, and for an API key the reply."""
+        every = self._every(client)
+        if replies := [quota for quota in every if quota.kind is QuotaKind.REPLIES]:
+            self._counts.charge(replies, 1)
+        self.used(client, done.usage.prompt_tokens + done.usage.generated_tokens)
+
+    def used(self, client: Client, tokens: int) -> None:
+        """Count tokens."""
+        subjects = {quota.subject: quota for quota in self._every(client) if quota.kind is QuotaKind.TOKENS}
+        if subjects and tokens:
+            self._counts.charge(list(subjects.values()), tokens)
+
+    def _every(self, client: Client) -> tuple[Quota, ...]:
+        return (*self._gauges(client), *usage_quotas(client))

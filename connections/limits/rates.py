@@ -1,7 +1,7 @@
 """Token buckets: what a connection may send in frames and bytes, and an owner or a group in messages and reads. Pure.
 
 A connection beyond its budget is read more slowly until its debt is repaid: TCP slows the sender down. A message or read beyond
-its rate is refused. `quota_limiter.py` has the limits that all replicas count together.
+its rate is refused. `quotas.py` has the limits that all replicas count together.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from connections.limits.quotas import RateLimited
 from connections.protocol.codec import FrameCost
 from sessions.fair_share import Subject
 
+MAX_FRAME_BYTES = 64 * 1024
+"""A larger frame closes the connection with 1009 (RFC 6455, section 7.4.1)."""
 GROUPS_TIMES = 10
 """A key or an address may send as much as so many owners together."""
 BURST_S = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.images import MAX_BYTES, MAX_IMAGES
-from connections.limits.constants import MAX_FRAME_BYTES
+from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol.frames import Params
 from connections.protocol.scopes import EVERYTHING, Grant
 from connections.protocol.server_info import Limits, Model, ServerFacts

@@ -24,7 +24,7 @@ from connections.protocol.server_info import Limits, Model, ServerFacts, ServerT
 from sessions.events import CallState, Event, Where
 from sessions.records import PublishPolicy
 from sessions.store.history.index import Listed
-from sessions.store.search.search import Hit
+from sessions.store.search import Hit
 
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]

@@ -30,7 +30,7 @@ from sessions.store.history.history import Beginning, Duplicate, Since, StaleFac
 from sessions.store.history.replay import covered, merged, rebuilt_turn
 from sessions.store.redis.pool import CappedFairSlots
 from sessions.store.storage import Storage
-from sessions.titles.title_generator import first_title
+from sessions.titles import first_title
 from sessions.translation.translator import refuse_unable, trial_request
 from sessions.turn.message_request import (
     Append,

@@ -37,7 +37,7 @@ from sessions.store.history.codec import now_ms
 from sessions.store.history.history import Ending, Follow
 from sessions.store.history.journal import PATIENCE_S, TurnJournal
 from sessions.store.storage import Storage
-from sessions.titles.title_generator import TitleGenerator
+from sessions.titles import TitleGenerator
 from sessions.translation.translator import Translator
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits

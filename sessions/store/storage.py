@@ -20,7 +20,7 @@ from sessions.store.ledger import JOURNAL_S, Admission, Ledger, Memory, StoreFul
 from sessions.store.owner_data import OwnerData
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.servers import Durability
-from sessions.store.search.search import Search
+from sessions.store.search import Search
 from sessions.store.sharing import Sharing
 
 

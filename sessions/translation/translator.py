@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil
 from time import monotonic
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -35,7 +35,7 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import BadParams, Conflict, StoreDown, StoreFault
 from sessions.events import Reason, SourceText
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.generation import FilteredReplyStream, Outcome, ReplyListener, guarded_outcome, outcome_of
+from sessions.generation import FilteredReplyStream, Generation, Outcome, guarded_outcome, outcome_of
 from sessions.interpreting.interpretation import Grown, Growth, Interpretation, SegmentDecode
 from sessions.interpreting.languages import AUTO, language_code, language_name
 from sessions.records import Interpreting, MessageRecord
@@ -245,19 +245,6 @@ TRIES = 3
 """How often in a row the engine may be lost."""
 
 
-class TranslationListener(ReplyListener, Protocol):
-    """The listener of a translation."""
-
-    @property
-    def interpretation(self) -> Interpretation:
-        """The interpretation."""
-        ...
-
-    def settle(self) -> None:
-        """Note that a segment is completely translated."""
-        ...
-
-
 class _TurnUsage:
     """The sums over a turn's decodes. `number`: how many there were; `steps_after`: after the turn's cancel."""
 
@@ -343,47 +330,47 @@ class Translator:
         self._pause_s = pause_s
         self._idle_s = idle_s
 
-    async def outcome(self, listener: TranslationListener, request: Request) -> Outcome:
-        """Tell a listener its translation; return how it ended. Raises OwnershipLost if the listener does."""
-        return await guarded_outcome(listener, self._in_time(listener, request))
+    async def outcome(self, run: Generation, request: Request) -> Outcome:
+        """Tell a run its translation; return how it ended. Raises OwnershipLost if the run does."""
+        return await guarded_outcome(run, self._in_time(run, request))
 
-    async def _in_time(self, listener: TranslationListener, request: Request) -> Outcome:
+    async def _in_time(self, run: Generation, request: Request) -> Outcome:
         usage = _TurnUsage()
         try:
-            ended = await listener.engine.in_time(self._interpret(listener, request, usage))
+            ended = await run.engine.in_time(self._interpret(run, request, usage))
             if ended is None:  # the engine does not confirm that it has stopped
                 usage.steps_after = None
         finally:
-            listener.turn.count = usage.count()
+            run.turn.count = usage.count()
         return ended or Outcome(Reason.CANCELLED)
 
-    async def _interpret(self, listener: TranslationListener, request: Request, usage: _TurnUsage) -> Outcome:
-        interpretation, losses = listener.interpretation, 0
-        pieces = FilteredReplyStream(listener, self._filters)
+    async def _interpret(self, run: Generation, request: Request, usage: _TurnUsage) -> Outcome:
+        interpretation, losses = run.interpretation, 0
+        pieces = FilteredReplyStream(run, self._filters)
         await pieces.begin()
-        while not listener.engine.stopping.is_set():
-            if (ask := await self._next(listener)) is None:
-                if listener.engine.stopping.is_set():
+        while not run.engine.stopping.is_set():
+            if (ask := await self._next(run)) is None:
+                if run.engine.stopping.is_set():
                     break
                 await pieces.finish()
                 done = Reason.STOP if interpretation.is_done else Reason.TIMEOUT
                 return Outcome(Reason.FILTERED if pieces.filtered else done)
             try:
-                ended = await self._decode(listener, request, ask, pieces, usage)
+                ended = await self._decode(run, request, ask, pieces, usage)
             except EngineLost:
                 losses += 1
-                if losses == TRIES or listener.engine.stopping.is_set():
+                if losses == TRIES or run.engine.stopping.is_set():
                     raise
-                listener.retry()
+                run.retry()
                 continue
             losses = 0
             if ended is not None:
                 return ended
         return Outcome(Reason.FILTERED if pieces.filtered else Reason.CANCELLED)
 
-    async def _next(self, listener: TranslationListener) -> SegmentDecode | None:
+    async def _next(self, run: Generation) -> SegmentDecode | None:
         """Wait for something to decode; None if all is translated, or the source does not grow for too long."""
-        interpretation, stopping = listener.interpretation, listener.engine.stopping
+        interpretation, stopping = run.interpretation, run.engine.stopping
         paused = False
         while not stopping.is_set():
             interpretation.news.clear()
@@ -400,15 +387,15 @@ class Translator:
 
     async def _decode(
         self,
-        listener: TranslationListener,
+        run: Generation,
         request: Request,
         ask: SegmentDecode,
         pieces: FilteredReplyStream,
         usage: _TurnUsage,
     ) -> Outcome | None:
         """Decode a segment until its end or until the source grows; return an outcome only if it ends the turn."""
-        interpretation = listener.interpretation
-        if listener.engine.stopping.is_set():
+        interpretation = run.interpretation
+        if run.engine.stopping.is_set():
             return None
         usage.begin(len(ask.prefix), most=most_tokens(ask.text))
         engine_request = segment_request(
@@ -419,31 +406,31 @@ class Translator:
             number=usage.number,
             facts=self._engine.named(request.model).engine.facts,
         )
-        stream = listener.engine.stream = self._engine.generate(engine_request)
+        stream = run.engine.stream = self._engine.generate(engine_request)
         interpretation.begin(ask, stream)
         whole = has_end = False
         try:
-            finished = await self._read_outputs(listener, stream, pieces, usage)
+            finished = await self._read_outputs(run, stream, pieces, usage)
             whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH) or usage.is_overlong
             has_end = whole and (ask.is_closed or finished.reason is FinishReason.STOP)
         finally:
             rest = interpretation.end(finished=has_end, enough=whole)
-        usage.add(finished, stopping=listener.engine.stopping.is_set())
+        usage.add(finished, stopping=run.engine.stopping.is_set())
         if whole:
-            await self._publish(listener, pieces, rest, usage)
+            await self._publish(run, pieces, rest, usage)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed
         if is_long and not interpretation.translation.committed_in_segment:  # it only reasoned
-            return outcome_of(listener.turn, finished)
+            return outcome_of(run.turn, finished)
         if whole and ask.is_closed:
             interpretation.translation.settle(ask)
-            listener.settle()
+            run.settle()
         if whole or finished.reason is FinishReason.CANCELLED:
             return None
-        return outcome_of(listener.turn, finished)
+        return outcome_of(run.turn, finished)
 
     async def _read_outputs(
         self,
-        listener: TranslationListener,
+        run: Generation,
         stream: OutputStream,
         pieces: FilteredReplyStream,
         usage: _TurnUsage,
@@ -452,11 +439,11 @@ class Translator:
         async for output in stream:
             match output:
                 case Chunk():
-                    await self._take_chunk(listener, pieces, output, usage)
+                    await self._take_chunk(run, pieces, output, usage)
                 case Finished():
                     return output
                 case Queued() | Retried() | Prefilling() | Started():
-                    self._report(listener, output)
+                    self._report(run, output)
                 case Reasoning() | ToolCallOutput():  # not a part of a translation
                     pass
                 case _:
@@ -464,29 +451,27 @@ class Translator:
         raise EngineLost("The engine's stream has no end.")
 
     async def _take_chunk(
-        self, listener: TranslationListener, pieces: FilteredReplyStream, chunk: Chunk, usage: _TurnUsage
+        self, run: Generation, pieces: FilteredReplyStream, chunk: Chunk, usage: _TurnUsage
     ) -> None:
-        translation = listener.interpretation.translation
-        committed = listener.interpretation.extend(chunk.text)
+        translation = run.interpretation.translation
+        committed = run.interpretation.extend(chunk.text)
         usage.extend(translation.hypothesis_chars, chunk.tokens)
-        await self._publish(listener, pieces, committed, usage)
-        if (translation.is_enough or usage.is_overlong) and listener.engine.stream is not None:
-            listener.engine.stream.cancel()
+        await self._publish(run, pieces, committed, usage)
+        if (translation.is_enough or usage.is_overlong) and run.engine.stream is not None:
+            run.engine.stream.cancel()
 
     @staticmethod
-    async def _publish(
-        listener: TranslationListener, pieces: FilteredReplyStream, text: str, usage: _TurnUsage
-    ) -> None:
+    async def _publish(run: Generation, pieces: FilteredReplyStream, text: str, usage: _TurnUsage) -> None:
         if text:
-            tokens = usage.commit(listener.interpretation.translation.committed_in_segment)
-            await pieces.take(Chunk(listener.turn.ids.turn_id, text, tokens))
+            tokens = usage.commit(run.interpretation.translation.committed_in_segment)
+            await pieces.take(Chunk(run.turn.ids.turn_id, text, tokens))
 
     @staticmethod
-    def _report(listener: TranslationListener, report: Queued | Retried | Prefilling | Started) -> None:
-        if not listener.turn.has_begun:
-            listener.report(report)
+    def _report(run: Generation, report: Queued | Retried | Prefilling | Started) -> None:
+        if not run.turn.has_begun:
+            run.report(report)
         if isinstance(report, Started):
-            listener.turn.start(
+            run.turn.start(
                 prompt_tokens=report.prompt_tokens, cached_tokens=report.cached_tokens, now=monotonic()
             )
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.redis_leases import RedisConnectionLeases
+from connections.limits.leases import RedisConnectionLeases
 from connections.protocol.errors import Close
 from sessions.errors import StoreDown
 from sessions.records import Client

@@ -26,7 +26,7 @@ from app.server.websocket import (
 )
 from connections.limits import rates as frame_budget
 from connections.limits.bound_counters import Bound
-from connections.limits.connection_leases import LEAST_SHARE
+from connections.limits.leases import LEAST_SHARE
 from connections.limits.rates import Rate
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer

@@ -13,7 +13,7 @@ import pytest
 
 from connections.large_messages import LARGE_MESSAGE_BYTES
 from connections.limits import limiters
-from connections.limits.constants import MAX_FRAME_BYTES
+from connections.limits.rates import MAX_FRAME_BYTES
 from engine.scripted import FEATURES, ScriptedEngine
 from sessions.store.images import Images
 from tests.app.in_process_service import InProcessService, Socket, serving

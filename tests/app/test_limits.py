@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connections.limits import quota_limiter
+from connections.limits import quotas
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import pid_of, stalled
@@ -134,13 +134,13 @@ async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor accept them: the code that needs the store decides what its loss means for a message."""
-    monkeypatch.setattr(quota_limiter, "BACKOFF_S", 3600.0)
+    monkeypatch.setattr(quotas, "BACKOFF_S", 3600.0)
     async with replica(messages_per_minute=1) as running, running.socket() as socket:
         shared = running.service._lifecycle._limiters.quota_limiter
         assert shared is not None
         await send_and_wait(socket, "m1")
         with monkeypatch.context() as hasty, stalled(await pid_of(store)):
-            hasty.setattr(quota_limiter, "TIMEOUT_S", 0.05)
+            hasty.setattr(quotas, "TIMEOUT_S", 0.05)
             saying = asyncio.create_task(send_and_wait(socket, "m2"))
             await eventually(lambda: bool(shared._backed_off))
         assert (await saying)[-1]["type"] == "done"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.quotas import QuotaSettings, RateLimited, quota_warnings
-from connections.limits.redis_counters import RedisCounters
-from connections.limits.redis_leases import RedisConnectionLeases
+from connections.limits.leases import RedisConnectionLeases
+from connections.limits.quotas import QuotaSettings, RateLimited, RedisCounters, quota_warnings
 from connections.protocol.errors import Close
 from sessions.records import Client
 from sessions.store.redis.servers import connect

@@ -16,8 +16,7 @@ from app.sizing import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.tickets import TTL_S
 from connections.http.exchange import MAX_BODY_BYTES
 from connections.images import MAX_BYTES
-from connections.limits.constants import MAX_FRAME_BYTES
-from connections.limits.rates import GROUPS_TIMES
+from connections.limits.rates import GROUPS_TIMES, MAX_FRAME_BYTES
 from sessions.fair_share import ADDRESS, group_limit, owner_limit
 from sessions.store.history.notes import MOST_BYTES
 from sessions.store.images import IMAGE_COSTS

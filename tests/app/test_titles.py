@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from engine.api import spec_not_served
 from engine.scripted import Thought
-from sessions.titles.title_generator import INSTRUCTION
+from sessions.titles import INSTRUCTION
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.test_frames import send_and_wait
 

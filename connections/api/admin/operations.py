@@ -13,9 +13,8 @@ import structlog
 from connections.authentication.access import AccessControl
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.authentication.identity import KEY
-from connections.limits.quotas import Quota, usage_quotas
+from connections.limits.quotas import Quota, RedisCounters, usage_quotas
 from connections.limits.quotas import QuotaKind as Counted
-from connections.limits.redis_counters import RedisCounters
 from connections.manager import ConnectionLifecycle, ManagedConnection
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error

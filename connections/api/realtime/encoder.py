@@ -67,7 +67,7 @@ from connections.api.realtime.session import PendingTurn, RealtimeSession
 from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
 from connections.api.replies import problem_at_end
 from connections.http.inputs import check_json_limits
-from connections.limits.constants import MAX_FRAME_BYTES
+from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.errors import BadFrame

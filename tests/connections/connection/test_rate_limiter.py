@@ -11,8 +11,7 @@ from connections.connection import MAX_WAITING, Connection, RateLimiter
 from connections.http.refusal_counters import Refusal, RefusalCounters
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
-from connections.limits.quota_limiter import QuotaLimiter
-from connections.limits.quotas import Quota, QuotaSettings, QuotaUsage, RateLimited
+from connections.limits.quotas import Quota, QuotaLimiter, QuotaSettings, QuotaUsage, RateLimited
 from connections.limits.rates import LocalRateLimits
 from connections.protocol.audio import AudioStop
 from connections.protocol.frames import Cancel, Frame, History, Ping, Request, Send
@@ -75,7 +74,7 @@ STOP = AudioStop()
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> Harness:
-    monkeypatch.setattr("connections.limits.quota_limiter.TIMEOUT_S", 60.0)
+    monkeypatch.setattr("connections.limits.quotas.TIMEOUT_S", 60.0)
     return Harness()
 
 

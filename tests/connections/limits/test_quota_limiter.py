@@ -6,10 +6,15 @@ import pytest
 from redis.asyncio import Redis
 
 from connections.http.refusal_counters import RefusalCounters
-from connections.limits import quota_limiter as metering
-from connections.limits.quota_limiter import MAX_BACKED_OFF_CLIENTS, MAX_FAILING_CLIENTS, QuotaLimiter
-from connections.limits.quotas import QuotaSettings, RateLimited
-from connections.limits.redis_counters import RedisCounters
+from connections.limits import quotas as metering
+from connections.limits.quotas import (
+    MAX_BACKED_OFF_CLIENTS,
+    MAX_FAILING_CLIENTS,
+    QuotaLimiter,
+    QuotaSettings,
+    RateLimited,
+    RedisCounters,
+)
 from sessions.records import Client
 from tests.app.test_limits_in_a_cluster import ANN, BOB
 from tests.store_faults import pid_of, stalled

@@ -13,7 +13,7 @@ from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys, encode_message
 from sessions.store.history.index import Index
-from sessions.store.search.search import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Hit, QueryWords, Search
+from sessions.store.search import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Hit, QueryWords, Search
 
 ALICE = Owner("anonymous", "alice")
 BOB = Owner("anonymous", "bob")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.titles.title_generator import MAX_CHARS, READ_CHARS, first_title, parse_title
+from sessions.titles import MAX_CHARS, READ_CHARS, first_title, parse_title
 
 
 @pytest.mark.parametrize(

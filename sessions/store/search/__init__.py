@@ -1,1 +1,0 @@
-"""Search over an owner's conversations: their titles, and the texts of their messages."""
