@@ -1,6 +1,6 @@
-"""The journal: all turns' writes in one pipeline, one turn's events, and compaction.
+"""The journal: all turns' writes in one call, one turn's events, and compaction.
 
-At most one pipeline is under way. Events that come meanwhile make the next one, so a slow store gets fewer, larger writes.
+At most one call is under way. Events that come meanwhile make the next one, so a slow store gets fewer, larger writes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Write(msgspec.Struct):
 
 
 class Journal:
-    """Appends events of all turns in one pipeline, while `run` runs."""
+    """Appends events of all turns in one call, while `run` runs."""
 
     def __init__(self, client: Redis, *, replica: str) -> None:
         self._client = client
@@ -74,7 +74,7 @@ class Journal:
         *,
         on_written: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[bool]:
-        """Append with the next pipeline; the future is done when the store has the entries.
+        """Append with the next call; the future is done when the store has the entries.
 
         Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the
         caller no longer owns the turn. Appending again is harmless, and so is cancelling the future. `on_written` is called as soon as
@@ -104,7 +104,7 @@ class Journal:
     async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
         self.pipelines += 1
         calls = [writes[start : start + self._at_once] for start in range(0, len(writes), self._at_once)]
-        if len(calls) == 1:
+        if len(calls) == 1 and self._at_once > 1:  # in a cluster a pipeline waits for no slot of the client
             return self._answers(calls, [await run_script(self._client, APPEND, *self._command(writes))])
         with store_errors():
             answers = await self._pipeline(calls)
