@@ -94,7 +94,7 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`subject`: a word or two; `words`: a sentence; `mend`: what to do, if anything."""
+    """`subject`: a word or two; `words`: a sentence; `mend`: what to do about it, if anything."""
 
     subject: str
     verdict: Verdict

@@ -513,7 +513,7 @@ def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[s
     given = {variable: value for variable, value in environ.items() if variable.upper().startswith(PREFIX)}
     for variable, value in given.items():
         if variable not in known:
-            raise SettingsError(f"{variable} is no setting.{_meant(variable.upper(), known)}")
+            raise SettingsError(f"Unknown setting {variable}.{_meant(variable.upper(), known)}")
         _check_written(variable, value, is_text=known[variable] in _TEXTS)
     return {known[variable]: value for variable, value in given.items() if value}
 

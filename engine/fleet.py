@@ -146,7 +146,7 @@ class Router:
 
 
 def overloaded(home: Load, idlest: Load) -> bool:
-    """Return whether a conversation's next turn should be computed anew by the idlest engine, rather than served at home.
+    """Return whether a conversation's next turn should be computed again by the idlest engine, rather than by the one that has its pages.
 
     Leaving costs a prefill of the whole history. Staying costs little while the batch has room: a decode step mostly
     reads the weights, once for all rows. So a conversation leaves if it would wait for a place that the idlest engine

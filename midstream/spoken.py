@@ -313,7 +313,7 @@ class SpokenConversation:
 
 
 def sound_message(stream: int, seq: int, samples: bytes) -> bytes:
-    """Return the message that sends samples. `seq` begins anew behind its largest number."""
+    """Return the message that sends samples. `seq` starts again after its largest number."""
     return _HEAD.pack(_SOUND, 0, stream, seq % (1 << 32)) + samples
 
 

@@ -137,5 +137,5 @@ class ConfigReload:
             for source in sources:
                 try:
                     source.reload_if_changed()
-                except Exception:  # noqa: BLE001 - a boundary: the service goes on with what it read before
+                except Exception:  # noqa: BLE001 - a boundary: the service keeps what it read before
                     _reload_log.exception("config check failed, previous config kept")

@@ -174,7 +174,7 @@ class EventReader:
             if self._encoder.needs_history:
                 try:
                     await self._show_history(view)
-                except Refused as refused:  # a reconnecting reader is told why
+                except Refused as refused:  # a reconnecting reader gets the reason
                     view.shut(Close(CloseCode.INTERNAL, str(refused)))
                     return
         view.shut(Close(CloseCode.BYE, "The conversation is gone."))

@@ -227,7 +227,7 @@ class MaskWorkers:
         self._requested.append((guide, token))
 
     def look_ahead(self) -> None:
-        """Begin to make the masks of the guides that were told a token."""
+        """Begin to make the masks of the guides that were given a token."""
         requested, self._requested = self._requested, deque()
         for _ in range(min(self._threads, len(requested))):
             self._pool.submit(self._work, requested)

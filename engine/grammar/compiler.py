@@ -295,7 +295,7 @@ def why(matcher: LLMatcher) -> str:
 
 
 class TrialPostponed(Exception):
-    """The caller has other work to do. The trial goes on; call again for its outcome."""
+    """The caller has other work to do. The trial continues; call again for its outcome."""
 
 
 class JobSignals(Protocol):
@@ -314,10 +314,10 @@ class JobSignals(Protocol):
 
 
 class GrammarTrials:
-    """Runs one trial at a time, in a process of its own that goes on while the caller does other work. For one thread."""
+    """Runs one trial at a time, in a process of its own that continues while the caller does other work. For one thread."""
 
     def __init__(self, compiler: GrammarCompiler, signals: JobSignals) -> None:
-        """Take a compiler, and what tells the caller to stop waiting."""
+        """Take a compiler, and the signal on which the caller stops waiting."""
         self._compiler = compiler
         self._signals = signals
         self._running: _Running | None = None

@@ -441,7 +441,7 @@ class EngineOnDemand:
 
     @property
     def facts(self) -> ModelFacts:
-        """The model: the facts that its process told, or before its first start those that were given."""
+        """The model: the facts that its process reported, or before its first start those that were given."""
         known = None if self._client is None else self._client.facts
         return known or self._facts
 

@@ -279,7 +279,7 @@ class PromptWorker(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Answer the current job with `Stopped` if it waits for the trial of a grammar. The trial goes on."""
+        """Answer the current job with `Stopped` if it waits for the trial of a grammar. The trial continues."""
         ...
 
     def remember(self, salt: str, reply: WrittenReply) -> None:

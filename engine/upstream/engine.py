@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenRequest:
-    """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last told place in the queue."""
+    """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last reported place in the queue."""
 
     __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
 

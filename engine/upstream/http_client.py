@@ -202,7 +202,7 @@ class EventReader:
         return events
 
     def end(self) -> list[ServerSentEvent]:
-        """Return the last event, if the stream ended without an empty line behind it, as some servers do."""
+        """Return the last event, if the stream ended without an empty line after it, as some servers do."""
         return [*self._end_line(), *self._end_event()]
 
     def _extend_line(self, part: bytes) -> None:

@@ -117,7 +117,7 @@ class UpstreamLogprobs:
             self._queue.put([ChosenToken(one.as_logprob(), top, self._chars)])
 
     def pass_over(self, text: str) -> None:
-        """Take text whose tokens must not be told, since they name more than the text, such as reasoning."""
+        """Take text whose tokens must not be published, since they name more than the text, such as reasoning."""
         size = len(text.encode(errors="surrogatepass"))
         self._named += size
         self._heard += size
@@ -501,7 +501,7 @@ class UpstreamReply:
             self.prompt_tokens, self.cached_tokens, self.generated_tokens = prompt, cached, generated
 
     def _end(self, choice: Choice) -> None:
-        """Note the end, also if an upstream goes on beyond the length that was asked for."""
+        """Note the end, also if an upstream continues beyond the requested length."""
         reason = choice.finish_reason
         if reason is not None:
             self._reason = _REASONS.get(reason, FinishReason.STOP)

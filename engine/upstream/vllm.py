@@ -176,7 +176,7 @@ def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOption
 
 
 def _calls_tools(options: LaunchOptions) -> bool:
-    """Whether vLLM was told to find calls in replies, and how these are written."""
+    """Whether vLLM was configured to find calls in replies, and how these are written."""
     return _argument(options, "enable-auto-tool-choice") and _argument(options, "tool-call-parser")
 
 
@@ -284,7 +284,7 @@ class LogLine(NamedTuple):
 
     @property
     def is_noise(self) -> bool:
-        """Whether it tells nothing, like vLLM's banner and its list of routes."""
+        """Whether it reports nothing, like vLLM's banner and its list of routes."""
         return _NOISE.search(self.text) is not None
 
 
@@ -300,7 +300,7 @@ def line_of(raw: str) -> LogLine:
 
 
 def stage_of(line: str) -> tuple[str, float] | None:
-    """Return the stage of the start that a line tells, and the share that is done; None if it tells none."""
+    """Return the stage of the start that a line reports, and the share that is done; None if it reports none."""
     for pattern, stage, begin, end in _STAGES:
         if found := pattern.search(line):
             done = int(found[1]) / 100 if found.groups() else 0.0

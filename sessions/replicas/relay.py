@@ -395,7 +395,7 @@ class ShardChannels:
                 await pubsub.sunsubscribe(channel)
 
     async def _listen(self, name: str, pubsub: PubSub) -> None:
-        """Take a node's messages until the connection is lost. Then its channels are subscribed anew, at their current nodes."""
+        """Take a node's messages until the connection is lost. Then its channels are subscribed again, at their current nodes."""
         try:
             while True:
                 with store_errors():
@@ -421,7 +421,7 @@ class ShardChannels:
             self._forget(channel)
 
     def _forget(self, channel: str) -> None:
-        """Note a lost channel; it is subscribed anew if it is still wanted."""
+        """Note a lost channel; it is subscribed again if it is still wanted."""
         self._node_of.pop(channel, None)
         self._suspect.add(channel)
         if channel in self._wanted:

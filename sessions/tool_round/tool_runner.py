@@ -261,7 +261,7 @@ class Elicitations:
                 waiting.set_result(Dismissed())
 
     def _question(self, elicitation: Elicitation) -> Question:
-        """Make a question. Its hash is unique: a late answer does not count for the same question asked anew."""
+        """Make a question. Its hash is unique: a late answer does not count for the same question if it is repeated."""
         message, schema = elicitation.message, elicitation.schema
         return Question(
             message=message,

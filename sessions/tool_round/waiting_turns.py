@@ -103,7 +103,7 @@ class Failover:
             base = await self._history.base(conversation.keys, record)
             async with conversation.order_lock:
                 if live.journal is None or live.end is not None:
-                    return  # the reaper ends them behind it
+                    return  # the reaper ends them after it
                 seq = conversation.next_seq()
                 ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
                 saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))

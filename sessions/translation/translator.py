@@ -109,7 +109,7 @@ def trial_request(
 
 
 def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
-    """Raise BadParams if a model can't continue words that were told, or does not know the languages."""
+    """Raise BadParams if a model can't continue words that were published, or does not know the languages."""
     if (known := facts.languages) is not None:
         if not known.targets:
             why = "This model does not say which languages it translates, so it can't interpret."

@@ -72,7 +72,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 
 def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:
     ended = midstream(tmp_path, "serve", MIDSTREAM_MAX_BACH="4")
-    assert complaint(ended).startswith("midstream: MIDSTREAM_MAX_BACH is no setting.")
+    assert complaint(ended).startswith("midstream: Unknown setting MIDSTREAM_MAX_BACH.")
 
 
 def test_an_unknown_option_is_told_with_how_to_get_help(tmp_path: Path) -> None:

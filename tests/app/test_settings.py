@@ -45,13 +45,13 @@ def test_an_empty_variable_is_an_unset_one() -> None:
 
 
 def test_a_variable_that_is_no_setting_stops_the_start_with_its_name() -> None:
-    with pytest.raises(SettingsError, match=r"MIDSTREAM_MAX_BACH is no setting.*MIDSTREAM_MAX_BATCH"):
+    with pytest.raises(SettingsError, match=r"Unknown setting MIDSTREAM_MAX_BACH.*MIDSTREAM_MAX_BATCH"):
         Settings.read({"MIDSTREAM_MAX_BACH": "4"})
 
 
 def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None:
     with pytest.raises(
-        SettingsError, match=r"MIDSTREAM_XYZZY is no setting\. `midstream serve --help` lists all\."
+        SettingsError, match=r"Unknown setting MIDSTREAM_XYZZY\. `midstream serve --help` lists all\."
     ):
         Settings.read({"MIDSTREAM_XYZZY": "4"})
 
@@ -59,7 +59,7 @@ def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("midstream_port", "9000", "midstream_port is no setting. Did you mean MIDSTREAM_PORT?"),
+        ("midstream_port", "9000", "Unknown setting midstream_port. Did you mean MIDSTREAM_PORT?"),
         ("MIDSTREAM_MODEL", '"org/model"', "MIDSTREAM_MODEL has quotation marks around its value"),
         ("MIDSTREAM_MODEL", "org/model\r", "MIDSTREAM_MODEL ends with a carriage return"),
         ("MIDSTREAM_MAX_BATCH", "4 # at once", "'4 # at once' is not a whole number"),

@@ -300,7 +300,7 @@ class ChunkEncoder:
         return [*self._parts.close(), ErrorChunk(error_text=why)]
 
     def answered(self, call_id: str, *, is_allowed: bool) -> None:
-        """Note that its client answered a call: it allowed it, or else settled it. The change may be told later."""
+        """Note that its client answered a call: it allowed it, or settled it otherwise. The change may be sent later."""
         if (call := self._calls.get(call_id)) is not None:
             result = {"is_allowed": True} if is_allowed else {"is_answered": True}
             self._calls[call_id] = msgspec.structs.replace(call, **result)

@@ -498,7 +498,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
 
     def delta(self, text: str) -> bytes:
-        """Return the event of more text, encoded after its id: only the text is encoded anew."""
+        """Return the event of more text, encoded after its id: only the text is encoded again."""
         if not self.before:
             whole = _encode(self.text(""))
             self.parts.pop()

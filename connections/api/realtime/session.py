@@ -72,7 +72,7 @@ SEPARATOR = "\n\n"
 """Separates items that became one message."""
 MAX_WAITING = 100
 MAX_ECHO_BYTES = 48 * 1024
-"""Bytes of images that are told back to who sent them, as OpenAI does. More would wait twice for a late reader."""
+"""Bytes of images that are sent back to their sender, as OpenAI does. More would wait twice for a late reader."""
 ImagePositions = tuple[tuple[int, Detail], ...]
 _TOOL_OUTPUT = "function_call_output"
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {

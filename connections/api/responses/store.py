@@ -427,7 +427,7 @@ def _joined(messages: Sequence[Message]) -> Message:
 
 
 def _normalized(message: Message) -> Message:
-    """Return a message with its calls' arguments in one spelling: clients parse them and write them anew.
+    """Return a message with its calls' arguments in one spelling: clients parse them and write them again.
 
     An image is known by its digest, and its place counts.
     """

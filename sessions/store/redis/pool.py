@@ -43,7 +43,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 _TROUBLES = (RedisError, RedisClusterException, TimeoutError, OSError)
 AT_ONCE = 32
 HEAVY_SLOTS = 6
-"""Commands of heavy clients that one server has at once: the work of each answer delays the answers behind it."""
+"""Commands of heavy clients that one server has at once: the work of each answer delays the answers after it."""
 GROUPS_PART = 2
 """Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
 OWN = ""

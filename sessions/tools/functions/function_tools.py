@@ -92,7 +92,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class BadSignature(TypeError):
-    """A function can't be a tool. The message tells the operator which parameter prevents it."""
+    """A function can't be a tool. The message names the parameter that prevents it."""
 
 
 class Signature:
@@ -266,7 +266,7 @@ GROUP = "midstream.tools"
 
 
 class InvalidToolFunction(Exception):
-    """A function can't be found, or can't be a tool. The message tells the operator which one, and why."""
+    """A function can't be found, or can't be a tool. The message says which one, and why."""
 
 
 def discover_functions(named: Sequence[str]) -> list[FunctionTool]:

@@ -125,7 +125,7 @@ class TranslationSession:
 
 
 class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The languages, and when words are told. `target`: None: not set yet.
+    """The languages, and when words are published. `target`: None: not set yet.
 
     `voice`: None: a voice of the language, if the source is spoken.
     """
