@@ -118,7 +118,7 @@ def test_recorded_steps_say_what_plain_ones_say(loaded: Loads, limits: Any) -> N
     recorded, plain = EngineCore(loaded(torch.float32)), EngineCore(loaded(torch.float32))
     graphs = recorded._executor._runner._graphs
     assert graphs is not None
-    assert set(graphs._recorded) == set(graphs.rows)
+    assert set(graphs._recorded) == set(graphs._rows)
     plain._executor._runner._graphs = None
     ours, theirs = ask_all(recorded, limits), ask_all(plain, limits)
     for number in range(len(LENGTHS)):

@@ -29,6 +29,12 @@ def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def _partition(length, PARTS: tl.constexpr, SMALLEST: tl.constexpr):
+    """Return the keys in each partition of a context: so many that `PARTS` partitions hold it, in steps of 64."""
+    return tl.maximum(SMALLEST, tl.cdiv(length, PARTS * 64) * 64)
+
+
+@triton.jit
 def _in_pages(table, positions, wanted, page_stride, offset_stride, PAGE: tl.constexpr):
     """Return the offsets, in elements, of the keys at these positions. Unwanted pages are not looked up."""
     pages = tl.load(table + positions // PAGE, mask=wanted, other=0)
@@ -130,7 +136,7 @@ def decode_partitions(
     VALUE_PADDED: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,
-    PARTITION: tl.constexpr,
+    SMALLEST: tl.constexpr,
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -157,15 +163,16 @@ def decode_partitions(
         begins = tl.zeros([ROWS], tl.int32) + first
         ends = tl.zeros([ROWS], tl.int32) + length - 1
         strides = key_page, key_offset, value_page, value_offset
-        parts = tl.cdiv(length, PARTITION)
-        for part in range(first // PARTITION + tl.program_id(2), parts, tl.num_programs(2)):
+        partition = _partition(length, PARTS, SMALLEST)
+        parts = tl.cdiv(length, partition)
+        for part in range(first // partition + tl.program_id(2), parts, tl.num_programs(2)):
             state = (
                 tl.full([ROWS], -float("inf"), tl.float32),
                 tl.zeros([ROWS], tl.float32),
                 tl.zeros([ROWS, VALUE_PADDED], tl.float32),
             )
-            begin = tl.maximum(part * PARTITION, first // BLOCK * BLOCK)
-            end = tl.minimum((part + 1) * PARTITION, length)
+            begin = tl.maximum(part * partition, first // BLOCK * BLOCK)
+            end = tl.minimum((part + 1) * partition, length)
             for start in range(begin, end, BLOCK):
                 state = _block(
                     state, inputs, keys + kv_head * key_head, values + kv_head * value_head, table,
@@ -195,7 +202,7 @@ def merge_partitions(
     PARTS_PADDED: tl.constexpr,
     VALUE_SIZE: tl.constexpr,
     VALUE_PADDED: tl.constexpr,
-    PARTITION: tl.constexpr,
+    SMALLEST: tl.constexpr,
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_SINKS: tl.constexpr,
@@ -205,7 +212,8 @@ def merge_partitions(
     length = tl.load(lengths + request)
     parts, value_sizes = tl.arange(0, PARTS_PADDED), tl.arange(0, VALUE_PADDED)
     first = _first_visible(length - 1, WINDOW, CHUNK)
-    computed = (parts >= first // PARTITION) & (parts < tl.cdiv(length, PARTITION))
+    partition = _partition(length, PARTS, SMALLEST)
+    computed = (parts >= first // partition) & (parts < tl.cdiv(length, partition))
     place = (request.to(tl.int64) * tl.num_programs(1) + head) * PARTS + parts
     powers = tl.load(weights + place, mask=computed, other=-float("inf"))
     top = tl.max(powers, 0)

@@ -21,7 +21,7 @@ from engine.model.attention import AttentionParams
 from engine.model.devices import sent
 
 SMALLEST_PARTITION = 256
-"""Keys of a context that one partition has at least. Partitions are larger if contexts may be long."""
+"""Keys of a context that one partition has at least. Those of a long context are larger, whatever others have."""
 
 MOST_PARTITIONS = 64
 
@@ -121,14 +121,6 @@ class Cuda:
         return out
 
 
-def partitions(capacity: int) -> tuple[int, int]:
-    """Return the number of partitions of a context of `capacity` keys, and the keys in each. Depends on nothing else."""
-    size = SMALLEST_PARTITION
-    while size * MOST_PARTITIONS < capacity:
-        size *= 2
-    return -(-capacity // size), size
-
-
 def _kernels() -> Any:
     # Triton comes with torch for CUDA only, and is slow to import.
     from engine.model.cuda import kernels  # noqa: PLC0415
@@ -201,12 +193,12 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     _check_attention(queries, keys, values, tables, out, lengths, sinks)
     rows, heads, _ = queries.shape
     page, kv_heads = keys.shape[1:3]
-    parts, partition = partitions(tables.shape[1] * page)
+    parts = min(MOST_PARTITIONS, -(-tables.shape[1] * page // SMALLEST_PARTITION))
     sizes = _sizes(keys, values)
     mixed = torch.empty(rows, heads, parts, values.shape[3], dtype=torch.float32, device=out.device)
     weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
     splits = min(parts, -(-processors * PROGRAMS_PER_PROCESSOR // (rows * kv_heads)))
-    seen = {"PARTITION": partition, "WINDOW": window, "CHUNK": chunk}
+    seen = {"SMALLEST": SMALLEST_PARTITION, "WINDOW": window, "CHUNK": chunk}
     kernels = _kernels()
     kernels.decode_partitions[rows, kv_heads, splits](
         *(queries, keys, values, tables, lengths, mixed, weights, scale, softcap),
@@ -221,6 +213,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
         BLOCK=_block(keys),
         CAPPED=softcap > 0,
         PRECISION=_precision(queries),
+        num_stages=2,
         **sizes,
         **seen,
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.cache.paged_cache import LayerPages
 from engine.model.attention import AttentionParams
+from engine.model.cuda import operators
 from engine.model.cuda.operators import Cuda
 from tests.engine.attention.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
@@ -54,6 +55,19 @@ def test_pages_of_any_size_and_contexts_of_several_partitions(page: int, capacit
     for terms in (AttentionParams(0.3), AttentionParams(0.3, window=280)):
         out = attend(case, terms)
         torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
+
+
+def test_partitions_of_a_long_context_are_larger_and_those_of_its_neighbour_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operators, "MOST_PARTITIONS", 2)
+    case = paged(GROUPED, lengths=(300, 1000), queries=(1, 1), page=16)
+    terms = AttentionParams(0.3)
+    out = attend(case, terms)
+    torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
+    step = replace(case.step, decode_rows=1, tables=case.step.tables[:1, :19], lengths=case.step.lengths[:1])
+    alone = attend(replace(case, step=step, queries=case.queries[:1]), terms)
+    assert torch.equal(alone[0], out[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
