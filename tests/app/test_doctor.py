@@ -112,7 +112,7 @@ def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
 
 def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:
     ended = midstream(tmp_path, "doctor", MIDSTREAM_MAX_BACH="4")
-    assert (ended.returncode, ended.stderr[:32]) == (1, "midstream: MIDSTREAM_MAX_BACH is")
+    assert (ended.returncode, ended.stderr[:46]) == (1, "midstream: Unknown setting MIDSTREAM_MAX_BACH.")
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

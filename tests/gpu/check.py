@@ -60,7 +60,7 @@ PYTEST = (
 ON_CUDA = (
     Stage("attention", 60, _module("tests.gpu.attention_check")),
     Stage("service", 90, _module("tests.gpu.service_check")),
-    Stage("pytest", 110, _module(*PYTEST)),
+    Stage("pytest", 150, _module(*PYTEST)),
     Stage("qwen", 75, _module("tests.gpu.engine_check", "qwen-1.5b")),
     Stage("llama", 150, _module("tests.gpu.engine_check", "llama-8b")),
     Stage("beside", 150, _module("tests.gpu.peer_check")),

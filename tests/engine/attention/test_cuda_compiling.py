@@ -11,7 +11,7 @@ import pytest
 
 SHARED_MEMORY = {89: 99 * 1024, 90: 227 * 1024}
 """What a program may have at most, by compute capability: a small device's (L4, RTX 4090) and an H200's."""
-SPILLED = {"attend_prompts": 128, "draw_rows": 16}
+SPILLED = {"attend_prompts": 128, "decode_partitions": 8, "draw_rows": 16}
 """Bytes a thread, where not 0."""
 
 
