@@ -32,7 +32,7 @@ TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 # The dialects of `connections/api`: each knows what they share, and none of the others.
 DIALECTS = (
     *("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime"),
-    *("audio", "embeddings", "events", "shares", "attachments", "account", "admin"),
+    *("audio", "account", "admin"),
 )
 
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
@@ -109,8 +109,7 @@ ORDER = {
         ),
     ),
     "connections.api": (
-        *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
-        *("chat_requests", "owner_data"),
+        *("requests", "replies", "endpoint", "chat_requests"),
         *DIALECTS,
     ),
     "app": (

@@ -39,8 +39,7 @@ from connections.api.ai_sdk.service import (
     foreign_origin_response,
 )
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
-from connections.api.endpoint import identity_or_ticket
-from connections.api.event_transport import EventTransport
+from connections.api.endpoint import EventTransport, identity_or_ticket
 from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
