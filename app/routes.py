@@ -22,9 +22,8 @@ from app.operations.readiness import Readiness
 from connections.api.account import NO_INDEX_HEADERS, account_routes
 from connections.api.admin import AdminEndpoint, AdminOperations, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
-from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
-from connections.api.ai_sdk.service import ChatService
-from connections.api.ai_sdk.websocket import ChatSocketEndpoint
+from connections.api.ai_sdk.endpoint import ChatEndpoint, ChatSocketEndpoint, aisdk_routes
+from connections.api.ai_sdk.requests import ChatService
 from connections.api.anthropic import endpoint as anthropics
 from connections.api.anthropic.endpoint import messages_routes
 from connections.api.audio import Audio, audio_routes
