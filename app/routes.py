@@ -32,8 +32,7 @@ from connections.api.openai_chat import openai_routes
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
 from connections.api.responses.creator import ResponseCreator
-from connections.api.responses.endpoint import responses_routes
-from connections.api.responses.websocket import ResponsesWebSocketEndpoint
+from connections.api.responses.endpoint import ResponsesWebSocketEndpoint, responses_routes
 from connections.authentication.access import AccessControl
 from connections.http.json_responses import forbidden_origin, json_response, refusal_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters

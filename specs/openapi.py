@@ -22,9 +22,17 @@ from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
 from connections.api.endpoint import Erased, ExportEnd
 from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
 from connections.api.requests import ErrorBody
-from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
+from connections.api.responses.endpoint import MAX_ITEMS
 from connections.api.responses.parser import ConversationFields, Creation
-from connections.api.responses.schema import Conversation, ConversationDeleted, Response
+from connections.api.responses.schema import (
+    Compaction,
+    Conversation,
+    ConversationDeleted,
+    Counted,
+    Deleted,
+    Items,
+    Response,
+)
 from connections.http.json_responses import RefusalBody
 from connections.images import TYPES as IMAGE_TYPES
 from connections.protocol.frames import Name

@@ -108,7 +108,7 @@ async def test_few_bytes_of_images_wait_for_the_store(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who sends more than it takes in is told so; nothing that waits is lost."""
-    monkeypatch.setattr("connections.api.realtime.handler.MAX_PENDING_IMAGE_BYTES", 2 * len(LARGE.url) - 1)
+    monkeypatch.setattr("connections.api.realtime.endpoint.MAX_PENDING_IMAGE_BYTES", 2 * len(LARGE.url) - 1)
     is_well, keep = asyncio.Event(), Images.keep
 
     async def late(*args: Any, **options: Any) -> None:

@@ -15,7 +15,7 @@ from openai.types.responses import Response
 
 from connections.api.replies import StoredReply
 from connections.api.responses import store as response_store
-from connections.api.responses.notes import MAX_NOTE_BYTES
+from connections.api.responses.encoder import MAX_NOTE_BYTES
 from connections.api.responses.store import ResponseStore
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown

@@ -21,7 +21,7 @@ import pytest
 import soxr
 from openai import AsyncOpenAI, OpenAI
 
-from connections.api.realtime.session import VOICES
+from connections.api.requests import VOICES
 from speech.errors import RecognizerLost
 from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
 from speech.recognition.recognizer import Recognizer, pocketsphinx

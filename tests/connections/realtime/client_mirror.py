@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connections.api.realtime.server_events import (
+from connections.api.realtime.events import (
     ArgumentsDelta,
     FunctionCall,
     FunctionCallOutput,

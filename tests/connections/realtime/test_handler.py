@@ -9,9 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
-from connections.api.realtime.handler import RealtimeHandler
-from connections.api.realtime.items import Items
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.endpoint import RealtimeHandler
+from connections.api.realtime.session import Items, RealtimeSession
 from connections.connection import Connection, Handler, PendingWork
 from connections.http.refusal_counters import EndpointName
 from connections.limits.caller import Caller

@@ -9,7 +9,7 @@ import pytest
 from openai.types.realtime import RealtimeTranslationServerEvent
 from pydantic import TypeAdapter
 
-from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.events import ServerEvent
 from connections.api.realtime.translation.endpoint import TranslationCodec, decode
 from connections.api.realtime.translation.events import TranslationEventEncoder, TranslationFrame, closed
 from connections.api.realtime.translation.session import TranslationSession

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.endpoint import HandshakeRequest, SessionContext, SessionEndpoint
-from connections.api.realtime.server_events import InvalidEvent
+from connections.api.realtime.events import InvalidEvent
 from connections.api.realtime.translation.events import (
     AnyClientEvent,
     AudioAppend,

@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connections.api.realtime.client_events import ClientEvent
-from connections.api.realtime.server_events import ServerEvent, error_event
+from connections.api.realtime.events import ClientEvent, ServerEvent, error_event
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame, LanguageTag, ServerFrame
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText

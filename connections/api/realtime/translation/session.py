@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UnsetType
 
-from connections.api.realtime.server_events import InvalidEvent, ServerEvent
+from connections.api.realtime.events import InvalidEvent, ServerEvent
 from connections.api.realtime.translation.events import (
     Audio,
     Input,

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from connections.api.realtime.server_events import InvalidEvent
+from connections.api.realtime.events import InvalidEvent
 from connections.api.realtime.translation.events import AudioDelta, TranslationFrame
 from connections.connection import Connection
 from connections.protocol.frames import Error

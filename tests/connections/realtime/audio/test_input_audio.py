@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 
 from connections.api.realtime import voice as voice_connection
-from connections.api.realtime.client_events import SessionUpdate
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.items import Items
-from connections.api.realtime.server_events import (
+from connections.api.realtime.events import (
     InvalidEvent,
     OutputCleared,
     ServerEvent,
+    SessionUpdate,
     TranscriptCompleted,
 )
-from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
+from connections.api.realtime.session import Items, RealtimeSession
+from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
