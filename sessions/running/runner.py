@@ -98,10 +98,11 @@ def with_calls(live: Turn, end: Done, *, may_call: bool) -> Done:
     calls, cut = live.tool_round.calls, live.turn.cut
     if end.reason is Reason.TOOLS and may_call:
         return msgspec.structs.replace(end, open=tuple(call.call_id for call in calls.open))
-    if cut is not None:
-        calls.keep(-1 if cut.is_rollback else cut.kept.chars)
-    for call in calls.open:
-        calls.put(cancelled(call))
+    if calls.records:
+        if cut is not None:
+            calls.keep(-1 if cut.is_rollback else cut.kept.chars)
+        for call in calls.open:
+            calls.put(cancelled(call))
     reason = Reason.STOP if end.reason is Reason.TOOLS else end.reason
     return msgspec.structs.replace(end, reason=reason)
 

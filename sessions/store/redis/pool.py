@@ -71,25 +71,27 @@ class FairPool(ConnectionPool):
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """Return a connection that is ready. Raises ConnectionError, of the library, if none is free in time."""
-        began = monotonic()
+        if (slot := self._slots.take_nowait()) is None:
+            slot = await self._wait()
+        else:
+            self.stats.waits.counts[0] += 1  # as nearly always, there was none
         try:
-            slot = self._slots.take_nowait() or await self._wait()
-            try:
-                connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-            except BaseException:
-                self._slots.release(slot)
-                raise
-        finally:
-            self.stats.waits.observe(monotonic() - began)
+            connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._slots.release(slot)
+            raise
         self._in_use[connection] = slot
         return connection
 
     async def _wait(self) -> Slot:
+        began = monotonic()
         try:
             async with asyncio.timeout(self.timeout):
                 return await self._slots.take()
         except TimeoutError as error:
             raise ConnectionLost("No connection available.") from error
+        finally:
+            self.stats.waits.observe(monotonic() - began)
 
     async def release(self, connection: Any) -> None:
         """Take a connection back."""
