@@ -452,9 +452,9 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; None: the model's default. Speech has a pace of its own."""
+        """The pace of its text; None: the model's default. A player has a pace of its own."""
         requested = self.live.tool_round.generation.chars_per_s
-        return 0.0 if requested is None and self.live.playback is not None else requested
+        return 0.0 if requested is None and self.live.player is not None else requested
 
     @property
     def paces_thoughts(self) -> bool:

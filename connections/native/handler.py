@@ -253,9 +253,9 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        playback = None if voice_message is None else voice_message.playback
+        player = None if voice_message is None else voice_message.player
         return raise_if_refused(
-            self._sessions.turns.send(connection.owner, connection, send, generation, playback=playback)
+            self._sessions.turns.send(connection.owner, connection, send, generation, player=player)
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:

@@ -32,13 +32,13 @@ from sessions.store.redis.pool import CappedFairSlots
 from sessions.store.storage import Storage
 from sessions.titles import first_title
 from sessions.translation.translator import refuse_unable, trial_request
+from sessions.turn.interfaces import Player
 from sessions.turn.message_request import (
     Append,
     Continue,
     GenerationConfig,
     MessageRequest,
     Placement,
-    Playback,
     Regenerate,
     stored_message,
 )
@@ -166,7 +166,7 @@ class MessageAcceptor:
                 await self._forwarder.close_left_turns(conversation)
             except RunsElsewhere as elsewhere:
                 conversation.forget()
-                if live.playback is not None:
+                if live.player is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
                 if answer is not None and not answer.already:
@@ -432,7 +432,7 @@ def register_turn(
     names: TurnMessageIds,
     generation: GenerationConfig,
     *,
-    playback: Playback | None = None,
+    player: Player | None = None,
 ) -> Turn:
     """Register a message; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
@@ -448,9 +448,9 @@ def register_turn(
         accepted_seq=0,
         interprets=send.interprets,
     )
-    live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), playback=playback)
-    if playback is not None:
-        playback.begin(names.turn_id)
+    live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), player=player)
+    if player is not None:
+        player.begin(names.turn_id)
     conversation.accepting.append(live)
     return live
 

@@ -327,8 +327,8 @@ class Conversation:
         )
         if cut is None:
             return False
-        if live.playback is not None:
-            live.playback.stop()
+        if live.player is not None:
+            live.player.stop()
         for subscriber in self.subscribers:
             subscriber.withdraw(turn_id, cut.kept.chars, cut.kept.reasoning)
         return True
@@ -390,8 +390,8 @@ class Conversation:
         self.published.seq = text.seq
         if isinstance(text, Delta):
             live.published_off = text.off + len(text.text)
-            if live.playback is not None:
-                live.playback.feed(text)
+            if live.player is not None:
+                live.player.feed(text)
         else:
             live.published_reasoning_off = text.off + len(text.text)
 

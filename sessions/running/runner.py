@@ -107,10 +107,10 @@ def with_calls(live: Turn, end: Done, *, may_call: bool) -> Done:
 
 
 def with_precision(live: Turn, end: Done) -> Done:
-    """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
-    if live.playback is None or end.cancel is None:
+    """Return the end of a turn; if it was cut while it was played, with the precision of the cut."""
+    if live.player is None or end.cancel is None:
         return end
-    facts = msgspec.structs.replace(end.cancel, precision=live.playback.precision)
+    facts = msgspec.structs.replace(end.cancel, precision=live.player.precision)
     return msgspec.structs.replace(end, cancel=facts)
 
 
@@ -205,7 +205,7 @@ class TurnRunner:
         )
         self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
-            await self._end(run, await self._after_playback(live, await self._outcome(run, request)))
+            await self._end(run, await self._after_player(live, await self._outcome(run, request)))
             is_generated = live.tool_round.interpretation is None and live.tool_round.generation.given is None
             if self._titler is not None and is_generated:
                 self._titler.consider(conversation, live, request)
@@ -216,8 +216,8 @@ class TurnRunner:
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
         finally:
-            if live.playback is not None:
-                live.playback.stop()
+            if live.player is not None:
+                live.player.stop()
             journal.drop()
             conversation.forget()
             conversation.release(live)
@@ -236,15 +236,15 @@ class TurnRunner:
         return await self._generator.outcome(run, request)
 
     @staticmethod
-    async def _after_playback(live: Turn, outcome: Outcome) -> Outcome:
-        """Wait until a spoken reply was played, or where it was cut, until it is known what was heard."""
-        if (playback := live.playback) is None:
+    async def _after_player(live: Turn, outcome: Outcome) -> Outcome:
+        """Wait until the reply was played to its end, or where it was cut, until it is known what was heard."""
+        if (player := live.player) is None:
             return outcome
         if not live.turn.is_over:
-            await playback.over()
+            await player.over()
         if live.turn.cut is not None and not live.turn.cut.is_rollback:
-            await playback.settled()
-            live.turn.shorten(playback.heard)
+            await player.settled()
+            live.turn.shorten(player.heard)
         return outcome
 
     async def _end(self, run: Generation, outcome: Outcome) -> None:

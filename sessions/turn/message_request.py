@@ -1,9 +1,9 @@
-"""A client's message: its place in the tree, its parameters, and what speaks the reply."""
+"""A client's message: its place in the tree, and its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from engine.vision.image import Detail
-from sessions.events import Delta, Needs, Where
+from sessions.events import Needs, Where
 from sessions.fair_share import Subject
 from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message
 from sessions.store.history.codec import Keys, now_ms
@@ -194,42 +194,6 @@ class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Choice = Literal["auto", "none", "required"]
 _CHOICES: tuple[Choice, ...] = ("auto", "none", "required")
-
-Precision = Literal["word", "chunk"]
-
-
-class Playback(Protocol):
-    """Speaks the reply of one turn. The turn ends when it was played; a cut keeps what was heard. Only `over` waits."""
-
-    @property
-    def heard(self) -> int:
-        """Return how much of the text was heard."""
-        ...
-
-    @property
-    def precision(self) -> Precision:
-        """The precision of that."""
-        ...
-
-    def begin(self, turn_id: str) -> None:
-        """Begin: the message was accepted, and its turn has this id."""
-        ...
-
-    def feed(self, text: Delta) -> None:
-        """Add published text."""
-        ...
-
-    async def over(self) -> None:
-        """End the text: return once all of it was played, or it was stopped."""
-        ...
-
-    async def settled(self) -> None:
-        """The turn was cut: return once it is known how much was heard, which may be less than it seemed."""
-        ...
-
-    def stop(self) -> None:
-        """Stop playing, since the turn's end is decided. May be called again."""
-        ...
 
 
 async def stored_message(

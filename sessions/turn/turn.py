@@ -14,7 +14,8 @@ from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolS
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.history.journal import TurnJournal
-from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
+from sessions.turn.interfaces import Player
+from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn_state import TurnIds, TurnState
 
@@ -248,7 +249,7 @@ class Turn:
         "grace",
         "hold",
         "journal",
-        "playback",
+        "player",
         "published_off",
         "published_reasoning_off",
         "ready",
@@ -274,7 +275,7 @@ class Turn:
         sender: Subscriber,
         *,
         tool_round: ToolRound | None = None,
-        playback: Playback | None = None,
+        player: Player | None = None,
     ) -> None:
         self.turn = turn
         self.tool_round = tool_round or ToolRound(GenerationConfig())
@@ -285,7 +286,7 @@ class Turn:
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None  # why it can't run
         self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody reconnects
-        self.playback = playback  # who speaks it, if anybody does
+        self.player = player  # plays its reply
 
         self.was_attached = False  # its sender was attached before it arrived
         self.forwarded: str | None = None  # the replica that it was forwarded to
@@ -343,10 +344,10 @@ class Turn:
             self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
 
     def seen(self, seen_off: int | None) -> int | None:
-        """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""
-        if (playback := self.playback) is None:
+        """Return how much of its text was seen, or heard if it is played; None: only the transports know."""
+        if (player := self.player) is None:
             return seen_off
-        return playback.heard if seen_off is None else min(seen_off, playback.heard)
+        return player.heard if seen_off is None else min(seen_off, player.heard)
 
     @property
     def waits(self) -> bool:
