@@ -470,7 +470,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     def settle(self) -> None:
         """Note a translated segment of its source; the store gets it with the next text."""
-        self.live.record = msgspec.structs.replace(self.live.record, interprets=self.interpretation.state())
+        self.live.record = msgspec.structs.replace(self.live.record, source=self.interpretation.state())
 
     def _src_off(self) -> int | None:
         interpretation = self.live.tool_round.interpretation
@@ -572,7 +572,7 @@ class Generation(msgspec.Struct, frozen=True):
     def _record_patch(self) -> bytes:
         """Return what the store needs besides the text in case this replica dies: the model, and the matching source."""
         record, live = self.live.record, self.live
-        settled = 0 if record.interprets is None else record.interprets.off
+        settled = 0 if record.source is None else record.source.off
         if (record.fallback, settled) == (live.fallback, live.settled):
             return b""
         live.fallback, live.settled = record.fallback, settled

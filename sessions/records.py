@@ -180,10 +180,10 @@ PublishPolicy = Literal["agreement", "wait", "segment"]
 """When words of an unfinished sentence are told: once three hypotheses agree, some words behind the source's, or never."""
 
 
-class Interpreting(msgspec.Struct, frozen=True, array_like=True):
-    """How a turn interprets, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
+class SourceState(msgspec.Struct, frozen=True, array_like=True):
+    """What a turn that answers a growing source was asked for, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
 
-    The reply's text before `off` translates the source before `src`. `is_final`: the source does not grow any more.
+    The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
     """
 
     source: str
@@ -205,7 +205,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `model`: the model that wrote a reply; None if that is not known. `reasoning`: the model's reasoning;
     `written`: all of a reply as the model wrote it, if reasoning or calls were parsed from it and it was not
-    cut. `interprets`: the message is a source, and its replies are translations. `images`: the images of a
+    cut. `languages`: the message is a source, and its replies are translations. `images`: the images of a
     user's message, without their bytes.
     """
 
@@ -221,7 +221,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     written: str = ""
     calls: tuple[CallRecord, ...] = ()
-    interprets: Languages | None = None
+    languages: Languages | None = None
     images: tuple[Image, ...] = ()
 
 
@@ -257,8 +257,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them.
     `follows`: the turn whose calls were settled before it; then `message_id` is the reply that made them.
     `model`: the requested one; `fallback`: the one that answered instead. Both are empty if there is none, or
-    it has no name. `continues`: the state of the cut reply that it continued. `interprets`: its reply is the
-    translation of a growing source.
+    it has no name. `continues`: the state of the cut reply that it continued. `source`: its reply answers a
+    source that grows.
     """
 
     turn_id: str
@@ -275,7 +275,12 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_seq: int | None = None
     follows: str = ""
     continues: ContinuedReply | None = None
-    interprets: Interpreting | None = None
+    source: SourceState | None = None
+
+    @property
+    def languages(self) -> Languages | None:
+        """The languages between which its reply translates, if it answers a source."""
+        return None if self.source is None else self.source.languages
 
     @property
     def leaf(self) -> str:
@@ -355,7 +360,7 @@ def user_message(
         content=content,
         status="complete",
         created_at=at_ms,
-        interprets=None if record.interprets is None else record.interprets.languages,
+        languages=record.languages,
         images=images,
     )
 

@@ -22,7 +22,7 @@ from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, Refused, StoreDown
 from sessions.interpreting.interpretation import Growth
-from sessions.records import Interpreting
+from sessions.records import SourceState
 from sessions.service import Sessions
 from sessions.turn.message_request import (
     Append,
@@ -70,7 +70,7 @@ class LiveTranslationHandler:
             ref=frame.ref or frame.client_msg_id,
             group=connection.caller.group,
             client_id=connection.client.client_id,
-            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
+            source=SourceState(frame.source, frame.target, frame.told, frame.wait),
         )
         only = tuple(sorted(connection.caller.grant.models))
         generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)

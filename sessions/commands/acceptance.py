@@ -21,7 +21,7 @@ from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
 from sessions.events import Cause, Journalled, Languages, Text
 from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
-from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
+from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
 from sessions.running import runner
@@ -229,29 +229,29 @@ class MessageAcceptor:
         """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
         self._prompts.choice.requested(generation.model, only=generation.only)
         _refuse_bound(generation)
-        if (interpreting := live.send.interprets) is not None:
-            await self._check_interprets(conversation, live, generation, interpreting)
+        if (source := live.send.source) is not None:
+            await self._check_source(conversation, live, generation, source)
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
-    async def _check_interprets(
-        self, conversation: Conversation, live: Turn, generation: GenerationConfig, interpreting: Interpreting
+    async def _check_source(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, source: SourceState
     ) -> None:
-        """Raise BadParams if the model that will be asked can't interpret."""
+        """Raise BadParams if the model that will be asked can't answer a source."""
         kept = await self._history.load(conversation.keys)
         requested = self._prompts.choice.requested(
             generation.model,
             kept.model if kept is not None else "",
             only=generation.only,
-            translates=interpreting,
+            translates=source,
         )
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
-                refuse_unable(await model.engine.ready(), interpreting)
+                refuse_unable(await model.engine.ready(), source)
 
         await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 
@@ -275,13 +275,13 @@ class MessageAcceptor:
             placement.model,
             meta.model,
             only=generation.only,
-            translates=live.send.interprets or generation.translation,
+            translates=live.send.source or generation.translation,
         )
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
-        if live.send.interprets is not None:
+        if live.send.source is not None:
             facts = self._prompts.choice.facts(requested)
-            tried, generation = trial_request(message, generation, live.send.interprets, facts)
+            tried, generation = trial_request(message, generation, live.send.source, facts)
             messages = [tried]
         check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
@@ -292,13 +292,13 @@ class MessageAcceptor:
             meta, placement = await self._look(conversation, live)
         if placement.continued is not None:
             live.continue_from(placement.continued)
-        interprets = live.send.interprets or placement.interprets
+        source = live.send.source or placement.source
         requested = self._prompts.choice.requested(
             generation.model,
             placement.model,
             meta.model,
             only=generation.only,
-            translates=interprets or generation.translation,
+            translates=source or generation.translation,
         )
         record = live.record = msgspec.structs.replace(
             live.record,
@@ -306,7 +306,7 @@ class MessageAcceptor:
             message_id=placement.answered.message_id if placement.answered else live.record.message_id,
             parent_id=placement.parent_id,
             accepted_seq=meta.seq + 1,
-            interprets=interprets,
+            source=source,
         )
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, record, live.send
@@ -315,13 +315,13 @@ class MessageAcceptor:
         # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
         client = client_key(conversation.owner, live.send.group)
         last_message = placement.prompt_tail(message)[-1]
-        if interprets is not None:
+        if source is not None:
             facts = self._prompts.choice.facts(requested)
             if facts is not None:
-                refuse_unable(facts, interprets)
+                refuse_unable(facts, source)
             text = "" if placement.continued is None else placement.continued.content
-            live.tool_round.interpretation = Interpretation(interprets, message, text)
-            last_message, generation = trial_request(message, generation, interprets, facts)
+            live.tool_round.interpretation = Interpretation(source, message, text)
+            last_message, generation = trial_request(message, generation, source, facts)
         prompt: Prompt | None = None
         if generation.given is None:
             making = self._prompts.prompt(
@@ -342,10 +342,10 @@ class MessageAcceptor:
             titled_by=titled_by,
             system=system.named,
             context_from=prompt.context_from
-            if prompt and interprets is None
+            if prompt and source is None
             else meta.context_from or record.message_id,
             continues=live.send.place == Append(),
-            model="" if interprets is not None else self._prompts.choice.named(generation.model),
+            model="" if source is not None else self._prompts.choice.named(generation.model),
         )
         async with self._at_once.slot(live.send.group or live.send.client_id):
             await self._storage.register_turn(
@@ -446,7 +446,7 @@ def register_turn(
         reply_id=names.reply_id,
         parent_id=None,
         accepted_seq=0,
-        interprets=send.interprets,
+        source=send.source,
     )
     live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), player=player)
     if player is not None:
@@ -556,7 +556,7 @@ def _refuse_bound(generation: GenerationConfig) -> None:
 
 def _titled_by(message: MessageRecord) -> Languages | None:
     """Return the languages that title a new conversation: those of a live translation without words."""
-    return None if message.content.strip() else message.interprets
+    return None if message.content.strip() else message.languages
 
 
 def _title(message: MessageRecord, titled_by: Languages | None) -> str:

@@ -179,10 +179,10 @@ class SourceUpdateHandler:
         record = (
             None if growth.turn_id is None else await self._history.turn(conversation.keys, growth.turn_id)
         )
-        if record is None or record.interprets is None:
+        if record is None or record.source is None:
             raise NotFound("Nothing is being translated in this conversation; begin with `interpret.start`.")
         message = await self._history.message(conversation.keys, record.message_id)
-        source = Source(message.content if message is not None else "", is_final=record.interprets.is_final)
+        source = Source(message.content if message is not None else "", is_final=record.source.is_final)
         if message is None or source.news(growth) is not None:
             raise Conflict(_OVER)
         return Grown(turn_id=record.turn_id, chars=len(source.text), final=source.is_final, already=True)
@@ -198,7 +198,7 @@ def _target_turn(conversation: Conversation, growth: Growth) -> Turn | None:
 def _may_translate(live: Turn) -> bool:
     is_coming = not live.accepted.done() and not live.forwarded
     goes_on = is_coming and live.tool_round.generation.continues
-    return live.tool_round.interpretation is not None or live.send.interprets is not None or goes_on
+    return live.tool_round.interpretation is not None or live.send.source is not None or goes_on
 
 
 async def _ready(live: Turn) -> None:

@@ -492,7 +492,7 @@ def accepted_event(
         model=record.model or None,
         follows=record.follows or None,
         continues=None if record.continues is None else record.reply_id,
-        interprets=None if record.interprets is None else record.interprets.languages,
+        interprets=record.languages,
     )
 
 

@@ -21,7 +21,7 @@ from sessions.interpreting.languages import (
     whole_units,
     whole_words,
 )
-from sessions.records import Interpreting, MessageRecord, PublishPolicy
+from sessions.records import MessageRecord, PublishPolicy, SourceState
 
 MAX_SEGMENT_CHARS = 400
 """A longer sentence is divided at a blank, or within a word if it has none."""
@@ -440,7 +440,7 @@ class Interpretation:
 
     __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
 
-    def __init__(self, options: Interpreting, message: MessageRecord, text: str = "") -> None:
+    def __init__(self, options: SourceState, message: MessageRecord, text: str = "") -> None:
         """Begin with the source in the message; `text`: the translation that was told before."""
         self.options = options
         self.source = Source(message.content, is_final=options.is_final)
@@ -456,7 +456,7 @@ class Interpretation:
         """The source as the history has it."""
         return msgspec.structs.replace(self._message, content=self.source.text)
 
-    def state(self, *, chars: int | None = None) -> Interpreting:
+    def state(self, *, chars: int | None = None) -> SourceState:
         """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
         end = len(self.translation.text) if chars is None else chars
         alignment = self.translation.alignment_at(end)

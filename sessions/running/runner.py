@@ -487,7 +487,7 @@ def _ending(live: Turn, done: Done, written: str, follow: Follow | None) -> Endi
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
     if (interpretation := live.tool_round.interpretation) is not None:
-        turn = msgspec.structs.replace(turn, interprets=interpretation.state(chars=done.chars))
+        turn = msgspec.structs.replace(turn, source=interpretation.state(chars=done.chars))
     is_whole = live.turn.cut is None and not live.tool_round.has_more
     return Ending(
         reply=reply_of(live, done, written if is_whole else ""),

@@ -38,7 +38,7 @@ from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.generation import FilteredReplyStream, Generation, Outcome, guarded_outcome, outcome_of
 from sessions.interpreting.interpretation import Grown, Growth, Interpretation, SegmentDecode
 from sessions.interpreting.languages import AUTO, language_code, language_name
-from sessions.records import Interpreting, MessageRecord
+from sessions.records import MessageRecord, SourceState
 from sessions.store.history.codec import encode_message, encode_turn
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.turn import Turn
@@ -58,7 +58,7 @@ _ANY = "any language"
 
 def segment_request(
     base: Request,
-    interpreting: Interpreting,
+    interpreting: SourceState,
     ask: SegmentDecode,
     *,
     prompt: str,
@@ -96,7 +96,7 @@ def segment_request(
 def trial_request(
     message: MessageRecord,
     generation: GenerationConfig,
-    interpreting: Interpreting,
+    interpreting: SourceState,
     facts: ModelFacts | None,
 ) -> tuple[MessageRecord, GenerationConfig]:
     """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
@@ -108,7 +108,7 @@ def trial_request(
     )
 
 
-def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
+def refuse_unable(facts: ModelFacts, interpreting: SourceState) -> None:
     """Raise BadParams if a model can't continue words that were published, or does not know the languages."""
     if (known := facts.languages) is not None:
         if not known.targets:
@@ -126,7 +126,7 @@ def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
         raise BadParams(why, field="model")
 
 
-def _translation(interpreting: Interpreting, known: Languages, prefix: str = "") -> Translation:
+def _translation(interpreting: SourceState, known: Languages, prefix: str = "") -> Translation:
     """Return the request to a translation model, in its own codes."""
     source = "" if interpreting.source == AUTO else language_code(interpreting.source, known.sources)
     return Translation(language_code(interpreting.target, known.targets) or "", source or "", prefix)
@@ -137,7 +137,7 @@ def _listed(known: Sequence[str]) -> str:
     return f"{names}, …" if len(known) > MOST_LISTED else names
 
 
-def _messages(interpreting: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
+def _messages(interpreting: SourceState, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
     source = _ANY if interpreting.source == AUTO else language_name(interpreting.source)
     filled = (
         prompt.replace("{source}", source)
@@ -210,7 +210,7 @@ class SourceGrowth:
             final=final,
         )
         interpretation.grow(new, final=final)
-        live.record = msgspec.structs.replace(live.record, interprets=interpretation.state())
+        live.record = msgspec.structs.replace(live.record, source=interpretation.state())
         try:
             saved = await live.journal.write(event, _patch(live, interpretation))
         except StoreFault:
@@ -231,7 +231,7 @@ def _patch(live: Turn, interpretation: Interpretation) -> bytes:
     """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
     message = interpretation.message
     kept = [f"message:{message.message_id}", encode_message(message).decode()]
-    live.settled = live.record.interprets.off if live.record.interprets is not None else 0
+    live.settled = live.record.source.off if live.record.source is not None else 0
     return msgspec.json.encode(
         {"set": [*kept, f"turn:{live.record.turn_id}", encode_turn(live.record).decode()]}
     )

@@ -13,7 +13,7 @@ from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from engine.vision.image import Detail
 from sessions.events import Needs, Where
 from sessions.fair_share import Subject
-from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message
+from sessions.records import MessageRecord, Owner, SourceState, TurnRecord, digest, user_message
 from sessions.store.history.codec import Keys, now_ms
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES
@@ -73,8 +73,8 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
     `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
     or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
-    conversation that it begins keeps its first words as a title. `interprets`: the message is empty at first and grows, and
-    its reply is a translation.
+    conversation that it begins keeps its first words as a title. `source`: the message is empty at first and grows; how its
+    reply answers it.
     """
 
     client_msg_id: str
@@ -92,7 +92,7 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     client_id: str = ""
     untitled: bool = False
-    interprets: Interpreting | None = None
+    source: SourceState | None = msgspec.field(default=None, name="interprets")
 
     def subject(self, owner: Owner) -> Subject:
         """Return whose limits and ledgers count it."""
@@ -107,11 +107,9 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Tells requests apart that came under one `client_msg_id`."""
-        if (interpreting := self.interprets) is None:
+        if (source := self.source) is None:
             return digest_of(self.content, self.place, self.images)
-        return digest(
-            f"interpret\0{interpreting.source}\0{interpreting.target}\0{interpreting.told}\0{interpreting.wait}"
-        )
+        return digest(f"interpret\0{source.source}\0{source.target}\0{source.told}\0{source.wait}")
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -159,9 +159,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
                 off=base.chars if base else 0,
                 text=reply.content,
                 tokens=done.usage.sent_tokens - tokens,
-                src_off=None
-                if record.interprets is None or turn.message is None
-                else len(turn.message.content),
+                src_off=None if record.source is None or turn.message is None else len(turn.message.content),
             )
         )
     if reply.reasoning:
@@ -234,7 +232,7 @@ def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
         model=record.model or None,
         follows=record.follows or None,
         continues=record.reply_id if record.continues else None,
-        interprets=None if record.interprets is None else record.interprets.languages,
+        interprets=record.languages,
     )
 
 

@@ -14,7 +14,7 @@ from engine.scripted import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
 from sessions.interpreting.interpretation import Grown, Growth
-from sessions.records import Interpreting, PublishPolicy
+from sessions.records import PublishPolicy, SourceState
 from sessions.translation.translator import Translator, _TurnUsage
 from sessions.turn.message_request import (
     Append,
@@ -45,7 +45,7 @@ def begin(
         content="",
         place=Append(),
         on_busy=on_busy,
-        interprets=Interpreting("en", target, policy, 3),
+        source=SourceState("en", target, policy, 3),
     )
     return chat.sessions.turns.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))

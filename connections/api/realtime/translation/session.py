@@ -27,7 +27,7 @@ from engine.messages import ModelFacts
 from sessions.errors import Overloaded
 from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
 from sessions.interpreting.languages import AUTO, CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
-from sessions.records import Interpreting, PublishPolicy
+from sessions.records import PublishPolicy, SourceState
 from sessions.translation.translator import refuse_unable
 
 _LANGUAGE = "session.audio.output.language"
@@ -149,9 +149,9 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             wait=self.wait,
         )
 
-    def interpreting(self) -> Interpreting | None:
+    def interpreting(self) -> SourceState | None:
         """Return what the model is asked, once the target is known."""
-        return None if self.target is None else Interpreting(self.source, self.target, self.told, self.wait)
+        return None if self.target is None else SourceState(self.source, self.target, self.told, self.wait)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
