@@ -21,9 +21,9 @@ from connections.voice.connection import VoiceConnection, VoiceMessage
 from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, Refused, StoreDown
-from sessions.interpreting.interpretation import Growth
 from sessions.records import SourceState
 from sessions.service import Sessions
+from sessions.turn.interfaces import Growth
 from sessions.turn.message_request import (
     Append,
     Continue,

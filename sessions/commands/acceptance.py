@@ -19,7 +19,7 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
 from sessions.events import Cause, Journalled, Languages, Text
-from sessions.interpreting.interpretation import Interpretation
+from sessions.generation import SourceReplies
 from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.replicas.relay import Subscriptions
@@ -31,7 +31,6 @@ from sessions.store.history.replay import covered, merged, rebuilt_turn
 from sessions.store.redis.pool import CappedFairSlots
 from sessions.store.storage import Storage
 from sessions.titles import first_title
-from sessions.translation.translator import refuse_unable, trial_request
 from sessions.turn.interfaces import Player
 from sessions.turn.message_request import (
     Append,
@@ -71,6 +70,7 @@ class MessageAcceptor:
         storage: Storage,
         *,
         prompts: HistoryPromptBuilder,
+        sources: SourceReplies,
         policy: Policy,
         observer: Observer,
         watching: Subscriptions,
@@ -82,6 +82,7 @@ class MessageAcceptor:
         self._replica = storage.ownership.replica
         self._unsettled = storage.unsettled
         self._prompts = prompts
+        self._sources = sources
         self._filters = policy.filters
         self._watching = watching
         self._forwarder = forwarder
@@ -251,7 +252,7 @@ class MessageAcceptor:
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
-                refuse_unable(await model.engine.ready(), source)
+                self._sources.refuse_unable(await model.engine.ready(), source)
 
         await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 
@@ -281,7 +282,7 @@ class MessageAcceptor:
         messages = placement.prompt_tail(message)
         if live.send.source is not None:
             facts = self._prompts.choice.facts(requested)
-            tried, generation = trial_request(message, generation, live.send.source, facts)
+            tried, generation = self._sources.trial_request(message, generation, live.send.source, facts)
             messages = [tried]
         check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
@@ -318,10 +319,10 @@ class MessageAcceptor:
         if source is not None:
             facts = self._prompts.choice.facts(requested)
             if facts is not None:
-                refuse_unable(facts, source)
+                self._sources.refuse_unable(facts, source)
             text = "" if placement.continued is None else placement.continued.content
-            live.tool_round.interpretation = Interpretation(source, message, text)
-            last_message, generation = trial_request(message, generation, source, facts)
+            live.source = self._sources.open(source, message, text)
+            last_message, generation = self._sources.trial_request(message, generation, source, facts)
         prompt: Prompt | None = None
         if generation.given is None:
             making = self._prompts.prompt(
@@ -474,8 +475,8 @@ def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None
     event = accepted_event(
         conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True
     )
-    if (interpretation := live.tool_round.interpretation) is not None:
-        event = msgspec.structs.replace(event, content=interpretation.source.text)
+    if live.source is not None:
+        event = msgspec.structs.replace(event, content=live.source.message.content)
     reader.publish(event)
     conversation.attach(reader)
     if live.record.done is not None:  # published, but not saved yet

@@ -18,7 +18,7 @@ from engine.reply_spec import PLAIN, ReplySpec, Translation
 from engine.served_models import ServedModel, served_models
 from engine.vision.image import NOT_SEEN, Seen, joined
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
-from sessions.interpreting.languages import has_languages
+from sessions.languages import has_languages
 from sessions.records import MessageRecord, Meta, Owner, SourceState
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History

@@ -11,10 +11,9 @@ import msgspec
 
 from engine.api import OutputStream
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
-from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.history.journal import TurnJournal
-from sessions.turn.interfaces import Player
+from sessions.turn.interfaces import Player, Source
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn_state import TurnIds, TurnState
@@ -169,8 +168,7 @@ class ToolRound:
     that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
     changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
     once it has ended. `idle`: no server tool runs here for it.
-    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
-    translates, if it does.
+    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before.
     """
 
     __slots__ = (
@@ -182,7 +180,6 @@ class ToolRound:
         "generation",
         "has_more",
         "idle",
-        "interpretation",
         "is_lost",
         "news",
         "round",
@@ -198,7 +195,6 @@ class ToolRound:
         self.has_more = False
         self.awaited = awaited
         self.base: MessageRecord | None = None
-        self.interpretation: Interpretation | None = None
         self.round = rounds
         self.news = asyncio.Event()
         self.following: Turn | None = None
@@ -260,6 +256,7 @@ class Turn:
         "sender",
         "sent",
         "settled",
+        "source",
         "status",
         "tool_round",
         "turn",
@@ -287,6 +284,7 @@ class Turn:
         self.failure: Failure | None = None  # why it can't run
         self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody reconnects
         self.player = player  # plays its reply
+        self.source: Source | None = None  # what it answers, if that grows meanwhile
 
         self.was_attached = False  # its sender was attached before it arrived
         self.forwarded: str | None = None  # the replica that it was forwarded to
@@ -304,7 +302,7 @@ class Turn:
         self.status: Status | None = None  # the last published one
         self.unsaved = False  # connections were notified that its text is not journalled
         self.fallback = ""  # the answering model that the store knows of
-        self.settled = 0  # up to where the store has matching source and target of an interpretation
+        self.settled = 0  # up to where the store has matching parts of its source and its reply
         self.end: Done | None = None  # how it ends, before that is published
 
     @classmethod
