@@ -11,6 +11,7 @@ import msgspec
 
 from engine.vision.image import Image
 from sessions.events import (
+    Accepted,
     CallState,
     Done,
     Languages,
@@ -278,11 +279,6 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceState | None = None
 
     @property
-    def languages(self) -> Languages | None:
-        """The languages between which its reply translates, if it answers a source."""
-        return None if self.source is None else self.source.languages
-
-    @property
     def leaf(self) -> str:
         """The last message of its branch until it ends: the user's, or the reply that it continues."""
         return self.message_id if self.continues is None else self.reply_id
@@ -292,6 +288,22 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):
             return False
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
+
+    def accepted(self, conversation_id: str, epoch: str) -> Accepted:
+        """Return the turn's `accepted`, without what its message shows."""
+        return Accepted(
+            conversation_id=conversation_id,
+            client_msg_id=self.client_msg_id,
+            turn_id=self.turn_id,
+            message_id=self.message_id,
+            epoch=epoch,
+            seq=self.accepted_seq,
+            parent_id=self.parent_id,
+            model=self.model or None,
+            follows=self.follows or None,
+            continues=None if self.continues is None else self.reply_id,
+            interprets=None if self.source is None else self.source.languages,
+        )
 
     def signed(self, done: Done) -> Done:
         """Return the turn's end, with the model that wrote the reply and the turn whose calls it followed."""
@@ -360,7 +372,7 @@ def user_message(
         content=content,
         status="complete",
         created_at=at_ms,
-        languages=record.languages,
+        languages=None if record.source is None else record.source.languages,
         images=images,
     )
 
