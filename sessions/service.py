@@ -17,7 +17,6 @@ from sessions.conversation.history_page import PageWithStatus, TurnReader, page_
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
 from sessions.fair_share import Subject
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
@@ -33,6 +32,7 @@ from sessions.store.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tool_round.tool_runner import AnswerOutcome
 from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer

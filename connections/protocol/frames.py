@@ -381,11 +381,19 @@ Answering = ToolResult | ToolDecision
 Listing = Conversations | Search | Rename | Share | Unshare | Delete
 """Requests about whole conversations."""
 
-Interpreting = InterpretStart | Source
+Growing = InterpretStart | Source
+"""Requests about a source that grows."""
+
+Stopping = Cancel | audio.AudioStop
+"""What ends replies: it is handled however many requests wait."""
+
+Reporting = Hello | Ping | AuthRefresh | audio.Sound | audio.Played
+"""What never waits behind requests."""
+
 Request = (
     Hello
     | Turning
-    | Interpreting
+    | Growing
     | Cancel
     | Answering
     | Resume
@@ -396,4 +404,10 @@ Request = (
     | Ping
     | audio.AudioFrame
 )
-Frame = ServerFrame | Event | audio.Sound
+Binary = audio.Sound
+"""What is written as a binary frame."""
+
+ReplySound = audio.Sound | audio.Marks
+"""What a cut of its turn always withdraws."""
+
+Frame = ServerFrame | Event | Binary

@@ -14,7 +14,7 @@ import msgspec
 from connections.protocol.audio import LAST, AudioOutput, AudioReply, Marks, Sound
 from connections.protocol.frames import Frame
 from sessions.events import Delta
-from sessions.turn.message_request import Precision
+from sessions.turn.interfaces import Precision
 from speech.errors import VoiceFailed
 from speech.interfaces import Mark, Voice
 from speech.sound.wav import Coding
@@ -34,7 +34,7 @@ AHEAD_MS = 400
 
 
 class SpokenReply:
-    """The `Playback` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
+    """The `Player` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class TurnQueue:
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
         placement = await self._resolve_placement(conversation, live)
-        if placement.interprets is not None:
+        if placement.source is not None:
             raise BadParams(_NO_QUEUE, field="on_busy")
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send

@@ -271,7 +271,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
         model=message.model,
         reasoning=message.reasoning or msgspec.UNSET,
         calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
-        interprets=message.interprets or msgspec.UNSET,
+        interprets=message.languages or msgspec.UNSET,
         attachments=attachments_of(message.images) or msgspec.UNSET,
     )
 

@@ -29,10 +29,10 @@ from sessions.events import (
 from sessions.records import (
     CallRecord,
     ContinuedReply,
-    Interpreting,
     MessageRecord,
     Owner,
     QuestionAnswer,
+    SourceState,
     TurnRecord,
     with_model,
 )
@@ -99,7 +99,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     model: str | None = None
     reasoning: str = ""
     written: str = ""
-    interprets: tuple[str, str] | None = None
+    languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
 
@@ -159,7 +159,7 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     fallback: str = ""
     follows: str = ""
     continues: ContinuedReply | None = None
-    interprets: Interpreting | None = None
+    source: SourceState | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -182,7 +182,7 @@ def encode_message(message: MessageRecord) -> bytes:
             message.model,
             message.reasoning,
             message.written,
-            None if message.interprets is None else msgspec.structs.astuple(message.interprets),
+            None if message.languages is None else msgspec.structs.astuple(message.languages),
             message.images,
         )
     )
@@ -216,7 +216,7 @@ def decode_message(
         reasoning=short.reasoning,
         written=short.written,
         calls=calls,
-        interprets=None if short.interprets is None else Languages(*short.interprets),
+        languages=None if short.languages is None else Languages(*short.languages),
         images=short.images,
     )
 
@@ -236,7 +236,7 @@ def encode_turn(turn: TurnRecord) -> bytes:
             turn.fallback,
             turn.follows,
             turn.continues,
-            turn.interprets,
+            turn.source,
         )
     )
 
@@ -264,7 +264,7 @@ def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecor
         reasoning_seq=None if short.end is None else short.end.rest.reasoning_seq,
         follows=short.follows,
         continues=short.continues,
-        interprets=short.interprets,
+        source=short.source,
     )
 
 

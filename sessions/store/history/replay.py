@@ -159,9 +159,7 @@ def _merged(turn: OlderTurn, journal: Journal) -> list[Text]:
                 off=base.chars if base else 0,
                 text=reply.content,
                 tokens=done.usage.sent_tokens - tokens,
-                src_off=None
-                if record.interprets is None or turn.message is None
-                else len(turn.message.content),
+                src_off=None if record.source is None or turn.message is None else len(turn.message.content),
             )
         )
     if reply.reasoning:
@@ -220,21 +218,10 @@ def _state(call: CallRecord, conversation_id: str, turn_id: str) -> Iterator[Jou
 
 
 def _accepted(turn: OlderTurn, journal: Journal) -> Accepted:
-    record = turn.record
-    return Accepted(
-        conversation_id=journal.conversation_id,
-        client_msg_id=record.client_msg_id,
-        turn_id=record.turn_id,
-        message_id=record.message_id,
-        epoch=journal.epoch,
-        seq=record.accepted_seq,
+    return msgspec.structs.replace(
+        turn.record.accepted(journal.conversation_id, journal.epoch),
         content=_content(turn.message),
         attachments=attachments_of(turn.message.images if turn.message is not None else ()),
-        parent_id=record.parent_id,
-        model=record.model or None,
-        follows=record.follows or None,
-        continues=record.reply_id if record.continues else None,
-        interprets=None if record.interprets is None else record.interprets.languages,
     )
 
 

@@ -23,9 +23,9 @@ from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
 from sessions.events import Accepted, Reason, SourceText
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.records import Client, Owner
 from sessions.service import Sessions
+from sessions.turn.interfaces import Grown, Growth
 from speech.interfaces import Stopped
 from tests.connections.connection.memory_transport import MemoryTransport
 from tests.connections.translations.test_audio_input import Scripted

@@ -43,9 +43,9 @@ from connections.voice.connection import VoiceService
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
-from sessions.interpreting.interpretation import Grown, Growth
-from sessions.interpreting.languages import AUTO
+from sessions.languages import AUTO
 from sessions.service import Sessions
+from sessions.turn.interfaces import Grown, Growth
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
 PATH = "/v1/realtime/translations"

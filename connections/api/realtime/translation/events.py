@@ -19,8 +19,8 @@ from connections.api.realtime.server_events import ServerEvent, error_event
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame, LanguageTag, ServerFrame
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
-from sessions.interpreting.languages import joint
 from sessions.records import PublishPolicy
+from sessions.translation.sentences import joint
 
 Wait = Annotated[int, Meta(ge=1, le=20)]
 VoiceName = Annotated[str, Meta(min_length=1, max_length=64)]

@@ -25,10 +25,11 @@ from connections.api.realtime.translation.events import (
 from connections.protocol.frames import InterpretStart
 from engine.messages import ModelFacts
 from sessions.errors import Overloaded
-from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
-from sessions.interpreting.languages import AUTO, CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
-from sessions.records import Interpreting, PublishPolicy
-from sessions.translation.translator import refuse_unable
+from sessions.languages import AUTO
+from sessions.records import PublishPolicy, SourceState
+from sessions.translation.interpretation import MAX_SOURCE_CHARS
+from sessions.translation.sentences import CLOSERS, ENDS_AT_ONCE, SENTENCE_ENDS
+from sessions.translation.translator import Translator
 
 _LANGUAGE = "session.audio.output.language"
 _VOICE = "session.audio.output.voice"
@@ -75,7 +76,7 @@ class TranslationSession:
         settings = self.settings.changed(event.session)
         interpreting, facts = settings.options.interpreting(), self._facts()
         if interpreting is not None and facts is not None:
-            refuse_unable(facts, interpreting)
+            Translator.refuse_unable(facts, interpreting)
         self._refuse_unknown(settings.options.voice)
         self.settings = settings
         self.queue.add("", settings.options)
@@ -149,9 +150,9 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             wait=self.wait,
         )
 
-    def interpreting(self) -> Interpreting | None:
+    def interpreting(self) -> SourceState | None:
         """Return what the model is asked, once the target is known."""
-        return None if self.target is None else Interpreting(self.source, self.target, self.told, self.wait)
+        return None if self.target is None else SourceState(self.source, self.target, self.told, self.wait)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

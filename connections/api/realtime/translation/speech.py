@@ -13,7 +13,7 @@ from connections.api.realtime.translation.events import AudioDelta, TranslationF
 from connections.connection import Connection
 from connections.protocol.frames import Error
 from connections.voice.connection import VoiceService
-from sessions.interpreting.languages import is_spaceless, units
+from sessions.translation.sentences import is_spaceless, units
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.interfaces import Heard, Listening, Partial, Paused, RecognitionStream, Started, Stopped, Voice
 from speech.sound.wav import RAW_RATE, Coding

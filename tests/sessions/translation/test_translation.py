@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.interpreting.interpretation import Growth, Source, Target
 from sessions.records import PublishPolicy
+from sessions.translation.interpretation import GrowingText, Target
+from sessions.turn.interfaces import Growth
 
 ALPHABET = "ab .?。你好\n"
 POLICIES = st.sampled_from(["agreement", "wait", "segment"])
@@ -14,7 +15,7 @@ POLICIES = st.sampled_from(["agreement", "wait", "segment"])
 
 def decode(
     translation: Target,
-    source: Source,
+    source: GrowingText,
     words: str,
     *,
     cut: int | None = None,
@@ -42,7 +43,7 @@ GROWTHS = st.lists(
 def test_what_was_told_is_never_revised_and_all_is_translated_once(
     text: str, policy: PublishPolicy, growths: list[tuple[int, str, int | None]]
 ) -> None:
-    source, translation = Source(), Target(policy, wait=2)
+    source, translation = GrowingText(), Target(policy, wait=2)
     reported, src_off = "", 0
     for more, words, cut in [*growths, (len(text), "z", None)]:
         off = len(source.text)
@@ -61,8 +62,8 @@ def test_what_was_told_is_never_revised_and_all_is_translated_once(
     )
 
 
-def grown(text: str, *, final: bool = False) -> Source:
-    return Source(text, is_final=final)
+def grown(text: str, *, final: bool = False) -> GrowingText:
+    return GrowingText(text, is_final=final)
 
 
 def test_words_are_told_once_three_hypotheses_agree() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.interpreting.languages import language_code, language_name
+from sessions.languages import language_code, language_name
 
 NLLB = ("eng_Latn", "zho_Hans", "zho_Hant", "por_Latn")
 M2M100 = ("en", "zh", "pt", "ast")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.interpreting.interpretation import MAX_SEGMENT_CHARS, next_segment
+from sessions.translation.sentences import MAX_SEGMENT_CHARS, next_segment
 
 TEXTS = st.text(st.sampled_from('ab 1.?!。？，你はกู\n"”」\u0301👩🏽'), max_size=60)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sessions.interpreting.interpretation import agreed_end, wait_k_end
-from sessions.interpreting.languages import joint, whole_words
+from sessions.translation.interpretation import agreed_end, wait_k_end
+from sessions.translation.sentences import joint, whole_words
 
 
 def agreed(*before: str, published: str = "", finished: bool = True) -> str:

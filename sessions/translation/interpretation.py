@@ -1,131 +1,29 @@
-"""A live translation: its growing source in segments, what is published and decoded next of its target, and what tasks wait for. Pure."""
+"""A live translation: its growing source, and what is decoded and published next of its target. Pure."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Protocol
 
 import msgspec
 
-from engine.text.characters import floor_boundary
 from sessions.errors import Conflict, ContentTooLong
-from sessions.interpreting.languages import (
-    CLOSERS,
-    ENDS_AT_ONCE,
-    SENTENCE_ENDS,
+from sessions.records import PublishPolicy
+from sessions.translation.sentences import (
     ends_a_sentence,
     joint,
+    next_segment,
     units,
     whole_units,
     whole_words,
 )
-from sessions.records import Interpreting, MessageRecord, PublishPolicy
-
-MAX_SEGMENT_CHARS = 400
-"""A longer sentence is divided at a blank, or within a word if it has none."""
-_ABBREVIATIONS = frozenset({"mr", "mrs", "ms", "dr", "prof", "st", "vs"})
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """A part of a source, without the white space around it. `is_closed`: it does not change any more."""
-
-    start: int
-    end: int
-    is_closed: bool
-
-
-def next_segment(source: str, start: int, *, final: bool) -> Segment | None:
-    """Return the segment that begins after `start`; None if only white space follows.
-
-    `final`: the source does not grow any more. Until then a sentence is closed by the text after it: a full
-    stop may turn out to be a decimal point.
-    """
-    while start < len(source) and source[start].isspace():
-        start += 1
-    if start == len(source):
-        return None
-    until = min(len(source), start + MAX_SEGMENT_CHARS)
-    end = _sentence_end(source, start, until, final=final)
-    if end is not None:
-        return Segment(start, end, is_closed=True)
-    if until < len(source):
-        return Segment(start, _parting(source, start, until), is_closed=True)
-    return Segment(start, start + len(source[start:].rstrip()), is_closed=final)
-
-
-def _sentence_end(source: str, start: int, until: int, *, final: bool) -> int | None:
-    place = start
-    while place < until:
-        character = source[place]
-        if character == "\n":
-            return start + len(source[start:place].rstrip())
-        if character in SENTENCE_ENDS:
-            after = _after_marks(source, place, until)
-            if _is_end(source, start, place, after, final=final):
-                return after
-            place = after
-        else:
-            place += 1
-    return None
-
-
-def _after_marks(source: str, place: int, until: int) -> int:
-    while place < until and (source[place] in SENTENCE_ENDS or source[place] in CLOSERS):
-        place += 1
-    return place
-
-
-def _is_end(source: str, start: int, place: int, after: int, *, final: bool) -> bool:
-    """Return whether the marks from `place` to `after` end a sentence, by the characters around them."""
-    if after == len(source):
-        return final
-    if any(mark in ENDS_AT_ONCE for mark in source[place:after]):
-        return True
-    return source[after].isspace() and not _is_abbreviation(source, start, place)
-
-
-def _is_abbreviation(source: str, start: int, place: int) -> bool:
-    if source[place] != ".":
-        return False
-    word = source[start:place].split()[-1:]
-    last = word[0].strip("(\"'").lower() if word else ""
-    return last in _ABBREVIATIONS or (len(last) == 1 and last.isalpha() and last != "i")
-
-
-def _parting(source: str, start: int, until: int) -> int:
-    """Return where to divide a long sentence: after a word, else after a whole character."""
-    blank = max((place for place in range(start + 1, until) if source[place].isspace()), default=None)
-    if blank is not None:
-        return start + len(source[start:blank].rstrip())
-    parted = floor_boundary(source, until)
-    return parted if parted > start else until
-
+from sessions.turn.interfaces import Growth
 
 MAX_SOURCE_CHARS = 32_000
 """Characters of one interpretation. Each growth writes the whole source."""
 
 
-class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """More of a source: `text` follows `off` characters. `turn_id`: of the interpretation; None: the running one."""
-
-    off: int
-    text: str
-    final: bool = False
-    turn_id: str | None = None
-
-
-class Grown(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a growth: the length of the source now. `already`: all of it was known before."""
-
-    turn_id: str
-    chars: int
-    final: bool
-    already: bool
-
-
-class Source:
+class GrowingText:
     """The source so far. Offsets and lengths count code points. `is_final`: it does not grow any more."""
 
     __slots__ = ("_max_chars", "is_final", "text")
@@ -284,7 +182,7 @@ class Target:
         """Return the last place at or before so many characters of the target."""
         return [alignment for alignment in self.alignments if alignment.off <= chars][-1]
 
-    def next(self, source: Source, *, paused: bool = False) -> SegmentDecode | None:
+    def next(self, source: GrowingText, *, paused: bool = False) -> SegmentDecode | None:
         """Return what to decode now; None until the source grows. `paused`: the source has not grown for a while."""
         closes = source.is_final or (paused and self._stands_at_an_end(source))
         segment = next_segment(source.text, self.alignments[-1].src, final=closes)
@@ -319,13 +217,13 @@ class Target:
             return len(units(text)) - self._k > len(units(self._segment))
         return self._policy == "agreement"
 
-    def _stands_at_an_end(self, source: Source) -> bool:
+    def _stands_at_an_end(self, source: GrowingText) -> bool:
         segment = next_segment(source.text, self.alignments[-1].src, final=True)
         return (
             segment is not None and segment.end == len(source.text.rstrip()) and ends_a_sentence(source.text)
         )
 
-    def is_outdated(self, source: Source) -> bool:
+    def is_outdated(self, source: GrowingText) -> bool:
         """Return whether to replace the current decode by one of more text. A closed segment is decoded to its end."""
         if self._current is None or self._current.is_closed:
             return False
@@ -346,7 +244,7 @@ class Target:
         """Note the current decode."""
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
-    def extend(self, text: str, source: Source) -> str:
+    def extend(self, text: str, source: GrowingText) -> str:
         """Take more of a hypothesis; return what is published of it."""
         segment_decode = self._current_decode()
         self._hypothesis = self._hypothesis + text if self._hypothesis else text.lstrip()
@@ -357,7 +255,7 @@ class Target:
         )
         return self._commit(segment_decode, end, source)
 
-    def end(self, source: Source, *, finished: bool, enough: bool = False) -> str:
+    def end(self, source: GrowingText, *, finished: bool, enough: bool = False) -> str:
         """End the hypothesis, at its own end if `finished`; return what is published after it.
 
         `enough`: it was cut off where as much was made as is worth its making.
@@ -393,7 +291,7 @@ class Target:
         read = len(units(segment_decode.text))
         return wait_k_end(self._hypothesis, committed, read=read, wait=self._k, finished=finished)
 
-    def _commit(self, segment_decode: SegmentDecode, end: int, source: Source) -> str:
+    def _commit(self, segment_decode: SegmentDecode, end: int, source: GrowingText) -> str:
         new = self._hypothesis[len(self._segment) : end]
         if not new:
             return ""
@@ -422,71 +320,3 @@ def _longer(before: str, now: str, *, finished: bool) -> str:
 def _has_no_new_word(stable: str, before: list[str]) -> bool:
     """Whether a hypothesis that was cut off has no word that is not in the one before."""
     return (before[-1] if before else "").startswith(stable)
-
-
-class Decode(Protocol):
-    """A decode under way."""
-
-    def cancel(self) -> None:
-        """Ask the engine to stop it."""
-        ...
-
-
-class Interpretation:
-    """`growing`: held while the source grows; `news`: set whenever it grew. `options`: the languages.
-
-    A growth cancels the decode of a sentence that it continues.
-    """
-
-    __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
-
-    def __init__(self, options: Interpreting, message: MessageRecord, text: str = "") -> None:
-        """Begin with the source in the message; `text`: the translation that was told before."""
-        self.options = options
-        self.source = Source(message.content, is_final=options.is_final)
-        alignment = Alignment(options.src, options.off)
-        self.translation = Target(options.told, wait=options.wait, text=text, alignment=alignment)
-        self.growing = asyncio.Lock()
-        self.news = asyncio.Event()
-        self._message = message
-        self._decode: Decode | None = None
-
-    @property
-    def message(self) -> MessageRecord:
-        """The source as the history has it."""
-        return msgspec.structs.replace(self._message, content=self.source.text)
-
-    def state(self, *, chars: int | None = None) -> Interpreting:
-        """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
-        end = len(self.translation.text) if chars is None else chars
-        alignment = self.translation.alignment_at(end)
-        return msgspec.structs.replace(
-            self.options, src=alignment.src, off=alignment.off, is_final=self.source.is_final
-        )
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all of the source is translated, and it does not grow any more."""
-        rest = self.source.text[self.translation.alignments[-1].src :]
-        return self.source.is_final and not rest.strip()
-
-    def grow(self, new: str, *, final: bool) -> None:
-        """Grow the source by what `news` of the source returned. Synchronous."""
-        self.source.grow(new, final=final)
-        self.news.set()
-        if self._decode is not None and self.translation.is_outdated(self.source):
-            self._decode.cancel()
-
-    def begin(self, ask: SegmentDecode, decode: Decode) -> None:
-        """Note that a segment is being decoded."""
-        self.translation.begin(ask)
-        self._decode = decode
-
-    def extend(self, text: str) -> str:
-        """Take more decoded text; return what is told of it."""
-        return self.translation.extend(text, self.source)
-
-    def end(self, *, finished: bool, enough: bool = False) -> str:
-        """End the current decode; return what is published after it. See `Target.end`."""
-        self._decode = None
-        return self.translation.end(self.source, finished=finished, enough=enough)
