@@ -38,8 +38,8 @@ from sessions.filters.chain import NO_FILTERS, Filters, ReleasedText
 from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
 from sessions.records import CallRecord
-from sessions.store.history.codec import encode_turn, now_ms
-from sessions.store.history.journal import TurnJournal
+from sessions.store.codec import encode_turn, now_ms
+from sessions.store.journal import TurnJournal
 from sessions.turn.message_request import ProvidedReply
 from sessions.turn.prompt import ModelChoice, fallback_request, retry_after_ms
 from sessions.turn.tool_calls import MAX_CALLS, is_object

@@ -15,9 +15,9 @@ from sessions.filters.chain import Filters
 from sessions.interpreting.interpretation import Grown, Growth, Source
 from sessions.records import CallRecord
 from sessions.replicas.rpc import Forwarder
-from sessions.store.history.history import History
+from sessions.store.history import History
 from sessions.store.ledger import COPIES, Ledger
-from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
+from sessions.tool_round import AnswerOutcome, CallStates
 from sessions.translation.translator import SourceGrowth
 from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
 from sessions.turn.turn import Turn

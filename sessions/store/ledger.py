@@ -30,8 +30,8 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.fair_share import Subject, group_limit, owner_limit
-from sessions.store.redis.client import ADMIT, CHARGE, CLIENT_ERRORS, pipelined, queue_script, store_errors
-from sessions.store.redis.pool import as_service
+from sessions.store.client import ADMIT, CHARGE, pipelined, queue_script, store_errors
+from sessions.store.pool import CLIENT_ERRORS, as_service
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""

@@ -39,7 +39,7 @@ from sessions.generation import FilteredReplyStream, Generation, Outcome, guarde
 from sessions.interpreting.interpretation import Grown, Growth, Interpretation, SegmentDecode
 from sessions.interpreting.languages import AUTO, language_code, language_name
 from sessions.records import Interpreting, MessageRecord
-from sessions.store.history.codec import encode_message, encode_turn
+from sessions.store.codec import encode_message, encode_turn
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount

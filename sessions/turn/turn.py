@@ -13,7 +13,7 @@ from engine.api import OutputStream
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
 from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
-from sessions.store.history.journal import TurnJournal
+from sessions.store.journal import TurnJournal
 from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn_state import TurnIds, TurnState
