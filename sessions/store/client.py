@@ -350,42 +350,39 @@ class Script:
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-ACCEPT = Script("tree", "tell", "watchers", "ends", "accept")
-APPEND = Script("tree", "take_out", "tell", "ends", "append")
-FINISH = Script("tree", "take_out", "tell", "ends", "ledger", "weigh", "finish")
-REMOVE = Script("tree", "take_out", "tell", "ends", "ledger", "weigh", "remove")
-WITHDRAW = Script("tree", "take_out", "tell", "ends", "withdraw")
-BRANCH = Script("tree", "calls", "branch")
+ACCEPT = Script("tree", "tell", "ends", "accept")
+APPEND = Script("tree", "tell", "ends", "append")
+FINISH = Script("tree", "tell", "ends", "ledger", "finish")
+REMOVE = Script("tree", "tell", "ends", "ledger", "remove")
+BRANCH = Script("tree", "branch")
 ACTIVATE = Script("tree", "tell", "activate")
-NOTE = Script("ledger", "weigh", "note")
+NOTE = Script("ledger", "note")
 COUNT_NOTE = Script("count_note")
-DESCRIBE = Script("ledger", "weigh", "describe")
+DESCRIBE = Script("ledger", "describe")
 RENAME = Script("rename")
 SHARE = Script("share")
-WATCH = Script("tell", "watchers", "watch")
+WATCH = Script("tell", "watch")
 LEAVE = Script("tell", "leave")
 POST = Script("tell", "post")
 COLLECT = Script("collect")
 TOUCH = Script("ledger", "touch")
-SINCE = Script("calls", "since")
-DELETE = Script("tell", "ledger", "weigh", "delete")
+SINCE = Script("tree", "since")
+DELETE = Script("tell", "ledger", "delete")
 RENEW = Script("renew")
 START = Script("start")
 GO_ON = Script("go_on")
-KEEP_IMAGE = Script("ledger", "weigh", "keep_image")
+KEEP_IMAGE = Script("ledger", "keep_image")
 ADMIT = Script("ledger", "admit")
 CHARGE = Script("ledger", "charge")
 PUT = Script("put")
-ENROLL = Script("enroll")
 COMPACT = Script("compact")
 SCHEDULE = Script("schedule")
 TAKE_DUE = Script("take_due")
-SETTLE_DUE = Script("settle_due")
 SCRIPTS = (
-    *(ACCEPT, APPEND, FINISH, REMOVE, WITHDRAW, DELETE),
+    *(ACCEPT, APPEND, FINISH, REMOVE, DELETE),
     *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, DESCRIBE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
-    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT, ENROLL),
-    *(COMPACT, SCHEDULE, TAKE_DUE, SETTLE_DUE),
+    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT),
+    *(COMPACT, SCHEDULE, TAKE_DUE),
 )
 
 

@@ -19,6 +19,7 @@ from sessions.fair_share import Subject
 from sessions.records import CallRecord, MessageRecord, Meta, Owner, TurnRecord
 from sessions.store.client import (
     ACCEPT,
+    APPEND,
     BRANCH,
     COUNT_NOTE,
     DELETE,
@@ -30,11 +31,11 @@ from sessions.store.client import (
     RENEW,
     SINCE,
     START,
-    WITHDRAW,
     Durability,
     Script,
     WriteConfirmer,
     run_script,
+    store_error_of,
     store_errors,
 )
 from sessions.store.codec import (
@@ -415,8 +416,16 @@ class History:
 
         `before`: the reply before the turn continued it, which is restored.
         """
+        header: dict[str, object] = {
+            "turn_id": turn.turn_id,
+            "message_id": turn.message_id,
+            "reply_id": turn.reply_id,
+            "seq": event.seq,
+            "ttl": self._ttl_ms,
+            "replica": self._replica,
+        }
         left = encode_message(before) if before else b""
-        match await self._write(REMOVE, keys, self._removal(turn, event), encode(event), left):
+        match await self._write(REMOVE, keys, header, encode(event), left):
             case b"ok":
                 return True
             case [b"ok", weighed]:
@@ -433,19 +442,26 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
-        await self._write(WITHDRAW, keys, self._removal(turn, event), encode(event))
-
-    def _removal(self, turn: TurnRecord, event: Removed) -> dict[str, object]:
-        return {
-            "turn_id": turn.turn_id,
-            "client_msg_id": turn.client_msg_id,
-            "message_id": turn.message_id,
-            "reply_id": turn.reply_id,
-            "goes_on": turn.continues is not None,
-            "seq": event.seq,
-            "ttl": self._ttl_ms,
-            "replica": self._replica,
+        patch: dict[str, object] = {
+            "set": ["running", ""],
+            "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
+            "refused": [turn.turn_id, turn.message_id, turn.reply_id],
+            "removed": turn.turn_id,
+            "over": self._ttl_ms,
         }
+        if turn.continues is None:
+            patch["take_out"] = [turn.message_id, turn.reply_id]
+        written: list[str | bytes | int] = [
+            self._replica,
+            turn.turn_id,
+            1,
+            event.seq,
+            encode(event),
+            msgspec.json.encode(patch),
+        ]
+        [answer] = await run_script(self._client, APPEND, keys.pair(), written)
+        if isinstance(answer, BaseException):
+            raise store_error_of(answer)
 
     async def is_removed(self, keys: Keys, turn_id: str) -> bool:
         """Return whether an ended turn was rolled back."""

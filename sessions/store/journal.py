@@ -47,7 +47,6 @@ from sessions.store.client import (
     APPEND,
     COMPACT,
     SCHEDULE,
-    SETTLE_DUE,
     TAKE_DUE,
     load_scripts,
     queue_script,
@@ -407,7 +406,7 @@ class Compaction:
             again_ms = await run_script(self._client, COMPACT, Keys.named(name).pair(), [self._window_ms])
         except StoreFault:  # reported there; its next turn lists it again
             again_ms = 0
-        await run_script(self._client, SETTLE_DUE, [listed], [name, lease, int(again_ms)])
+        await run_script(self._client, SCHEDULE, [listed], [name, int(again_ms), self._ttl_ms, lease])
 
 
 def _list_of(conversation: str) -> str:
