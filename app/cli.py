@@ -25,7 +25,7 @@ from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
-from sessions.store.redis.embedded import EmbeddedStoreFailed
+from sessions.store.embedded import EmbeddedStoreFailed
 
 _REPEATED = {"engine_arg"}
 GROUPS = {

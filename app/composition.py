@@ -50,12 +50,12 @@ from engine.api import Engine
 from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
 from sessions.observer import CompositeObserver, Observer
 from sessions.service import Sessions
-from sessions.store.redis.pool import AT_ONCE, StoreStats
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import replica_name
+from sessions.store.client import replica_name
+from sessions.store.pool import AT_ONCE, StoreStats
+from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 
 

@@ -19,7 +19,7 @@ from connections.protocol.frames import Frame, GoAway
 from sessions.fair_share import FairShare
 from sessions.records import Client
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 
 class ManagedConnection(Protocol):

@@ -28,8 +28,7 @@ from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
-from sessions.tool_round.waiting_turns import Failover, WaitingTurns
+from sessions.tool_round import AnswerOutcome, CallStates, Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.translation.growth import SourceUpdateHandler
 from sessions.translation.translator import Translator

@@ -38,8 +38,8 @@ from sessions.events import Failure, Reason, Status, StatusState, Text, ToolCall
 from sessions.filters.chain import NO_FILTERS, Filters, ReleasedText
 from sessions.observer import Observer
 from sessions.records import CallRecord, MessageRecord, SourceState
-from sessions.store.history.codec import encode_turn, now_ms
-from sessions.store.history.journal import TurnJournal
+from sessions.store.codec import encode_turn, now_ms
+from sessions.store.journal import TurnJournal
 from sessions.turn.interfaces import Source
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.prompt import ModelChoice, fallback_request, retry_after_ms

@@ -41,8 +41,7 @@ from connections.protocol.frames import Name
 from connections.protocol.params import MAX_INTEGER
 from connections.protocol.server_info import ServerFacts
 from sessions.events import Attachment
-from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.sharing import SharedPage
+from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
 from specs.schemas import Schema, name_of, named, request_schemas, response_schemas
 
 _RESPONSE_TYPES = (

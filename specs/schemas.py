@@ -18,7 +18,7 @@ from connections.protocol import codec, frames, params
 from engine import messages
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.running.ephemeral import MAX_REPLIES
-from sessions.store.history.index import Listed
+from sessions.store.index import Listed
 
 Schema = dict[str, Any]
 Types = tuple[type[msgspec.Struct], ...]

@@ -91,15 +91,8 @@ ORDER = {
         *("composition", "replica", "service"),
     ),
     "sessions.store": (
-        "redis",
-        "ledger",
-        "history",
-        "images",
-        "search",
-        "sharing",
-        "owner_data",
-        "ownership",
-        "storage",
+        *("pool", "client", "server_config", "embedded", "codec", "ledger"),
+        *("journal", "history", "images", "index", "owner_data", "ownership", "storage"),
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
@@ -314,15 +307,9 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.administration",
             },
         ),
-        ("httpx2", {"sessions.tools.mcp_servers.session"}),
-        ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
-        (
-            "mcp",
-            {
-                "sessions.tools.mcp_servers.session",
-                "sessions.tools.mcp_servers.mcp_server",
-            },
-        ),
+        ("httpx2", {"sessions.tools.mcp_server"}),
+        ("jsonschema", {"sessions.tools.mcp_options"}),
+        ("mcp", {"sessions.tools.mcp_server"}),
         (
             "click",
             {

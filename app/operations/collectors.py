@@ -27,7 +27,7 @@ from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
 from sessions.store.ledger import ServerMemory
-from sessions.store.redis.pool import StoreStats
+from sessions.store.pool import StoreStats
 from sessions.tools.tool_registry import ToolStatistics
 
 _FROM_THE_START = {

@@ -36,7 +36,7 @@ from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 WEIGHT = 10
 """Reads that such a request counts as."""

@@ -33,7 +33,7 @@ from sessions.errors import NotFound, Overloaded, Refused
 from sessions.events import Attachment
 from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.prompt import NO_IMAGES
 
 AttachmentAction = Callable[[Exchange, Caller], Awaitable[Response]]

@@ -43,7 +43,7 @@ from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Ove
 from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from connections.protocol.codec import FrameCost
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 NO_INDEX_HEADERS = {"X-Robots-Tag": "noindex, nofollow"}
 

@@ -23,8 +23,8 @@ from connections.protocol.frames import LimitNear
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Done
 from sessions.records import Client
-from sessions.store.redis.client import store_errors
-from sessions.store.redis.pool import never_heavy, with_heaviness
+from sessions.store.client import store_errors
+from sessions.store.pool import never_heavy, with_heaviness
 
 BACKOFF_S = 1.0
 """How long a sender's counts are not read after a failure; nobody's are read after `MAX_FAILING_CLIENTS` such senders."""

@@ -23,8 +23,7 @@ from connections.protocol.formats import Format
 from connections.protocol.server_info import Limits, Model, ServerFacts, ServerTool
 from sessions.events import CallState, Event, Where
 from sessions.records import PublishPolicy
-from sessions.store.history.index import Listed
-from sessions.store.search import Hit
+from sessions.store.index import Hit, Listed
 
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]

@@ -14,8 +14,7 @@ from connections.protocol import formats, frames
 from connections.protocol.errors import BadParams
 from engine.messages import Params
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool, Translation
-from sessions.tools.server_tool import Approval
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.tool_registry import Approval, ToolRegistry
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object
 

@@ -26,9 +26,9 @@ from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
-from sessions.store.history.history import Beginning, Duplicate, Since, StaleFacts
-from sessions.store.history.replay import covered, merged, rebuilt_turn
-from sessions.store.redis.pool import CappedFairSlots
+from sessions.store.history import Beginning, Duplicate, Since, StaleFacts
+from sessions.store.journal import covered, merged, rebuilt_turn
+from sessions.store.pool import CappedFairSlots
 from sessions.store.storage import Storage
 from sessions.titles import first_title
 from sessions.turn.interfaces import Player

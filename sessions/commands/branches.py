@@ -15,9 +15,9 @@ from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Reason
 from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.running import runner
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
-from sessions.store.redis.client import ACTIVATE, run_script
+from sessions.store.client import ACTIVATE, run_script
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.turn.message_request import Append, Continue, Edit, Placement, Regenerate
 from sessions.turn.turn import Subscriber
 

@@ -25,8 +25,8 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.store.redis.pool import on_behalf_of, with_heaviness
-from sessions.tool_round.tool_runner import AnswerOutcome
+from sessions.store.pool import on_behalf_of, with_heaviness
+from sessions.tool_round import AnswerOutcome
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets

@@ -14,9 +14,9 @@ from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.records import CallRecord
 from sessions.replicas.rpc import Forwarder
-from sessions.store.history.history import History
+from sessions.store.history import History
 from sessions.store.ledger import COPIES, Ledger
-from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
+from sessions.tool_round import AnswerOutcome, CallStates
 from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
 from sessions.turn.turn import Turn
 

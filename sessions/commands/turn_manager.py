@@ -20,8 +20,8 @@ from sessions.records import Owner
 from sessions.running import runner
 from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import TurnRunner
-from sessions.store.history.history import History
-from sessions.tool_round.waiting_turns import WaitingTurns
+from sessions.store.history import History
+from sessions.tool_round import WaitingTurns
 from sessions.turn.interfaces import Player
 from sessions.turn.message_request import Continue, GenerationConfig, MessageRequest
 from sessions.turn.turn import Cancel, Cancelled, Subscriber, Turn

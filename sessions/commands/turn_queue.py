@@ -22,9 +22,9 @@ from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
-from sessions.store.history.codec import encode_message, encode_turn, now_ms
-from sessions.store.history.history import Duplicate, History
-from sessions.store.history.journal import TurnJournal
+from sessions.store.codec import encode_message, encode_turn, now_ms
+from sessions.store.history import Duplicate, History
+from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
 from sessions.turn.message_request import Append, Continue, GenerationConfig, stored_message
 from sessions.turn.prompt import (

@@ -36,7 +36,7 @@ from sessions.events import (
     attachments_of,
 )
 from sessions.records import MessageRecord, Meta, Owner, TurnRecord
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import MessageRequest
 from sessions.turn.turn import NullSubscriber, SentOffsets, Subscriber, Turn

@@ -33,9 +33,9 @@ from sessions.events import (
 from sessions.generation import Generation, Generator, Outcome, SourceReplies, TokenLatency
 from sessions.observer import Observer
 from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
-from sessions.store.history.codec import now_ms
-from sessions.store.history.history import Ending, Follow
-from sessions.store.history.journal import PATIENCE_S, TurnJournal
+from sessions.store.codec import now_ms
+from sessions.store.history import Ending, Follow
+from sessions.store.journal import PATIENCE_S, TurnJournal
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
 from sessions.turn.message_request import GenerationConfig, ProvidedReply

@@ -11,8 +11,8 @@ from sessions.errors import Conflict, NotFound, OwnershipLost, StoreDown, StoreF
 from sessions.events import SourceText
 from sessions.filters.chain import Filters
 from sessions.replicas.rpc import Forwarder
-from sessions.store.history.codec import encode_message, encode_turn
-from sessions.store.history.history import History
+from sessions.store.codec import encode_message, encode_turn
+from sessions.store.history import History
 from sessions.translation.interpretation import GrowingText
 from sessions.translation.translator import Interpretation, interpretation_of
 from sessions.turn.interfaces import Grown, Growth

@@ -14,7 +14,7 @@ from engine.vision.image import Detail
 from sessions.events import Needs, Where
 from sessions.fair_share import Subject
 from sessions.records import MessageRecord, Owner, SourceState, TurnRecord, digest, user_message
-from sessions.store.history.codec import Keys, now_ms
+from sessions.store.codec import Keys, now_ms
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES
 

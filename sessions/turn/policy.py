@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.store.redis.servers import Durability
+from sessions.store.client import Durability
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from engine.vision.image import NOT_SEEN, Seen, joined
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
 from sessions.languages import has_languages
 from sessions.records import MessageRecord, Meta, Owner, SourceState
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.tool_calls import as_written, result_text

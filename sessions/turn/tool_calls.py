@@ -21,7 +21,7 @@ from sessions.errors import BadParams, Conflict, ContentTooLong
 from sessions.events import CallState, Journalled, Question, ShownCall, ToolState
 from sessions.events import ToolCall as ToolCalled
 from sessions.records import CallRecord, QuestionAnswer, digest
-from sessions.tools.forms import form_of, validation_error
+from sessions.tools.calls import form_of, validation_error
 from sessions.turn.message_request import GenerationConfig
 
 RESULTS_CHARS = 256 * 1024

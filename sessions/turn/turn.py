@@ -12,7 +12,7 @@ import msgspec
 from engine.api import OutputStream
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
-from sessions.store.history.journal import TurnJournal
+from sessions.store.journal import TurnJournal
 from sessions.turn.interfaces import Player, Source
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import ToolCalls

@@ -20,9 +20,9 @@ from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
+from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.server_config import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)

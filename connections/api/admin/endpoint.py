@@ -28,7 +28,7 @@ from sessions.conversation.conversation import incident
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.records import Owner
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 PATH = "/v1/admin"
 AuditDetails = dict[str, str | int]

@@ -26,7 +26,7 @@ from connections.protocol.server_info import Limits
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 
 class AguiEndpoint(SingleReplyEndpoint[RunInput]):

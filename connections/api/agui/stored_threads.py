@@ -28,7 +28,7 @@ from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
 from sessions.events import CallState, ShownCall
-from sessions.tools.server_tool import Approval
+from sessions.tools.tool_registry import Approval
 from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 from sessions.turn.turn import NullSubscriber

@@ -58,7 +58,7 @@ from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024

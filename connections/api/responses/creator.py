@@ -72,7 +72,7 @@ from sessions.events import CallState, Cause
 from sessions.records import CallRecord
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 T = TypeVar("T")
 _NOT_STORABLE = (

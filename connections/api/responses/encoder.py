@@ -30,7 +30,7 @@ from connections.api.stored_replies import ServerToolCall
 from engine.messages import ChosenToken, Message, ToolCall
 from sessions.events import Done, Reason, Usage
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.tools.server_tool import ServerTool
+from sessions.tools.tool_registry import ServerTool
 
 _INCOMPLETE_REASONS = {
     Reason.LENGTH: "max_output_tokens",

@@ -57,7 +57,7 @@ from engine.vision.image import Image
 from sessions.errors import Conflict, Refused
 from sessions.records import MessageRecord
 from sessions.running.ephemeral import EphemeralRequest, TextPiece
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.tool_calls import as_written
 
 SSE_DONE = b"data: [DONE]\n\n"

@@ -43,8 +43,7 @@ from engine.messages import Message, ToolCall
 from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
 from engine.vision.image import Image, Seen, joined
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.tools.server_tool import Approval, ServerTool
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import OfferedTool
 
 Metadata = dict[str, str]

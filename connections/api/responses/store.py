@@ -53,7 +53,7 @@ from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
 from sessions.records import CallRecord, MessageRecord, Owner
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,

@@ -15,8 +15,30 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, OwnershipLost, SessionError
 from sessions.events import Accepted, Done, Journalled, Languages, Removed, decode_journalled, encode
-from sessions.records import CallRecord, MessageRecord, Meta, TurnRecord
-from sessions.store.history.codec import (
+from sessions.fair_share import Subject
+from sessions.records import CallRecord, MessageRecord, Meta, Owner, TurnRecord
+from sessions.store.client import (
+    ACCEPT,
+    APPEND,
+    BRANCH,
+    COUNT_NOTE,
+    DELETE,
+    DESCRIBE,
+    FINISH,
+    GO_ON,
+    NOTE,
+    REMOVE,
+    RENEW,
+    SINCE,
+    START,
+    Durability,
+    Script,
+    WriteConfirmer,
+    run_script,
+    store_error_of,
+    store_errors,
+)
+from sessions.store.codec import (
     Keys,
     decode_call,
     decode_message,
@@ -26,27 +48,32 @@ from sessions.store.history.codec import (
     encode_turn,
     now_ms,
 )
-from sessions.store.history.replay import READ_BYTES, Journal, OlderTurn, rebuilt
+from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import (
-    ACCEPT,
-    BRANCH,
-    DELETE,
-    FINISH,
-    GO_ON,
-    REMOVE,
-    RENEW,
-    SINCE,
-    START,
-    WITHDRAW,
-    Script,
-    run_script,
-    store_errors,
-)
-from sessions.store.redis.servers import Durability, WriteConfirmer
 
 MAX_SIBLINGS = 200
 """Siblings of a message that a reader gets, so that a page stays small."""
+JOURNAL_KEPT = 10_000
+"""Events that a conversation's journal keeps after a turn, approximately."""
+NOTES_BYTES = 32 * 1024 * 1024
+"""Bytes of an owner's notes in all conversations. Beyond it the oldest are deleted; their turns stay."""
+NOTE_BYTES = 128
+"""Bytes of a note beside its text, approximately."""
+FACTS = (
+    "epoch",
+    "seq",
+    "title",
+    "leaf",
+    "system",
+    "context_from",
+    "running",
+    "runner",
+    "queue",
+    "updated_at",
+    "messages",
+    "model",
+)
+"""The fields of a conversation's hash that hold its facts."""
 
 
 class StaleFacts(SessionError):
@@ -146,87 +173,6 @@ class Since(msgspec.Struct, frozen=True):
     is_too_long: bool = False
     awaited: tuple[CallRecord, ...] = ()
     base: MessageRecord | None = None
-
-
-FACTS = (
-    "epoch",
-    "seq",
-    "title",
-    "leaf",
-    "system",
-    "context_from",
-    "running",
-    "runner",
-    "queue",
-    "updated_at",
-    "messages",
-    "model",
-)
-"""The fields of a conversation's hash that hold its facts."""
-
-
-def message_at(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
-    """Return a message of a branch with its current parent and its calls."""
-    return decode_message(
-        kept, message_id=message_id, parent_id=parent.decode() or None, calls=calls_from(calls)
-    )
-
-
-def calls_from(pairs_raw: Sequence[bytes]) -> tuple[CallRecord, ...]:
-    """Return calls by id from a script's answer, without those whose records are gone."""
-    pairs = zip(*[iter(pairs_raw)] * 2, strict=True)
-    return tuple(decode_call(kept, call_id=call_id.decode()) for call_id, kept in pairs if kept)
-
-
-def turn_from(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
-    """Return a turn from its record."""
-    return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
-
-
-def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
-    """Return a turn that has left the journal, from `since`."""
-    turn_id, kept, message, reply, message_calls, reply_calls = row
-    record = turn_from(keys, turn_id.decode(), kept)
-    return OlderTurn(record, message_from(message, message_calls), message_from(reply, reply_calls))
-
-
-def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
-    """Return a message without its parent; None if there is none."""
-    return decode_message(kept, message_id="", parent_id=None, calls=calls_from(calls)) if kept else None
-
-
-def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
-    """Return the removal of a rolled-back turn, from `since`."""
-    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
-
-
-def facts_from(values: list[Any]) -> Meta | None:
-    """Return the facts, given in the order of `FACTS`; None if there is no conversation."""
-    if values[0] is None:
-        return None
-    epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages, model = (
-        value.decode() if value is not None else "" for value in values
-    )
-    return Meta(
-        epoch=epoch,
-        seq=int(seq),
-        title=title,
-        leaf=leaf or None,
-        system=system,
-        context_from=context_from or None,
-        running=running or None,
-        runner=runner or None,
-        queue=queue.split(),
-        updated_at=int(updated_at or 0),
-        messages=int(messages or 0),
-        model=model,
-    )
-
-
-JOURNAL_KEPT = 10_000
-"""Events that a conversation's journal keeps after a turn, approximately."""
-OLDER_BYTES = READ_BYTES
-"""Bytes that are read at most of turns whose events have left the journal: a reader who missed more gets a gap."""
 
 
 class History:
@@ -470,8 +416,16 @@ class History:
 
         `before`: the reply before the turn continued it, which is restored.
         """
+        header: dict[str, object] = {
+            "turn_id": turn.turn_id,
+            "message_id": turn.message_id,
+            "reply_id": turn.reply_id,
+            "seq": event.seq,
+            "ttl": self._ttl_ms,
+            "replica": self._replica,
+        }
         left = encode_message(before) if before else b""
-        match await self._write(REMOVE, keys, self._removal(turn, event), encode(event), left):
+        match await self._write(REMOVE, keys, header, encode(event), left):
             case b"ok":
                 return True
             case [b"ok", weighed]:
@@ -488,19 +442,26 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
-        await self._write(WITHDRAW, keys, self._removal(turn, event), encode(event))
-
-    def _removal(self, turn: TurnRecord, event: Removed) -> dict[str, object]:
-        return {
-            "turn_id": turn.turn_id,
-            "client_msg_id": turn.client_msg_id,
-            "message_id": turn.message_id,
-            "reply_id": turn.reply_id,
-            "goes_on": turn.continues is not None,
-            "seq": event.seq,
-            "ttl": self._ttl_ms,
-            "replica": self._replica,
+        patch: dict[str, object] = {
+            "set": ["running", ""],
+            "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
+            "refused": [turn.turn_id, turn.message_id, turn.reply_id],
+            "removed": turn.turn_id,
+            "over": self._ttl_ms,
         }
+        if turn.continues is None:
+            patch["take_out"] = [turn.message_id, turn.reply_id]
+        written: list[str | bytes | int] = [
+            self._replica,
+            turn.turn_id,
+            1,
+            event.seq,
+            encode(event),
+            msgspec.json.encode(patch),
+        ]
+        [answer] = await run_script(self._client, APPEND, keys.pair(), written)
+        if isinstance(answer, BaseException):
+            raise store_error_of(answer)
 
     async def is_removed(self, keys: Keys, turn_id: str) -> bool:
         """Return whether an ended turn was rolled back."""
@@ -525,7 +486,7 @@ class History:
         """
         arguments: list[str | bytes | int] = [
             after_seq,
-            OLDER_BYTES,
+            READ_BYTES,
             "" if most_bytes is None else most_bytes,
         ]
         answer = await run_script(self._client, SINCE, keys.pair(), arguments)
@@ -535,7 +496,7 @@ class History:
         awaited, base = rest
         older = list(zip(*[iter(rows)] * 6, strict=True))
         replay = rebuilt(
-            Journal(
+            JournalSlice(
                 conversation_id=keys.conversation_id,
                 epoch=epoch.decode(),
                 after=after_seq,
@@ -594,3 +555,135 @@ class History:
         epoch, *charged = answer
         await self._ledger.deleted(keys.owner, charged)
         return epoch.decode() or None
+
+
+class Notes:
+    """Reads and keeps them. Every method raises StoreDown."""
+
+    def __init__(self, client: Redis, *, ttl_s: float, ledger: Ledger) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._ttl_ms = int(ttl_s * 1000)
+
+    async def get(self, keys: Keys, turn_id: str) -> bytes | None:
+        """Return the note beside a turn; None if there is none."""
+        with store_errors():
+            return await cast(
+                "Awaitable[bytes | None]", self._client.hget(keys.conversation, _field(turn_id))
+            )
+
+    async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
+        """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
+        keys = Keys.of(owner, conversation_id)
+        weighed = await run_script(self._client, NOTE, [keys.conversation], [turn_id, note, self._ttl_ms])
+        if weighed is None:
+            return False
+        self._ledger.memory.grew(len(note))
+        self._ledger.recharge(str(owner), weighed)
+        name, size = f"{turn_id} {conversation_id}", len(note) + NOTE_BYTES
+        args: list[str | bytes | int] = [name, size, NOTES_BYTES, self._ttl_ms]
+        gone: Any = await run_script(self._client, COUNT_NOTE, [_rows(owner)], args)
+        for turn, _, conversation in (one.decode().partition(" ") for one in gone):
+            with store_errors():
+                await self._client.hdel(Keys.of(owner, conversation).conversation, _field(turn))
+        return True
+
+    async def description(self, keys: Keys) -> bytes | None:
+        """Return the description of a conversation; None if it has none."""
+        with store_errors():
+            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "description"))
+
+    async def describe(
+        self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
+    ) -> bool:
+        """Describe a conversation, a `new` one without messages or one that exists; False if a new one exists, or an old one does not.
+
+        `group`: as in `Subject`. Raises StoreFull too.
+        """
+        keys = Keys.of(owner, conversation_id)
+        await self._ledger.admit(Subject(str(owner), group), NOTE_BYTES + len(text), lifetime_s=0)
+        epoch = secrets.token_hex(8) if new else ""
+        weighed = await run_script(
+            self._client, DESCRIBE, [keys.conversation], [epoch, now_ms(), text, self._ttl_ms, group]
+        )
+        if weighed is None:
+            return False
+        self._ledger.memory.grew(len(text))
+        self._ledger.recharge(str(owner), weighed)
+        return True
+
+    async def forget(self, keys: Keys, turn_id: str) -> None:
+        """Forgets what is kept beside a turn."""
+        with store_errors():
+            await self._client.hdel(keys.conversation, _field(turn_id))
+
+    async def forget_all(self, owner: Owner) -> None:
+        """Delete an owner's list of notes: their conversations are gone."""
+        with store_errors():
+            await self._client.unlink(_rows(owner))
+
+
+def message_at(message_id: str, kept: bytes, parent: bytes, calls: Sequence[bytes]) -> MessageRecord:
+    """Return a message of a branch with its current parent and its calls."""
+    return decode_message(
+        kept, message_id=message_id, parent_id=parent.decode() or None, calls=calls_from(calls)
+    )
+
+
+def calls_from(pairs_raw: Sequence[bytes]) -> tuple[CallRecord, ...]:
+    """Return calls by id from a script's answer, without those whose records are gone."""
+    pairs = zip(*[iter(pairs_raw)] * 2, strict=True)
+    return tuple(decode_call(kept, call_id=call_id.decode()) for call_id, kept in pairs if kept)
+
+
+def turn_from(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
+    """Return a turn from its record."""
+    return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
+
+
+def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
+    """Return a turn that has left the journal, from `since`."""
+    turn_id, kept, message, reply, message_calls, reply_calls = row
+    record = turn_from(keys, turn_id.decode(), kept)
+    return OlderTurn(record, message_from(message, message_calls), message_from(reply, reply_calls))
+
+
+def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
+    """Return a message without its parent; None if there is none."""
+    return decode_message(kept, message_id="", parent_id=None, calls=calls_from(calls)) if kept else None
+
+
+def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
+    """Return the removal of a rolled-back turn, from `since`."""
+    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
+
+
+def facts_from(values: list[Any]) -> Meta | None:
+    """Return the facts, given in the order of `FACTS`; None if there is no conversation."""
+    if values[0] is None:
+        return None
+    epoch, seq, title, leaf, system, context_from, running, runner, queue, updated_at, messages, model = (
+        value.decode() if value is not None else "" for value in values
+    )
+    return Meta(
+        epoch=epoch,
+        seq=int(seq),
+        title=title,
+        leaf=leaf or None,
+        system=system,
+        context_from=context_from or None,
+        running=running or None,
+        runner=runner or None,
+        queue=queue.split(),
+        updated_at=int(updated_at or 0),
+        messages=int(messages or 0),
+        model=model,
+    )
+
+
+def _field(turn_id: str) -> str:
+    return f"note:{turn_id}"
+
+
+def _rows(owner: Owner) -> str:
+    return f"ms:notes:{{{owner}}}"

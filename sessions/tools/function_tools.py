@@ -1,4 +1,4 @@
-"""Python functions of the operator as tools: found in modules, described by signature and docstring, called in threads or on the loop."""
+"""Python functions of the operator as tools: declared, found, described by signature and docstring, called in threads or on the loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,65 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
 from sessions.tools.calls import Calls, LiveCall, Slots
-from sessions.tools.functions.declaration import declaration_of
-from sessions.tools.server_tool import NAME, CallContext, ServerTool, ToolFailed
-from sessions.tools.tool_registry import RESULT_BYTES
+from sessions.tools.tool_registry import (
+    NAME,
+    RESULT_BYTES,
+    Approval,
+    CallContext,
+    ServerTool,
+    ToolFailed,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_MARK = "__midstream_tool__"
+
+
+class ToolDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a declaration. None: as the function or the settings say."""
+
+    name: str | None = None
+    description: str | None = None
+    approval: Approval = Approval.NEVER
+    idempotent: bool = False
+    timeout_s: float | None = None
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Literal["never", "always"] = "never",
+    idempotent: bool = False,
+    timeout_s: float | None = None,
+) -> Callable[[Function], Function]: ...
+def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "never", **options: Any) -> Any:
+    """Declare a function as a tool. Without a declaration it is a tool with these defaults.
+
+    `name`, `description`: instead of the function's own. `approval`: whether a user has to allow each call.
+    `idempotent`: a call with an unknown outcome may be run again. `timeout_s`: seconds that a call may take.
+    """
+    declared = ToolDeclaration(approval=Approval(approval), **options)
+
+    def declare(one: Function) -> Function:
+        setattr(one, _MARK, declared)
+        return one
+
+    return declare if function is None else declare(function)
+
+
+def declaration_of(function: object) -> ToolDeclaration:
+    """Return the declaration of a function."""
+    found = getattr(function, _MARK, None)
+    return found if isinstance(found, ToolDeclaration) else ToolDeclaration()
+
 
 _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?):\s*$", re.MULTILINE
