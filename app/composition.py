@@ -36,15 +36,15 @@ from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.api.admin.audit import UnknownAdminPaths
-from connections.authentication.session_validity import REFRESH_S
-from connections.http.refusal_counters import RefusalCounters
+from connections.authentication.access import REFRESH_S
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.quotas import QuotaLimiter
 from connections.manager import ConnectionLifecycle, ConnectionManager
-from connections.middleware.origins import CorsMiddleware
+from connections.middleware import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
-from connections.protocol.server_info import ServerFacts
+from connections.protocol.base import ServerFacts
 from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine
 from engine.durations import Durations

@@ -42,7 +42,7 @@ from app.setup.models import (
 )
 from app.setup.store import durability_of
 from app.setup.tools import tool_box_of
-from connections.authentication.api_key_store import file_of as key_file_of
+from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading

@@ -13,21 +13,25 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from connections.http.refusal_counters import Refusal
+from connections.http import RefusalReason
 from connections.limits.bound_counters import Bound, EndpointCounters
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import QuotaLimiter, RateLimited
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.codec import (
+from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
+from connections.protocol.frames import (
+    Binary,
+    Error,
+    Frame,
     FrameCost,
+    Stopping,
     bypasses_request_limit,
     cost_of,
     for_features,
+    queues,
 )
-from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
-from connections.protocol.frames import Binary, Error, Frame, Reporting, Stopping
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Delta, Event, Gap, Text
 from sessions.records import Client, Owner
@@ -463,7 +467,7 @@ class RateLimiter(Generic[FrameT]):
         quota_limiter = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
         is_limited = is_message and quota_limiter is not None and quota_limiter.limits(connection.client)
-        waits = is_limited or (self._in_flight and not isinstance(frame, Reporting))
+        waits = is_limited or (self._in_flight and queues(frame))
         if quota_limiter is None or not waits:
             return self._inner.handle(connection, frame)
         if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
@@ -474,7 +478,7 @@ class RateLimiter(Generic[FrameT]):
         try:
             self._limiters.rates.take(counts, connection.caller.subject)
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
     async def _in_turn(

@@ -96,17 +96,7 @@ ORDER = {
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("outbox", "large_messages"),
-        *(
-            "connection",
-            "manager",
-            "websocket_endpoint",
-        ),
-        *(
-            "voice",
-            "native",
-            "api",
-        ),
+        *("outbox", "connection", "manager", "websocket_endpoint", "voice", "native", "api"),
     ),
     "connections.api": (
         *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
@@ -353,7 +343,7 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.doctor",
         "connections.limits.quotas",
         "connections.limits.leases",
-        "connections.authentication.tickets",
+        "connections.authentication.access",
     }
 
 

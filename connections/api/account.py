@@ -15,25 +15,26 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
-from connections.authentication.access import AccessControl
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import TTL_S
-from connections.http.exchange import Exchange
-from connections.http.json_responses import (
+from connections.authentication.access import TICKET_S, AccessControl
+from connections.authentication.api_keys import Identity
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    RefusalReason,
     error_code_of,
     forbidden_origin,
     json_response,
     refusal,
     refusal_response,
 )
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
 from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import FrameCost
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused
 from sessions.store.pool import on_behalf_of
@@ -96,7 +97,7 @@ class AccountEndpoint:
         try:
             self._limiters.rates.take(FrameCost.READ, caller.subject, WEIGHT)
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
     async def _export(self, exchange: Exchange, identity: Identity, caller: Caller) -> None:
@@ -153,7 +154,7 @@ class TicketEndpoint:
         except (Unauthenticated, Refused) as why:
             self._refusals.count_error(EndpointName.TICKETS, why.code)
             return refusal_response(why)
-        return json_response(TicketGiven(ticket, TTL_S))
+        return json_response(TicketGiven(ticket, TICKET_S))
 
 
 def ticket_routes(

@@ -16,18 +16,24 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.authentication.access import AccessControl
-from connections.http.exchange import Exchange
-from connections.http.inputs import parse_id
-from connections.http.json_responses import forbidden_origin, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    RefusalReason,
+    forbidden_origin,
+    json_response,
+    parse_id,
+    refusal_response,
+)
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limits.caller import Caller, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import FrameCost
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused
 from sessions.events import Attachment
@@ -100,7 +106,7 @@ class AttachmentsEndpoint:
         try:
             self._limiters.rates.take(counts, caller.subject)
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
     async def _upload(self, exchange: Exchange, caller: Caller) -> Response:

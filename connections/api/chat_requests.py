@@ -26,8 +26,8 @@ from connections.api.fields import (
     unsupported_part,
 )
 from connections.protocol import frames, params
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from connections.protocol.server_info import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
 from engine.vision.image import Image, Seen, joined

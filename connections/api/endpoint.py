@@ -20,21 +20,17 @@ from starlette.websockets import WebSocket
 
 from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.api.replies import ReplySource
-from connections.authentication.access import AccessControl, bearer
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import PREFIX as TICKET
-from connections.http.exchange import LARGE_BODY_BYTES, Exchange
-from connections.http.refusal_counters import EndpointName, Refusal
+from connections.authentication.access import TICKET, AccessControl, bearer
+from connections.authentication.api_keys import Identity
+from connections.http import LARGE_BODY_BYTES, EndpointName, Exchange, RefusalReason
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.client_address import client_address_of
+from connections.middleware import client_address_of
 from connections.native.server_info import ServerInfo
-from connections.protocol.codec import FrameCost
+from connections.protocol.base import Grant, KeyScope, Limits
 from connections.protocol.errors import Close, Unauthenticated, field_message
-from connections.protocol.frames import Frame
-from connections.protocol.scopes import Grant, KeyScope
-from connections.protocol.server_info import Limits
+from connections.protocol.frames import Frame, FrameCost
 from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
@@ -138,7 +134,7 @@ class RequestContext:
             for _ in range(messages):
                 self._limiters.rates.take(counts, caller.subject)
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
     async def read(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from connections.http.json_responses import type_of
+from connections.http import type_of
 from connections.limits.quotas import RateLimited
 from connections.protocol.errors import Unauthenticated, shorten
 from sessions.errors import BadParams, Refused

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from connections.connection import Disconnected
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 
 WAITING_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024

@@ -21,22 +21,27 @@ from starlette.types import Receive, Scope, Send
 from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
 from connections.authentication.access import AccessControl
-from connections.authentication.identity import Identity
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection
-from connections.http.exchange import Exchange
-from connections.http.inputs import optional_id, parse_id
-from connections.http.json_responses import error_code_of, forbidden_origin, refusal_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    error_code_of,
+    forbidden_origin,
+    optional_id,
+    parse_id,
+    refusal_response,
+)
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
+from connections.middleware import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.base import Features, common_features
+from connections.protocol.base import Features, KeyScope, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
 from connections.protocol.frames import MAX_SEQ, Frame
-from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of

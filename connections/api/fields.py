@@ -9,11 +9,10 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.errors import Problem, invalid
-from connections.http.inputs import check_json_limits
+from connections.http import check_json_limits
 from connections.images import InvalidImage, image_from_base64, image_from_url
+from connections.protocol.base import Limits, Name
 from connections.protocol.errors import field_message, validation_problem
-from connections.protocol.frames import Name
-from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.vision.image import Image
 from sessions.turn.prompt import NO_IMAGES

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 import structlog
 
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from connections.protocol.errors import Close
 from connections.protocol.frames import Frame
 from sessions.errors import Overloaded

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from connections.api.errors import Problem, problem_from_failure
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.errors import Draining, Forbidden, Refused
 from sessions.events import Cause, Done, Failure, Reason

@@ -7,13 +7,20 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from connections.http.json_responses import error_code_of, forbidden_origin, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.http import (
+    EndpointName,
+    RefusalCounters,
+    RefusalReason,
+    error_code_of,
+    forbidden_origin,
+    json_response,
+    refusal_response,
+)
 from connections.limits.limiters import Limiters
 from connections.limits.owner_groups import address_group
 from connections.limits.quotas import RateLimited
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.frames import FrameCost
 from sessions.errors import Refused
 from sessions.fair_share import Subject
 from sessions.service import Sessions
@@ -52,7 +59,7 @@ class SharesEndpoint:
         try:
             self._limiters.rates.take(FrameCost.READ, Subject(f"/shares/{group}", group))
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
 

@@ -14,7 +14,7 @@ import structlog
 from redis.asyncio import Redis, RedisCluster
 
 from connections.limits.quotas import LUA, quota_subjects
-from connections.middleware.client_address import Address
+from connections.middleware import Address
 from connections.protocol.errors import Close, CloseCode
 from sessions.errors import StoreDown
 from sessions.records import Client

@@ -12,11 +12,9 @@ import msgspec
 from connections.connection import Connection, PendingWork, raise_if_refused
 from connections.native.live_translation import LiveTranslationHandler
 from connections.protocol import audio, frames, params
-from connections.protocol.base import REASONING, TOOLS
-from connections.protocol.codec import scopes_of
+from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, REASONING, TOOLS, Limits
 from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.scopes import EVERYTHING
-from connections.protocol.server_info import Limits
+from connections.protocol.frames import scopes_of
 from connections.voice.connection import VoiceConnection, VoiceMessage
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, StoreDown
@@ -245,7 +243,7 @@ class FrameHandler:
         found = conversation_id or await self._sessions.conversation_of(
             connection.owner, turn_id, by=connection
         )
-        conversation_id = found or frames.DEFAULT_CONVERSATION
+        conversation_id = found or DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, conversation_id, turn_id)
 
     async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
@@ -290,7 +288,7 @@ def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cance
 def _cancel_of(frame: frames.Cancel) -> Cancel:
     names_turn = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
-        conversation_id=frame.conversation_id or (None if names_turn else frames.DEFAULT_CONVERSATION),
+        conversation_id=frame.conversation_id or (None if names_turn else DEFAULT_CONVERSATION),
         turn_id=frame.turn_id,
         client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,

@@ -11,7 +11,7 @@ from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.durations import Durations

@@ -13,8 +13,8 @@ import yaml
 
 from app.settings import Settings
 from app.sizing import JOURNAL_BYTES, STORE_SPARE
-from connections.authentication.tickets import TTL_S
-from connections.http.exchange import MAX_BODY_BYTES
+from connections.authentication.access import TICKET_S
+from connections.http import MAX_BODY_BYTES
 from connections.images import MAX_BYTES
 from connections.limits.rates import GROUPS_TIMES, MAX_FRAME_BYTES
 from sessions.fair_share import ADDRESS, group_limit, owner_limit
@@ -75,7 +75,7 @@ def reserve_usage(store: Shipped) -> dict[str, float]:
     return {
         "growth that other replicas have not measured": store.replicas * store.bytes * UNSEEN_PART,
         "replies that run when the store is full": store.replicas * SETTINGS.max_batch * longest_reply,
-        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TTL_S * TICKET_BYTES,
+        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TICKET_S * TICKET_BYTES,
         "connections": store.replicas * SETTINGS.max_connections * CONNECTION_BYTES,
         "buffers, lists and leases": BUFFERS,
     }

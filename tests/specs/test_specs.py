@@ -18,8 +18,9 @@ from starlette.routing import Route
 
 from connections.api.audio.routes import Audio, audio_routes
 from connections.api.chat_requests import OFF
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.protocol import frames, params
+from connections.protocol.base import ClientFrame
 from connections.protocol.errors import BadParams
 from engine.scripted import Call, Thought
 from sessions.errors import Refused
@@ -131,7 +132,7 @@ def test_the_protocols_page_names_every_frame_and_its_fields(frame: type[msgspec
     tag = str(frame.__struct_config__.tag)
     lists = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
     client, server = lists.split("## Server frames")
-    entries = (client if issubclass(frame, frames.ClientFrame) else server).split("\n- ")
+    entries = (client if issubclass(frame, ClientFrame) else server).split("\n- ")
     entry = next(one for one in entries if f"`{tag}`" in one.partition(":")[0])
     missing = [
         field.encode_name

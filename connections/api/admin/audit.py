@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from connections.authentication.access import AccessControl
-from connections.authentication.identity import ANONYMOUS
+from connections.authentication.api_keys import ANONYMOUS
 from connections.limits.limiters import Limiters
 from connections.limits.owner_groups import group_of
 from connections.limits.quotas import RateLimited

@@ -16,14 +16,19 @@ from connections.api.admin.audit import may_log
 from connections.api.admin.operations import AdminOperations, SubjectFilter
 from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
-from connections.authentication.identity import ANONYMOUS
-from connections.http.exchange import Exchange
-from connections.http.inputs import parse_client_id, parse_id
-from connections.http.json_responses import error_code_of, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName
+from connections.authentication.api_keys import ANONYMOUS
+from connections.http import (
+    EndpointName,
+    Exchange,
+    error_code_of,
+    json_response,
+    parse_client_id,
+    parse_id,
+    refusal_response,
+)
 from connections.limits.limiters import Limiters
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
+from connections.protocol.frames import FrameCost
 from sessions.conversation.conversation import incident
 from sessions.errors import Refused
 from sessions.fair_share import Subject

@@ -11,8 +11,7 @@ import msgspec
 import structlog
 
 from connections.authentication.access import AccessControl
-from connections.authentication.api_keys import ApiKey, Kind
-from connections.authentication.identity import KEY
+from connections.authentication.api_keys import KEY, ApiKey, Kind
 from connections.limits.quotas import Quota, RedisCounters, usage_quotas
 from connections.limits.quotas import QuotaKind as Counted
 from connections.manager import ConnectionLifecycle, ManagedConnection

@@ -17,12 +17,10 @@ from connections.api.agui.stored_threads import StoredThreads
 from connections.api.endpoint import RequestContext, SingleReplyEndpoint, ignored_header
 from connections.api.errors import Problem, problem_of
 from connections.api.replies import stream_reply
-from connections.http.exchange import Exchange
-from connections.http.json_responses import forbidden_origin_message
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.server_info import Limits
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.base import Limits
 from sessions.errors import Refused
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions

@@ -22,8 +22,8 @@ from connections.api.chat_requests import (
 )
 from connections.api.errors import Problem, invalid
 from connections.api.fields import decode_body
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from sessions.running.ephemeral import EphemeralRequest
 
 _ChatContent = str | list[Part] | None

@@ -21,8 +21,8 @@ from connections.api.errors import Problem, invalid
 from connections.api.fields import is_conversation_id
 from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage

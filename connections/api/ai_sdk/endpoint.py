@@ -41,18 +41,23 @@ from connections.api.ai_sdk.service import (
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
-from connections.authentication.identity import Identity
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, PendingWork
-from connections.http.exchange import Exchange
-from connections.http.inputs import optional_id, parse_id
-from connections.http.json_responses import error_code_of, json_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    error_code_of,
+    json_response,
+    optional_id,
+    parse_id,
+)
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
+from connections.middleware import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import KeyScope
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of

@@ -12,16 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from connections.api.ai_sdk.encoder import AnyChunk
-from connections.http.inputs import check_json_limits
+from connections.http import check_json_limits
 from connections.images import MAX_IMAGES, InvalidImage, image_from_url
 from connections.protocol import codec
+from connections.protocol.base import Id, Name
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import (
     MAX_TOOLS,
-    Id,
     JsonObject,
     ModelName,
-    Name,
     OfferedTool,
     Params,
     Token,

@@ -29,18 +29,16 @@ from connections.api.ai_sdk.service import (
     error_response,
 )
 from connections.api.endpoint import identity_or_ticket
-from connections.authentication.access import bearer
-from connections.authentication.identity import Identity
-from connections.authentication.session_validity import SessionValidity
+from connections.authentication.access import SessionValidity, bearer
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, PendingWork
-from connections.http.inputs import optional_id
-from connections.http.json_responses import error_code_of
-from connections.http.refusal_counters import EndpointName
-from connections.middleware.client_address import client_address_of
+from connections.http import EndpointName, error_code_of, optional_id
+from connections.middleware import client_address_of
 from connections.outbox import Outbox
 from connections.protocol import codec
+from connections.protocol.base import ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Error, Frame, ServerFrame
+from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import (
     OUTBOX_BYTES,
     MultilineTransport,

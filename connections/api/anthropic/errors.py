@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from connections.api.anthropic.schema import MessageError, MessageProblem, ProblemDetails
 from connections.api.errors import Problem, problem_of
-from connections.http.json_responses import forbidden_origin_message, refusal
+from connections.http import forbidden_origin_message, refusal
 from sessions.errors import Overloaded, Refused
 
 PATH = "/v1/messages"

@@ -34,8 +34,8 @@ from connections.api.fields import (
     schema_text,
 )
 from connections.protocol import frames, params
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from connections.protocol.server_info import Limits
 from engine import reply_spec
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec

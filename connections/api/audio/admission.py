@@ -10,11 +10,10 @@ from starlette.requests import ClientDisconnect
 
 from connections.api.endpoint import RequestContext
 from connections.api.errors import Problem, invalid
-from connections.http.exchange import Exchange
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName, Exchange
 from connections.limits.caller import Caller
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten
-from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded
 from sessions.fair_share import FairShare

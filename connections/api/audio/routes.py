@@ -11,9 +11,8 @@ from connections.api.audio.admission import AudioAdmission
 from connections.api.audio.speech import SpeechEndpoint
 from connections.api.audio.transcriptions import TranscriptionsEndpoint
 from connections.api.endpoint import RequestContext
-from connections.http.json_responses import forbidden_origin
-from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
+from connections.http import EndpointName, RefusalCounters, forbidden_origin
+from connections.middleware import AllowedOrigins, CorsMiddleware
 from speech.recognition.recognizer import Recognizer
 from speech.voice.synthesizer import Synthesizer
 

@@ -21,8 +21,7 @@ from connections.api.audio.admission import AudioAdmission, check_model, speech_
 from connections.api.endpoint import IGNORED_HEADER
 from connections.api.errors import invalid
 from connections.api.fields import VOICES
-from connections.http.exchange import Exchange
-from connections.http.inputs import check_json_limits
+from connections.http import Exchange, check_json_limits
 from connections.protocol.errors import validation_problem
 from speech.errors import VoiceFailed
 from speech.sound.wav import RAW_RATE, header

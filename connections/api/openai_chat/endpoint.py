@@ -35,13 +35,10 @@ from connections.api.openai_chat.encoder import (
     Model,
     Models,
 )
-from connections.http.exchange import Exchange
-from connections.http.json_responses import forbidden_origin
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.scopes import Grant
-from connections.protocol.server_info import Limits
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.base import Grant, Limits
 from engine.messages import ModelFacts, ToolCall
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Refused

@@ -66,12 +66,13 @@ from connections.api.realtime.server_events import (
 from connections.api.realtime.session import PendingTurn, RealtimeSession
 from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
 from connections.api.replies import problem_at_end
-from connections.http.inputs import check_json_limits
+from connections.http import check_json_limits
 from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioReply, Sound
+from connections.protocol.base import ServerFrame
 from connections.protocol.errors import BadFrame
-from connections.protocol.frames import Cancelled, Error, Frame, ServerFrame
+from connections.protocol.frames import Cancelled, Error, Frame
 from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,

@@ -35,7 +35,7 @@ from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import ChainedWork, Connection, Handler, PendingWork
 from connections.native.handler import ClientMessage
 from connections.protocol import frames
-from connections.protocol.scopes import KeyScope
+from connections.protocol.base import KeyScope
 from connections.voice.connection import VoiceMessage as Message
 from engine.vision.image import Image
 from sessions.errors import Overloaded

@@ -28,7 +28,7 @@ from connections.api.realtime.server_events import (
     SpokenContent,
 )
 from connections.images import InvalidImage, detail_of, image_from_url
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.vision.image import Image, Seen, in_order, joined
 from sessions.events import ShownCall, ToolCall
 from sessions.turn.prompt import NO_IMAGES

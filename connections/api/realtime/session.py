@@ -60,8 +60,8 @@ from connections.api.realtime.server_events import (
 )
 from connections.protocol import frames, params
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, validation_problem
-from connections.protocol.server_info import Limits
 from engine.vision.image import Detail, Image, Seen, together
 from sessions.events import Accepted
 from sessions.tools.tool_registry import ToolRegistry

@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from connections.protocol.audio import AudioReply, Sound
-from connections.protocol.frames import Frame, ServerFrame
+from connections.protocol.base import ServerFrame
+from connections.protocol.frames import Frame
 from sessions.events import Accepted, Done
 
 LAG_MS = 200

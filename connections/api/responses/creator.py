@@ -62,9 +62,9 @@ from connections.api.responses.store import (
     resolve_references,
 )
 from connections.api.stored_replies import ServerToolCall, StoredReply
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from connections.limits.caller import Caller, can_reconnect
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded

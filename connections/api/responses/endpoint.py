@@ -43,14 +43,12 @@ from connections.api.responses.store import (
     item_not_found,
 )
 from connections.api.responses.websocket import ResponsesWebSocketEndpoint
-from connections.http.exchange import Exchange
-from connections.http.json_responses import forbidden_origin, json_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin, json_response
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
+from connections.middleware import AllowedOrigins, CorsMiddleware
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import field_message
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import FrameCost
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec
 from engine.vision.image import Image

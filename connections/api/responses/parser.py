@@ -36,8 +36,8 @@ from connections.api.fields import (
     schema_text,
     unsupported_part,
 )
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from engine import reply_spec
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec

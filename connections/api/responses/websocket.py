@@ -18,12 +18,10 @@ from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import encode_lines, output_messages
 from connections.api.responses.parser import Creation, encode_messages, parse_response_request
-from connections.authentication.access import AccessControl, bearer
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import PREFIX as TICKET
+from connections.authentication.access import TICKET, AccessControl, bearer
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, Disconnected, Transport
-from connections.http.json_responses import type_of
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName, type_of
 from connections.limits.bound_counters import EndpointCounters
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
@@ -31,9 +29,9 @@ from connections.limits.quotas import RateLimited
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
+from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, Close, CloseCode, shorten
-from connections.protocol.frames import Error, Frame, ServerFrame
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.messages import Message
 from sessions.conversation.conversation import refusal_of

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.authentication.api_keys import ApiKey, Kind
-from connections.authentication.identity import ANONYMOUS, Identity, of_key, of_subject
+from connections.authentication.api_keys import ANONYMOUS, ApiKey, Identity, Kind, of_key, of_subject
 from connections.protocol.errors import Unauthenticated
 from sessions.records import Owner
 from sessions.store.codec import Keys

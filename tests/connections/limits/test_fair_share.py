@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from connections.limits import loop_scheduler
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
-from connections.middleware.client_address import AllowedAddresses, set_client_address
+from connections.middleware import AllowedAddresses, set_client_address
 from sessions.fair_share import WINDOW
 from sessions.store.pool import is_heavy_caller, with_heaviness
 

@@ -13,7 +13,7 @@ from connections.api.realtime.handler import RealtimeHandler
 from connections.api.realtime.items import Items
 from connections.api.realtime.session import RealtimeSession
 from connections.connection import Connection, Handler, PendingWork
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

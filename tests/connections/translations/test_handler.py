@@ -16,7 +16,7 @@ from connections.api.realtime.translation.endpoint import TranslationCodec, Tran
 from connections.api.realtime.translation.events import TranslationEventEncoder
 from connections.api.realtime.translation.session import TranslationSession
 from connections.connection import Connection
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

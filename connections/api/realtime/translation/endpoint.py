@@ -30,15 +30,14 @@ from connections.api.realtime.translation.events import (
 from connections.api.realtime.translation.session import QueuedText, TranslationOptions, TranslationSession
 from connections.api.realtime.translation.speech import SpeechInput, SpeechOutput, voice_for, wait_for_reader
 from connections.connection import Connection, Handler, error_frame
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioStart
-from connections.protocol.base import INTERPRET
+from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import Grant
 from connections.voice.connection import VoiceService
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel

@@ -16,8 +16,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from connections.api.realtime.client_events import ClientEvent
 from connections.api.realtime.server_events import ServerEvent, error_event
+from connections.protocol.base import ServerFrame
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Error, Frame, LanguageTag, ServerFrame
+from connections.protocol.frames import Error, Frame, LanguageTag
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
 from sessions.records import PublishPolicy
 from sessions.translation.sentences import joint
