@@ -26,6 +26,14 @@ EXCEPTIONS = {
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
+# What is behind a seam: only its endpoints, and what registers it, may import it. The rest knows a source and a player.
+SEAMS = {
+    "sessions.translation": ("sessions.composition", "connections.api.realtime.translation"),
+    "connections.voice": (
+        *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
+        *("app.routes", "app.setup.speech"),
+    ),
+}
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
@@ -234,6 +242,17 @@ def test_no_dialect_imports_another() -> None:
         if (other := subpackage("connections.api", name)) in DIALECTS and other != home
     }
     assert not crossing
+
+
+@pytest.mark.parametrize("home", SEAMS)
+def test_what_is_behind_a_seam_is_imported_by_its_endpoints_alone(home: str) -> None:
+    importers = [module for module in modules() if any(is_in(name, home) for name in imports(module))]
+    assert [one for one in importers if not any(is_in(one, may) for may in (home, *SEAMS[home]))] == []
+
+
+def is_in(module: str, package: str) -> bool:
+    """Whether a module is this one, or in this package."""
+    return f"{module}.".startswith(f"{package}.")
 
 
 def test_every_layer_has_its_packages_in_order() -> None:
