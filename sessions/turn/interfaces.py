@@ -1,4 +1,7 @@
-"""What may be connected to a turn from outside: a source that grows while it is answered, and a player that reports what was heard of the reply."""
+"""What may be connected to a turn: a source that grows while it is answered, and a player that reports what was heard.
+
+Live translation and speech implement these; turns, conversations and generation know no more of them.
+"""
 
 from __future__ import annotations
 
