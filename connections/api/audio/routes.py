@@ -14,8 +14,8 @@ from connections.api.endpoint import RequestContext
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from speech.recognition.recognizer import Recognizer
-from speech.voice.synthesizer import Synthesizer
+from speech.interfaces import Synthesizer
+from speech.recognition import Recognizer
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 SPEECH = "/v1/audio/speech"
