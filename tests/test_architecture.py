@@ -20,9 +20,7 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *(
-        (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
-    ),  # child_environment
+    *((module, "engine") for module in ("speech.process", "speech.espeak")),  # child_environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -62,8 +60,10 @@ ORDER = {
         *("process", "fleet", "upstream", "served_models", "scripted"),
     ),
     "speech": (
-        *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
-        *("recognition", "listening", "voice"),
+        *("errors", "interfaces", "process", "model_families", "clauses", "samples", "activity"),
+        *("recordings", "compression", "alignment", "espeak"),
+        *("recognition", "recognition_worker", "pocketsphinx_decoder", "listening", "listening_worker"),
+        *("model_voice", "model_loading", "recognition_models", "voice_models", "__main__"),
     ),
     "sessions": (
         *(
@@ -252,7 +252,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     process = reached(
         "engine.process.__main__",
         "engine.loading.__main__",
-        *(f"speech.{name}.models" for name in ("recognition", "voice", "listening")),
+        "speech.__main__",
     )
     assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
@@ -320,9 +320,9 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.execution.guide",
             },
         ),
-        ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
-        ("soxr", {"speech.sound.samples"}),
-        ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
+        ("pocketsphinx", {"speech.listening_worker", "speech.pocketsphinx_decoder"}),
+        ("soxr", {"speech.samples"}),
+        ("av", {"speech.compression"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),

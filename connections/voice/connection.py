@@ -47,9 +47,8 @@ from sessions.service import Sessions
 from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
+from speech.interfaces import Coding, Listening, RecognitionStream, Stopped, StreamingRecognizer, Voice
 from speech.interfaces import Heard as HeardSound
-from speech.interfaces import Listening, RecognitionStream, Stopped, StreamingRecognizer, Voice
-from speech.sound.wav import Coding
 
 PAUSE_MS = 30
 """Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""

@@ -27,8 +27,8 @@ from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import openapi, schemas
 from specs.frames import asyncapi
-from speech.recognition.recognizer import pocketsphinx
-from speech.voice.synthesizer import EspeakSynthesizer
+from speech.espeak import Espeak
+from speech.recognition import POCKETSPHINX, PocketSphinx, Recognizer
 from tests.app.in_process_service import Frame, InProcessService, Socket
 from tests.app.raw_http import answer
 from tests.connections.openai.request_parsing import LIMITS, parsed
@@ -117,7 +117,11 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
         if isinstance(route, Route) and route.path not in PAGES:
             routes.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods or set())
     audio = Audio(
-        recognizer=pocketsphinx(), speaker=EspeakSynthesizer(("en-us",)), longest_s=1, most_chars=1, slots=1
+        recognizer=Recognizer(POCKETSPHINX, PocketSphinx()),
+        speaker=Espeak(("en-us",)),
+        longest_s=1,
+        most_chars=1,
+        slots=1,
     )
     opened: Any = audio_routes(audio, None, None, RefusalCounters())  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}

@@ -13,8 +13,8 @@ from connections.api.audio.transcriptions import TranscriptionsEndpoint
 from connections.api.endpoint import RequestContext
 from connections.http import EndpointName, RefusalCounters, forbidden_origin
 from connections.middleware import AllowedOrigins, CorsMiddleware
-from speech.recognition.recognizer import Recognizer
-from speech.voice.synthesizer import Synthesizer
+from speech.interfaces import Synthesizer
+from speech.recognition import Recognizer
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 SPEECH = "/v1/audio/speech"

@@ -24,11 +24,11 @@ from connections.api.fields import VOICES
 from connections.http import Exchange, check_json_limits
 from connections.protocol.errors import validation_problem
 from speech.errors import VoiceFailed
-from speech.sound.wav import RAW_RATE, header
-from speech.voice.synthesizer import AudioStream, Synthesizer
+from speech.interfaces import RAW_RATE, AudioStream, Synthesizer
+from speech.recordings import header
 
 if TYPE_CHECKING:
-    from speech.sound.encoding import Compression, Encoder
+    from speech.compression import Compression, Encoder
 
 WRITE_TIMEOUT_S = 30.0
 """How long a client may stop reading: the voice would wait for it."""
@@ -164,7 +164,7 @@ async def _wav(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIt
 
 
 async def _pcm(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    from speech.sound.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
+    from speech.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     resampler = Resampler(voice.rate, RAW_RATE)
     async for part in audio_parts:
@@ -196,7 +196,7 @@ _ENCODING = ThreadPoolExecutor(1, "encoding", _yield_to_others)
 
 
 def _encoder(compression: Compression, rate: int) -> Encoder:
-    from speech.sound.encoding import Encoder  # noqa: PLC0415 - PyAV, which is optional
+    from speech.compression import Encoder  # noqa: PLC0415 - PyAV, which is optional
 
     return Encoder(compression, rate)
 
@@ -259,10 +259,10 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
 
 
 def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
-    if request.voice in speaker.voices:
+    if request.voice in speaker.names:
         return request.voice
     if request.voice in VOICES:
-        return speaker.voices[0]
+        return speaker.names[0]
     raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
 
 

@@ -20,11 +20,10 @@ from connections.api.audio.admission import AudioAdmission, check_model, speech_
 from connections.api.errors import Problem, invalid
 from connections.http import Exchange
 from sessions.fair_share import Subject
-from speech.decoding.decoder import recording_in
 from speech.errors import BadSound, RecognizerLost, TooMuchSound
-from speech.recognition.messages import Ready, Segment, Word
-from speech.recognition.recognizer import Recognizer
-from speech.sound.wav import Recording
+from speech.interfaces import Recording
+from speech.recognition import Ready, Recognizer, Segment, Word
+from speech.recordings import recording_in
 
 MAX_FORM_BYTES = 25 * 1024 * 1024
 """Bytes of a form; OpenAI's limit."""

@@ -66,7 +66,7 @@ from engine.vision.image import Detail, Image, Seen, together
 from sessions.events import Accepted
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.tool_calls import RESULTS_CHARS
-from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
+from speech.interfaces import HIGHEST_RATE, LOWEST_RATE
 
 SEPARATOR = "\n\n"
 """Separates items that became one message."""

@@ -57,8 +57,7 @@ from connections.voice.reply import SpokenReply
 from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Listening, Stopped
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Listening, Stopped
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""

@@ -14,10 +14,20 @@ from connections.connection import Connection
 from connections.protocol.frames import Error
 from connections.voice.connection import VoiceService
 from sessions.translation.sentences import is_spaceless, units
+from speech.clauses import Clauses
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
-from speech.interfaces import Heard, Listening, Partial, Paused, RecognitionStream, Started, Stopped, Voice
-from speech.sound.wav import RAW_RATE, Coding
-from speech.voice.clauses import Clauses
+from speech.interfaces import (
+    RAW_RATE,
+    Coding,
+    Heard,
+    Listening,
+    Partial,
+    Paused,
+    RecognitionStream,
+    Started,
+    Stopped,
+    Voice,
+)
 
 MAX_BUFFER_BYTES = 2 * RAW_RATE * 5
 """Bytes of sound that wait until the recognizer listens: five seconds."""
@@ -265,6 +275,6 @@ async def wait_for_reader(connection: Connection, most: int) -> None:
 
 
 def _converted(pcm: bytes, rate: int) -> bytes:
-    from speech.sound.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
+    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     return converted(pcm, rate, RAW_RATE, Coding.PCM16)

@@ -1,28 +1,16 @@
-"""A recognizer in a process that is kept alive, for all speakers: PocketSphinx, or a model of transformers."""
+"""A recognizer that listens during speech, in a process that is kept alive for all speakers."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Heard, Listening, Stopped
-from speech.listening.messages import (
-    Clear,
-    Cleared,
-    Commit,
-    FromListener,
-    Listen,
-    Processed,
-    Recognized,
-    Sound,
-)
-from speech.models.families import Options
-from speech.process.supervisor import PendingRequest, ProcessSupervisor, WorkerSpec
-from speech.recognition.messages import ENGLISH, Ready
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Heard, Listening, Stopped
+from speech.process import Cancel, Failed, PendingRequest, Refused, WorkerProcess, Working
+from speech.recognition import Ready, RecognizerOptions
 
 STALL_S = 60.0
 """A piece of some seconds is processed at once, which takes less on any core."""
@@ -30,47 +18,34 @@ BEHIND_S = 10.0
 """Seconds of one speaker's sound that may wait."""
 
 
-class RecognizerProcess:
-    """An `StreamingRecognizer`: one process, for which owners take turns. `running` keeps it."""
+class RecognizerProcess(WorkerProcess[Ready]):
+    """A `StreamingRecognizer`: one process, for which owners take turns. `running` keeps it."""
 
     def __init__(
-        self,
-        module: str,
-        arguments: tuple[str, ...] = (),
-        *,
-        stall_s: float = STALL_S,
-        known: Ready | None = None,
+        self, options: RecognizerOptions, *, known: Ready | None = None, module: str = str(__package__)
     ) -> None:
-        """`module`, `arguments`: of the process. `known`: its facts, if it is started at its first use."""
-        self._supervisor = ProcessSupervisor(
-            WorkerSpec(
-                who="listener",
-                module=module,
-                arguments=arguments,
-                kinds=FromListener,
-                hello=Ready,
-                lost=RecognizerLost,
-            ),
-            stall_s=stall_s,
+        """`known`: its facts, so that it is started at its first use. `module`: of the process."""
+        super().__init__(
+            *(module, "listening", msgspec.json.encode(options).decode()),
+            who="listener",
+            kinds=FromListener,
+            hello=Ready,
+            lost=RecognizerLost,
+            stall_s=STALL_S,
             known=known,
         )
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The supported languages; empty: any. Only within `running`."""
-        return tuple(self._supervisor.hello.languages)
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep the process while the context lasts. Raises RecognizerLost and ModelLoadError at the start."""
-        return self._supervisor.running()
+        return tuple(self.facts.languages)
 
     @asynccontextmanager
     async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[ProcessStream]:
         """Listen while the context lasts. Raises RecognizerLost."""
         lost = "The recognizer ended while it listened. What was said meanwhile is lost: say it once more."
-        request = self._supervisor.request(lambda number: Listen(number, owner, listening), lost=lost)
         width = 2 if listening.coding is Coding.PCM16 else 1
-        async with request as pending:
+        async with self.request(lambda number: Listen(number, owner, listening), lost=lost) as pending:
             pending.set_answer_due(is_owed=False)
             yield ProcessStream(pending, most=int(listening.rate * width * BEHIND_S))
 
@@ -131,19 +106,52 @@ class ProcessStream:
         self._pending.set_answer_due(is_owed=bool(self.backlog_bytes or self._commits or self._clears))
 
 
-def streaming_pocketsphinx(
-    grammar: str | None = None, *, stall_s: float = STALL_S, is_lazy: bool = False
-) -> RecognizerProcess:
-    """Return PocketSphinx. `grammar`: a JSGF file with everything that can be said; None: English in general.
+class Listen(msgspec.Struct, frozen=True, tag=True):
+    """Listen to a speaker under this number until a `Cancel`. `owner`: one owner's speakers take one turn together."""
 
-    `is_lazy`: it is started at its first use, which waits for it.
-    """
-    answer = () if grammar is None else (grammar,)
-    return RecognizerProcess(str(__package__), answer, stall_s=stall_s, known=ENGLISH if is_lazy else None)
+    number: int
+    owner: str
+    listening: Listening
 
 
-def streaming_model(options: Options, *, stall_s: float = STALL_S) -> RecognizerProcess:
-    """Return a recognizer with a model of transformers."""
-    return RecognizerProcess(
-        f"{__package__}.models", (msgspec.json.encode(options).decode(),), stall_s=stall_s
-    )
+class Sound(msgspec.Struct, frozen=True, tag=True):
+    """`RecognitionStream.feed`."""
+
+    number: int
+    sound: bytes
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """`RecognitionStream.commit`. A `Stopped` answers it."""
+
+    number: int
+
+
+class Clear(msgspec.Struct, frozen=True, tag=True):
+    """`RecognitionStream.clear`. `Cleared` answers it."""
+
+    number: int
+
+
+class Recognized(msgspec.Struct, frozen=True, tag=True):
+    """An event for a speaker."""
+
+    number: int
+    heard: Heard
+
+
+class Cleared(msgspec.Struct, frozen=True, tag=True):
+    """Events before this one were heard before the `Clear`."""
+
+    number: int
+
+
+class Processed(msgspec.Struct, frozen=True, tag=True):
+    """So many more bytes of sound need not be processed any more: they were understood, or were not speech."""
+
+    number: int
+    size: int
+
+
+ToListener = Listen | Sound | Commit | Clear | Cancel
+FromListener = Ready | Recognized | Cleared | Processed | Working | Failed | Refused

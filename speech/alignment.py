@@ -1,4 +1,4 @@
-"""Finds each word of a clause in its sound by speaking the clause several times: pure arithmetic on samples.
+"""Finds each word of a clause in the sound of espeak-ng, by speaking the clause several times: arithmetic on samples.
 
 espeak-ng is used as a program, which reports no events. But it is deterministic, and a command before a word
 changes only that word's loudness. Words are numbered from 1 to 7, repeatedly. In each of three further
@@ -16,11 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from speech.interfaces import Mark
+from speech.interfaces import Mark, SpokenClause
 
 Samples = npt.NDArray[np.int16]
 BITS = 3
 _NUMBERS = (1 << BITS) - 1
+_LOUD, _QUIET = 100, 60
+"""The program's usual loudness, and one that changes every audible sample."""
 _WORD = re.compile(r"\S+")
 
 
@@ -49,9 +51,27 @@ def words_of(text: str) -> list[Word]:
     return words
 
 
-def quieter(place: int, bit: int) -> bool:
-    """Return whether a word is quieter in the rendering of a bit."""
-    return bool((place % _NUMBERS + 1) >> bit & 1)
+def texts_of(words: Sequence[str]) -> list[str]:
+    """Return the texts of the whole sound and of the renderings, with loudness commands at the same places in all.
+
+    The commands are those of espeak-ng's docs/markup.md.
+    """
+    return [
+        " ".join(f"\x01{_loudness(place, bit)}A{word}" for place, word in enumerate(words))
+        for bit in (None, *range(BITS))
+    ]
+
+
+def _loudness(place: int, bit: int | None) -> int:
+    """Return how loud a word is in the rendering of a bit; None: in the whole sound."""
+    return _QUIET if bit is not None and (place % _NUMBERS + 1) >> bit & 1 else _LOUD
+
+
+def clause_of(words: Sequence[Word], sounds: Sequence[tuple[int, bytes]]) -> SpokenClause:
+    """Return a clause with the times of its words. `sounds`: of its texts, each with its rate."""
+    rate, pcm = sounds[0]
+    whole, *renderings = (np.frombuffer(sound, "<i2") for _, sound in sounds)
+    return SpokenClause(rate, pcm, marks_of(words, rate, whole, renderings))
 
 
 def marks_of(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from speech.errors import ModelLoadError
-from speech.models.families import Options
-from speech.process.messages import Refused
-from speech.process.worker import Channel, Worker
+from speech.model_families import Options
 
 
 def quiet() -> None:
@@ -52,6 +48,7 @@ def dtype_of(requested: str, device: torch.device) -> torch.dtype:
 
 def read_config(model: str) -> Mapping[str, Any]:
     """Return the content of config.json, from a folder or the hub. Raises ModelLoadError."""
+    model = place(model)
     try:
         config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
@@ -61,21 +58,20 @@ def read_config(model: str) -> Mapping[str, Any]:
     return config
 
 
-def read_weights(
-    kind: Any, model: str, device: torch.device, dtype: torch.dtype, *, pickled: bool = False
-) -> Any:
-    """Return a model of a transformers class, in evaluation mode. `pickled`: its weights need not be safetensors.
+def read_weights(kind: Any, model: str, options: Options) -> Any:
+    """Return a model of a transformers class, in evaluation mode, on the device and with the type of the options.
 
-    Raises ModelLoadError.
+    Raises ModelLoadError, also for weights that are not safetensors unless the options allow them.
     """
-    _refuse_pickled(model, allowed=pickled)
+    model, device = place(model), device_of(options.device)
+    _refuse_pickled(model, allowed=options.pickled_weights)
     with load_errors(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
             model,
-            dtype=dtype,
+            dtype=dtype_of(options.dtype, device),
             output_loading_info=True,
             trust_remote_code=False,
-            use_safetensors=None if pickled else True,
+            use_safetensors=None if options.pickled_weights else True,
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -96,10 +92,11 @@ def _refuse_pickled(model: str, *, allowed: bool) -> None:
         )
 
 
-def read_part(kind: Any, model: str, what: str, **options: Any) -> Any:
+def read_part(kind: Any, model: str, what: str) -> Any:
     """Return a tokenizer or a feature extractor. `what`: its name for people. Raises ModelLoadError."""
+    model = place(model)
     with load_errors(f"The {what} of {model!r}"):
-        return kind.from_pretrained(model, trust_remote_code=False, **options)
+        return kind.from_pretrained(model, trust_remote_code=False)
 
 
 @contextmanager
@@ -116,18 +113,3 @@ def place(model: str) -> str:
     """Return a model's name in the form that transformers takes."""
     folder = Path(model).expanduser()
     return str(folder) if folder.is_dir() else model
-
-
-M = TypeVar("M")
-
-
-def serve(kinds: Any, load: Callable[[Options], M], work: Callable[[Channel, M], Worker[Any]]) -> None:
-    """Serve with the arguments DESCRIPTOR and OPTIONS until the gateway has ended. `kinds`: of its requests."""
-    descriptor, options = sys.argv[1:]
-    line = Channel(int(descriptor), kinds)
-    try:
-        model = load(msgspec.json.decode(options, type=Options))
-    except ModelLoadError as error:
-        line.send(Refused(str(error)))
-        sys.exit(1)
-    work(line, model).run()

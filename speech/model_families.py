@@ -27,7 +27,7 @@ class Family(StrEnum):
     FASTSPEECH2 = "fastspeech2_conformer"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What a process loads. `model`: a hub name or a folder; "auto": device and dtype suit the machine.
 
     `pickled_weights`: also load weights that are not safetensors.

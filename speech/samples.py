@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from speech.sound.wav import Coding, Recording
+from speech.interfaces import Coding, Recording
 
 Samples = npt.NDArray[np.int16]
 FULL_SCALE = 32_768

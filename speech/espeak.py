@@ -12,15 +12,12 @@ import socket
 import struct
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TypeVar
 
 from engine.child_environment import child_environment
 from speech.errors import VoiceFailed
 from speech.interfaces import SpokenClause
-
-if TYPE_CHECKING:
-    from speech.voice.alignment import Word
 
 T = TypeVar("T")
 PROGRAM = "espeak-ng"
@@ -39,9 +36,6 @@ _LIST_S = 10.0
 
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 """Characters that are removed: some of them change the voice within a text."""
-
-_LOUD, _QUIET = 100, 60
-"""The program's usual loudness, and one that changes every audible sample."""
 
 
 def voices() -> tuple[str, ...]:
@@ -62,6 +56,60 @@ def voices() -> tuple[str, ...]:
     return tuple(sorted(set(_named(listed.stdout))))
 
 
+class Espeak:
+    """Its voices. Each text has a process of its own."""
+
+    name = PROGRAM
+    speeds = (SLOWEST, FASTEST)
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names`: of the voices, by their languages, the default first."""
+        self._names = tuple(names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the voices, the default first."""
+        return self._names
+
+    @property
+    def examples(self) -> str:
+        """The English ones."""
+        english = ", ".join(voice for voice in self._names if voice.startswith("en-"))
+        return f"{english}, and of other languages de, fr and so on"
+
+    def speaking(
+        self,
+        text: str,
+        *,
+        voice: str,
+        speed: float,
+        owner: str,  # noqa: ARG002 - no text waits for another
+    ) -> AbstractAsyncContextManager[EspeakStream]:
+        """Speak a text while the context lasts. Raises VoiceFailed."""
+        return speaking(plain(text), voice=voice, speed=speed)
+
+    async def speak(self, clause: str, *, voice: str) -> SpokenClause:
+        """Return a clause as sound, with the times of its words. Raises VoiceFailed."""
+        from speech.alignment import clause_of, texts_of, words_of  # noqa: PLC0415 - numpy, which the gateway has no other use for
+
+        words = words_of(clause)
+        texts = texts_of([plain(clause[word.off : word.end]) for word in words])
+        failed: list[Exception] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                renderings = [tasks.create_task(_spoken(text, voice)) for text in texts]
+        except* VoiceFailed as voices:
+            failed += voices.exceptions
+        if failed:
+            raise VoiceFailed(str(failed[0]))
+        return await asyncio.to_thread(clause_of, words, [task.result() for task in renderings])
+
+
+async def _spoken(text: str, voice: str) -> tuple[int, bytes]:
+    async with speaking(text, voice=voice, speed=1.0) as stream:
+        return stream.rate, b"".join([part async for part in stream.parts()])
+
+
 class EspeakStream:
     """A text that is being spoken: 16-bit PCM with one channel, `rate` samples per second."""
 
@@ -79,15 +127,13 @@ class EspeakStream:
 
 
 @asynccontextmanager
-async def speaking(
-    text: str, *, voice: str, speed: float, has_commands: bool = False
-) -> AsyncIterator[EspeakStream]:
+async def speaking(text: str, *, voice: str, speed: float) -> AsyncIterator[EspeakStream]:
     """Speak a text with one of the voices; the program ends with the context. Raises VoiceFailed.
 
-    `has_commands`: its control characters are commands that the caller inserted.
+    The text's control characters are commands: see `plain`.
     """
     async with _program(voice, speed) as (process, output, pipe):
-        feeding = asyncio.create_task(_feed(pipe, text if has_commands else plain(text)))
+        feeding = asyncio.create_task(_feed(pipe, text))
         try:
             head = await _patient(_head(output))
             yield EspeakStream(output, struct.unpack("<I", head[_RATE])[0])
@@ -180,57 +226,3 @@ def _named(listed: str) -> Iterator[str]:
         columns = line.split()
         if len(columns) > 4 and not columns[4].startswith(("mb/", "!v/")):  # noqa: PLR2004 - the file's column
             yield columns[1]
-
-
-class TimedEspeak:
-    """The voices of the system's espeak-ng."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        """`names`: by their languages, the default first."""
-        self._names = tuple(names)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The voices that it has."""
-        return self._names
-
-    async def speak(self, clause: str, *, voice: str) -> SpokenClause:
-        """Return a clause as sound. Raises VoiceFailed."""
-        from speech.voice.alignment import BITS, words_of  # noqa: PLC0415 - numpy, which the gateway has no other use for
-
-        words = words_of(clause)
-        spans = [plain(clause[word.off : word.end]) for word in words]
-        failed: list[Exception] = []
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                renderings_raw = [
-                    tasks.create_task(_spoken(_commanded(spans, bit), voice)) for bit in (None, *range(BITS))
-                ]
-        except* VoiceFailed as voices:
-            failed += voices.exceptions
-        if failed:
-            raise VoiceFailed(str(failed[0]))
-        return await asyncio.to_thread(_aligned, words, [task.result() for task in renderings_raw])
-
-
-def _aligned(words: Sequence[Word], renderings_raw: Sequence[tuple[int, bytes]]) -> SpokenClause:
-    import numpy as np  # noqa: PLC0415 - as above
-
-    from speech.voice.alignment import marks_of  # noqa: PLC0415 - as above
-
-    rate, pcm = renderings_raw[0]
-    whole, *renderings = (np.frombuffer(one, "<i2") for _, one in renderings_raw)
-    return SpokenClause(rate, pcm, marks_of(words, rate, whole, renderings))
-
-
-def _commanded(words: Sequence[str], bit: int | None) -> str:
-    """Return the words with loudness commands (espeak-ng's docs/markup.md), at the same places in all renderings."""
-    from speech.voice.alignment import quieter  # noqa: PLC0415 - as above
-
-    loudness = (_LOUD if bit is None or not quieter(place, bit) else _QUIET for place in range(len(words)))
-    return " ".join(f"\x01{loud}A{word}" for loud, word in zip(loudness, words, strict=True))
-
-
-async def _spoken(text: str, voice: str) -> tuple[int, bytes]:
-    async with speaking(text, voice=voice, speed=1.0, has_commands=True) as voiced:
-        return voiced.rate, b"".join([part async for part in voiced.parts()])

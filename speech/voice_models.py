@@ -1,7 +1,4 @@
-"""A voice's process: `python -m speech.voice.models DESCRIPTOR OPTIONS`. Ends with the gateway.
-
-VITS, SpeechT5 and FastSpeech2Conformer convert clauses to sound, with the times of words.
-"""
+"""Voices of transformers: VITS, SpeechT5 and FastSpeech2Conformer convert clauses to sound, with the times of words."""
 
 from __future__ import annotations
 
@@ -29,19 +26,9 @@ from transformers.utils.import_utils import is_uroman_available
 
 from speech.errors import ModelLoadError
 from speech.interfaces import Mark, SpokenClause
-from speech.models.families import Family, Options, check_parts, voice_family
-from speech.models.loading import (
-    device_of,
-    dtype_of,
-    place,
-    quiet,
-    read_config,
-    read_part,
-    read_weights,
-    serve,
-)
-from speech.voice.model_voice import ToVoice, VoiceReady
-from speech.voice.worker import CancelCheck, ClauseTooLong, SynthesisModel, VoiceWorker
+from speech.model_families import Family, Options, check_parts, voice_family
+from speech.model_loading import quiet, read_config, read_part, read_weights
+from speech.model_voice import CancelCheck, ClauseTooLong, SynthesisModel, VoiceReady
 
 LONGEST_S = 60.0
 """Seconds of one clause, which has 240 characters at most. A model may predict hours for a letter."""
@@ -149,10 +136,8 @@ class Vits:
         return letter * 2 + 1 if self._tokenizer.add_blank else letter
 
 
-def load_vits(options: Options) -> Vits:
-    """Return the model of a folder or of the hub. Raises ModelLoadError."""
-    name, device = place(options.model), device_of(options.device)
-    tokenizer = read_part(VitsTokenizer, name, "tokenizer")
+def _load_vits(options: Options) -> Vits:
+    tokenizer = read_part(VitsTokenizer, options.model, "tokenizer")
     if tokenizer.phonemize:
         raise ModelLoadError(
             f"The model {options.model!r} needs phonemes from the library phonemizer, which is under the GPL and not "
@@ -160,12 +145,7 @@ def load_vits(options: Options) -> Vits:
         )
     if tokenizer.is_uroman and not is_uroman_available():
         raise ModelLoadError(f"The model {options.model!r} reads Roman letters: pip install uroman.")
-    return Vits(
-        read_weights(
-            VitsModel, name, device, dtype_of(options.dtype, device), pickled=options.pickled_weights
-        ),
-        tokenizer,
-    )
+    return Vits(read_weights(VitsModel, options.model, options), tokenizer)
 
 
 class SpeechT5:
@@ -200,19 +180,15 @@ class SpeechT5:
         return SpokenClause(self._rate, pcm_of(wave), None)
 
 
-def load_speecht5(options: Options) -> SpeechT5:
-    """Return the model of a folder or of the hub. Raises ModelLoadError."""
-    device = device_of(options.device)
-    dtype = dtype_of(options.dtype, device)
-    name = place(options.model)
-    tokenizer = read_part(SpeechT5Tokenizer, name, "tokenizer")
-    model = read_weights(SpeechT5ForTextToSpeech, name, device, dtype, pickled=options.pickled_weights)
-    vocoder = read_weights(
-        SpeechT5HifiGan, place(options.vocoder or ""), device, dtype, pickled=options.pickled_weights
-    )
+def _load_speecht5(options: Options) -> SpeechT5:
+    tokenizer = read_part(SpeechT5Tokenizer, options.model, "tokenizer")
+    model = read_weights(SpeechT5ForTextToSpeech, options.model, options)
+    vocoder = read_weights(SpeechT5HifiGan, options.vocoder or "", options)
     folder = Path(options.speakers or "").expanduser()
     size: int = model.config.speaker_embedding_dim
-    speakers = {file.stem: _embedding(file, size).to(device, dtype) for file in folder.glob("*.npy")}
+    speakers = {
+        file.stem: _embedding(file, size).to(model.device, model.dtype) for file in folder.glob("*.npy")
+    }
     return SpeechT5(model, vocoder, tokenizer, speakers)
 
 
@@ -282,44 +258,29 @@ class FastSpeech2:
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def load_fastspeech2(options: Options) -> FastSpeech2:
-    """Return the model of a folder or of the hub. Raises ModelLoadError."""
-    name, device = place(options.model), device_of(options.device)
-    dtype = dtype_of(options.dtype, device)
-    tokenizer = read_part(FastSpeech2ConformerTokenizer, name, "tokenizer")
-    if read_config(name)["model_type"].endswith("_with_hifigan"):
-        whole = read_weights(
-            FastSpeech2ConformerWithHifiGan, name, device, dtype, pickled=options.pickled_weights
-        )
+def _load_fastspeech2(options: Options) -> FastSpeech2:
+    tokenizer = read_part(FastSpeech2ConformerTokenizer, options.model, "tokenizer")
+    if read_config(options.model)["model_type"].endswith("_with_hifigan"):
+        whole = read_weights(FastSpeech2ConformerWithHifiGan, options.model, options)
         model, vocoder = whole.model, whole.vocoder
     else:
-        model = read_weights(FastSpeech2ConformerModel, name, device, dtype, pickled=options.pickled_weights)
-        vocoder = read_weights(
-            FastSpeech2ConformerHifiGan,
-            place(options.vocoder or ""),
-            device,
-            dtype,
-            pickled=options.pickled_weights,
-        )
+        model = read_weights(FastSpeech2ConformerModel, options.model, options)
+        vocoder = read_weights(FastSpeech2ConformerHifiGan, options.vocoder or "", options)
     return FastSpeech2(model, vocoder, lambda text: tokenizer(text).input_ids)
 
 
 _LOAD: dict[Family, Any] = {
-    Family.VITS: load_vits,
-    Family.SPEECHT5: load_speecht5,
-    Family.FASTSPEECH2: load_fastspeech2,
+    Family.VITS: _load_vits,
+    Family.SPEECHT5: _load_speecht5,
+    Family.FASTSPEECH2: _load_fastspeech2,
 }
 
 
 def load(options: Options) -> SynthesisModel:
-    """Return the model. Raises ModelLoadError."""
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
     quiet()
-    config = read_config(place(options.model))
+    config = read_config(options.model)
     family = voice_family(options.model, config)
     check_parts(family, options, config)
     model: SynthesisModel = _LOAD[family](options)
     return model
-
-
-if __name__ == "__main__":
-    serve(ToVoice, load, VoiceWorker)

@@ -1,4 +1,7 @@
-"""One speaker's sound in the listening process: resampled to 16 kHz, judged by frames, recognized at pauses."""
+"""Recognizes all speakers in the listening process, a piece at a time, with owners taking turns.
+
+The sound of each is resampled to 16 kHz, judged by frames, and recognized at pauses.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 import numpy as np
@@ -14,7 +17,146 @@ from pocketsphinx import Vad
 
 from speech.activity import LONGEST_MS, WINDOW_MS, EndpointDetector, SpeechEvent, SpeechEventKind, has_voice
 from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped, word_count
-from speech.sound.samples import Resampler, Samples, linear, quietest
+from speech.listening import Clear, Cleared, Commit, Listen, Processed, Recognized, Sound
+from speech.pocketsphinx_decoder import PocketSphinxDecoder
+from speech.process import Channel, Worker, Working
+from speech.recognition import Ready, Utterance
+from speech.recognition_worker import RecognitionModel
+from speech.samples import FULL_SCALE, Resampler, Samples, linear, quietest
+
+LOOK_S = 0.1
+"""How often speakers are checked who send no more sound."""
+
+Recognize = Callable[[Samples, str | None], Utterance]
+"""From an utterance and its language to words."""
+
+
+class ListenWorker(Worker["SpeechStream"]):
+    """A failure of one speaker's sound ends only that stream."""
+
+    def __init__(
+        self, channel: Channel, hello: Ready, recognize: Recognize, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        super().__init__(channel, hello)
+        self._recognize_samples = recognize
+        self._clock = clock
+        self._streams: dict[int, tuple[str, SpeechStream]] = {}
+        self._speaking: set[int] = set()
+        self._checked_at = clock()
+
+    def step(self) -> None:
+        """Do the next piece of work. Who is silent waits only for the first words of others who speak on."""
+        number, stream = self.queue.next()
+        is_hurried = any(other is not stream and other.is_urgent for _, other in self._streams.values())
+        try:
+            heard = (
+                stream.step(is_hurried=is_hurried, speakers=len(self._speaking)) if stream.has_work else None
+            )
+            if heard is not None:
+                self.channel.send(Recognized(number, heard))
+        except Exception as error:  # noqa: BLE001 - it affects only this speaker
+            self._give_up(number, error)
+        else:
+            if not stream.has_work:
+                self.queue.remove(number)
+            self._continue(number)
+
+    def take(self, message: Listen | Sound | Commit | Clear) -> None:
+        """Take a message."""
+        number = message.number
+        try:
+            if isinstance(message, Listen):
+                language = message.listening.language
+                stream = SpeechStream(
+                    message.listening,
+                    lambda samples: self._recognize_samples(samples, language),
+                    clock=self._clock,
+                )
+                self._streams[number] = message.owner, stream
+            elif number in self._streams:
+                self._do(message, self._streams[number][1])
+        except Exception as error:  # noqa: BLE001 - it affects only this speaker
+            self._give_up(number, error)
+        else:
+            self._continue(number)
+
+    def leave(self, number: int) -> None:
+        """Forget a speaker who left."""
+        self._streams.pop(number, None)
+        self._speaking.discard(number)
+        super().leave(number)
+
+    def timeout_s(self) -> float | None:
+        """Return how long to wait if there is nothing to do."""
+        return LOOK_S if self._speaking else None
+
+    def catch_up(self) -> None:
+        """Take new messages, and end utterances whose sound stopped coming."""
+        super().catch_up()
+        if self._clock() - self._checked_at < LOOK_S:
+            return
+        self._checked_at = self._clock()
+        for number in list(self._speaking):
+            self._streams[number][1].expire()
+            self._continue(number)
+
+    def _do(self, message: Sound | Commit | Clear, stream: SpeechStream) -> None:
+        match message:
+            case Sound():
+                stream.feed(message.sound)
+            case Commit():
+                stream.commit()
+            case Clear():
+                stream.clear()
+                self.channel.send(Cleared(message.number))
+            case _:
+                assert_never(message)
+
+    def _continue(self, number: int) -> None:
+        """Report processed bytes, and let the stream take its next turn if it has work."""
+        if number not in self._streams:
+            return
+        owner, stream = self._streams[number]
+        (self._speaking.add if stream.is_speaking else self._speaking.discard)(number)
+        if size := stream.taken():
+            self.channel.send(Processed(number, size))
+        if stream.has_work:
+            self.queue.add(owner, number, stream)
+
+    def _give_up(self, number: int, error: Exception) -> None:
+        self._streams.pop(number, None)
+        self._speaking.discard(number)
+        self.fail(number, error, "What was said could not be listened to")
+
+
+def recognizing(
+    model: PocketSphinxDecoder | RecognitionModel[Any], channel: Channel
+) -> Callable[[Samples, str | None], Utterance]:
+    """Return what recognizes an utterance in a language. It raises FloatingPointError if the model computes invalid numbers.
+
+    For a model of transformers, an utterance is a recording, piece by piece.
+    """
+    if isinstance(model, PocketSphinxDecoder):
+        return lambda samples, _: model.recognize(samples)
+
+    def watch() -> list[bool]:
+        """Report between two steps that it works. A speaker who leaves is noticed after this piece, of some seconds."""
+        channel.send(Working())
+        return [False]
+
+    def recognize(samples: Samples, language: str | None) -> Utterance:
+        wave = samples.astype(np.float32) / np.float32(FULL_SCALE)
+        job = model.begin(wave, language=language, wants_words=False)
+        texts: list[str] = []
+        while not job.is_over:
+            (segments,) = model.transcribe([job], watch)
+            if segments is None:
+                raise FloatingPointError
+            texts += (segment.text.strip() for segment in segments)
+        return Utterance(" ".join(text for text in texts if text))
+
+    return recognize
+
 
 RATE = 16_000
 FRAME_MS = 30
@@ -44,22 +186,7 @@ _WHISPERED_WORDS = 4
 """So many words may be whispered; fewer without a voice are a cough, a clap or a tone."""
 
 
-class Utterance(msgspec.Struct, frozen=True):
-    """The recognized words. `is_whole`: whether they are a complete sentence; None: unknown.
-
-    `is_confident`: False: they may be noise. A recognizer that can't judge that is confident. `beginning`: the words of a
-    sentence that can't end there, while speech continues.
-    """
-
-    text: str
-    is_whole: bool | None = None
-    is_confident: bool = True
-    beginning: str = ""
-
-
 _NOTHING = Utterance("")
-
-Recognize = Callable[[Samples], Utterance]
 
 
 class _PendingEvent(msgspec.Struct, frozen=True):
@@ -78,7 +205,11 @@ class SpeechStream:
     """One speaker. `feed` is quick; `step` does the work, a moment at a time."""
 
     def __init__(
-        self, listening: Listening, recognize: Recognize, *, clock: Callable[[], float] = monotonic
+        self,
+        listening: Listening,
+        recognize: Callable[[Samples], Utterance],
+        *,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`recognize`: from samples to words, which takes time. `clock`: in seconds."""
         self._coding, self._detects = listening.coding, listening.detects

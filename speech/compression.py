@@ -1,4 +1,7 @@
-"""The process that decodes one recording: `python -m speech.decoding DESCRIPTOR`. Ends with the gateway."""
+"""Compressed sound by PyAV (FFmpeg): spoken texts are encoded for clients, and uploaded files are decoded.
+
+The gateway encodes. It decodes nothing: a process of its own does that for each file.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,92 @@ import io
 import resource
 import sys
 from math import ceil
+from typing import TYPE_CHECKING, Literal
 
 import av
 import av.error
+import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
-from speech.decoding.decoder import Decode, Decoded, FromDecoder, Undecodable
 from speech.errors import BadSound, TooMuchSound
-from speech.process.worker import Channel
-from speech.sound.wav import LOWEST_RATE, Coding, Recording, header
+from speech.interfaces import LOWEST_RATE, RAW_RATE, Coding, Recording
+from speech.process import Channel
+from speech.recordings import Decode, Decoded, FromDecoder, Undecodable, header
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+Compression = Literal["mp3", "opus", "aac", "flac"]
+_BIT_RATE = 64_000
+_BUFFER_BYTES = 4096
+"""Compressed bytes that wait in FFmpeg: its own default would hold seconds of speech back."""
+_KINDS: dict[Compression, tuple[str, str, dict[str, str]]] = {
+    "mp3": ("mp3", "libmp3lame", {"write_xing": "0", "id3v2_version": "0"}),
+    "opus": ("ogg", "libopus", {"page_duration": "200000"}),
+    "aac": ("adts", "aac", {}),
+    "flac": ("flac", "flac", {}),
+}
+"""The muxer, the encoder, and the muxer's options for output that is sent while it is made."""
+
+
+class Encoder:
+    """Compresses a stream of 16-bit PCM with one channel, part by part, at OpenAI's rate of 24,000 Hz."""
+
+    def __init__(self, compression: Compression, rate: int) -> None:
+        """`rate`: samples per second of the PCM."""
+        muxer, codec, options = _KINDS[compression]
+        self._rate = rate
+        self._output = _Output()
+        self._container = av.open(
+            self._output,
+            "w",
+            format=muxer,
+            container_options=options | {"flush_packets": "1"},
+            buffer_size=_BUFFER_BYTES,
+        )
+        stream = self._container.add_stream(codec, rate=RAW_RATE, layout="mono")
+        assert isinstance(stream, av.AudioStream)  # noqa: S101 - the codecs are of sound
+        self._stream = stream
+        self._stream.bit_rate = _BIT_RATE
+
+    def part(self, pcm: bytes) -> bytes:
+        """Return the bytes that are ready after these whole samples."""
+        if pcm:
+            frame = av.AudioFrame.from_ndarray(np.frombuffer(pcm, "<i2")[None], format="s16", layout="mono")
+            frame.sample_rate = self._rate
+            self._container.mux(self._stream.encode(frame))
+        return self._output.take()
+
+    def last_part(self) -> bytes:
+        """Return the bytes that are ready after all samples."""
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._output.take()
+
+
+class _Output(io.RawIOBase):
+    """Collects what FFmpeg writes. It can't be rewound, so FFmpeg never goes back to a header."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def write(self, part: ReadableBuffer, /) -> int:
+        before = len(self._waiting)
+        self._waiting += part
+        return len(self._waiting) - before
+
+    def take(self) -> bytes:
+        ready = bytes(self._waiting)
+        self._waiting.clear()
+        return ready
+
 
 RATE = 16_000
 """Samples per second of the result: what recognizers work with."""
@@ -33,14 +112,13 @@ _COPIES = 6
 _DAMAGED = "The file is damaged, or is not the kind of sound that its first bytes say."
 
 
-def main() -> None:
-    """Decode the recording."""
-    line = Channel(int(sys.argv[1]), Decode)
-    request = line.wait()
+def decode(channel: Channel) -> None:
+    """Decode the recording that the gateway asks for, in a process that does nothing else."""
+    request = channel.wait()
     assert isinstance(request, Decode)  # noqa: S101 - the gateway sends nothing else
     decoded(header(RATE) + bytes(RATE), "wav", longest_s=1)  # PyAV imports modules at their first use
     _restrict(request)
-    line.send(_answer(request))
+    channel.send(_answer(request))
 
 
 def _answer(request: Decode) -> FromDecoder:
@@ -107,7 +185,3 @@ def _restrict(request: Decode) -> None:
     if sys.platform == "linux":  # macOS refuses this limit
         most = _MEMORY + _COPIES * request.longest_s * RATE * 2
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-if __name__ == "__main__":
-    main()
