@@ -35,7 +35,7 @@ from app.setup.models import (
 from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
-from connections.api.admin.audit import UnknownAdminPaths
+from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
 from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters

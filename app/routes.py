@@ -19,28 +19,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.delivery.page_files import PageFiles
 from app.operations.metrics import CONTENT_TYPE, Metrics
 from app.operations.readiness import Readiness
-from connections.api.account import AccountEndpoint, TicketEndpoint, account_routes, ticket_routes
-from connections.api.admin.endpoint import AdminEndpoint
-from connections.api.admin.operations import AdminOperations, ReplicaRequestHandler
+from connections.api.account import NO_INDEX_HEADERS, account_routes
+from connections.api.admin import AdminEndpoint, AdminOperations, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
-from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
-from connections.api.ai_sdk.service import ChatService
-from connections.api.ai_sdk.websocket import ChatSocketEndpoint
-from connections.api.anthropic import errors as anthropics
+from connections.api.ai_sdk.endpoint import ChatEndpoint, ChatSocketEndpoint, aisdk_routes
+from connections.api.ai_sdk.requests import ChatService
+from connections.api.anthropic import endpoint as anthropics
 from connections.api.anthropic.endpoint import messages_routes
-from connections.api.attachments import AttachmentsEndpoint, attachments_routes
-from connections.api.audio.routes import Audio, audio_routes
-from connections.api.embeddings import embeddings_routes
-from connections.api.endpoint import RequestContext
-from connections.api.events import EventsEndpoint, events_routes
-from connections.api.openai_chat.endpoint import openai_routes
-from connections.api.owner_data import OwnerDataService
+from connections.api.audio import Audio, audio_routes
+from connections.api.endpoint import OwnerDataService, RequestContext
+from connections.api.openai_chat import openai_routes
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import responses_routes
 from connections.api.responses.websocket import ResponsesWebSocketEndpoint
-from connections.api.shares import NO_INDEX_HEADERS, SharesEndpoint, shares_routes
 from connections.authentication.access import AccessControl
 from connections.http import (
     EndpointName,
@@ -292,7 +285,6 @@ def api_routes(
         lifecycle=lifecycle,
         limiters=limiters,
     )
-    events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
     host = ChatService(
         sessions=sessions,
         request_context=request_context,
@@ -301,10 +293,7 @@ def api_routes(
         limiters=limiters,
     )
     pages = (access.origins, limiters.refusals)
-    shares = SharesEndpoint(sessions, limiters)
-    attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
     owners = OwnerDataService(sessions)
-    account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
     sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
     admin = AdminEndpoint(
         acts=AdminOperations(sessions, access, limiters.counts),
@@ -315,16 +304,13 @@ def api_routes(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, request_context, *pages),
-        *embeddings_routes(sessions.embedding, request_context, *pages),
         *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),
         *agui_routes(sessions, request_context, *pages),
         *audio_routes(audio, request_context, *pages),
-        *events_routes(events, *pages),
-        *attachments_routes(attachments, *pages),
-        *shares_routes(shares, *pages),
-        *account_routes(account, *pages),
-        *ticket_routes(TicketEndpoint(access, limiters.refusals, limiters.take_ticket), *pages),
+        *account_routes(
+            sessions=sessions, owners=owners, access=access, lifecycle=lifecycle, limiters=limiters
+        ),
         *realtime_routes(realtime),
         *translations_routes(translations),
         *admin.routes(),

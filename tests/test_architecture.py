@@ -38,7 +38,7 @@ TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 # The dialects of `connections/api`: each knows what they share, and none of the others.
 DIALECTS = (
     *("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime"),
-    *("audio", "embeddings", "events", "shares", "attachments", "account", "admin"),
+    *("audio", "account", "admin"),
 )
 
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
@@ -99,8 +99,7 @@ ORDER = {
         *("outbox", "connection", "manager", "websocket_endpoint", "voice", "native", "api"),
     ),
     "connections.api": (
-        *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
-        *("chat_requests", "owner_data"),
+        *("requests", "replies", "endpoint", "chat_requests"),
         *DIALECTS,
     ),
     "app": (

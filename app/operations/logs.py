@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
-from connections.api.admin import audit
+from connections.api.admin import AUDIT_LOGGER
 from engine import process_log, trace
 from engine.process_log import printable, printable_lines
 
@@ -56,7 +56,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
     root.setLevel(max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
     for ours in OURS:
         logging.getLogger(ours).setLevel(level.upper())
-    logging.getLogger(audit.NAME).setLevel(logging.INFO)
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     # their lines hold query strings and frames; httpx logs each request to an upstream
     for talkative in ("uvicorn", "websockets", "asyncio", "httpx", "httpx2"):
         logging.getLogger(talkative).setLevel("WARNING")

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from app.server.http_protocol import ServerLimits
 from app.settings import Settings, SettingsError
-from connections.api.anthropic.errors import refusal_of
+from connections.api.anthropic.endpoint import refusal_of
 from connections.http import RefusalCounters
 from connections.middleware import (
     AllowedAddresses,

@@ -11,7 +11,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.settings import Settings, SettingsError, called
-from connections.api.audio.routes import Audio
+from connections.api.audio import Audio
 from connections.voice.connection import VoiceService
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device

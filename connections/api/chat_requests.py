@@ -12,13 +12,14 @@ from typing import Literal
 
 import msgspec
 
-from connections.api.errors import Problem, invalid
-from connections.api.fields import (
+from connections.api.requests import (
     IMAGES,
+    Problem,
     check_images,
     decode_request,
     image_at,
     image_not_allowed,
+    invalid,
     is_neutral,
     json_object,
     null,

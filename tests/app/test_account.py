@@ -17,8 +17,8 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from app.operations import key_file
-from connections.api import owner_data
-from connections.api.owner_data import AT_ONCE
+from connections.api import endpoint
+from connections.api.endpoint import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from sessions.commands import removal
@@ -196,7 +196,7 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader who takes nothing holds a place, and no more memory than a part of the answer; no longer than the key is good."""
-    monkeypatch.setattr(owner_data, "PART_S", owner_data.LONGEST_S)
+    monkeypatch.setattr(endpoint, "PART_S", endpoint.LONGEST_S)
     engine = ScriptedEngine(reply="much" * 60_000)
     key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
     known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET}
@@ -216,7 +216,7 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
 async def test_an_export_that_is_read_too_slowly_is_cut_off_and_gives_its_place_back(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner_data, "PART_S", 0.2)
+    monkeypatch.setattr(endpoint, "PART_S", 0.2)
     key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
     engine = ScriptedEngine(reply="much" * 60_000)
     async with serving(tmp_path, engine, api_keys=str(keys), message_rate=1000) as running:

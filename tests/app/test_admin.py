@@ -21,8 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.operations import key_file, logs
-from connections.api.admin.endpoint import PATH
-from connections.api.admin.operations import AdminOperations
+from connections.api.admin import PATH, AdminOperations
 from connections.authentication.api_keys import KeyPolicy, Kind, digest_of, parse_policy
 from engine.scripted import ScriptedEngine
 from sessions.replicas import rpc

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connections.api.agui.stored_threads import StoredThreads
+from connections.api.agui.endpoint import StoredThreads
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import StoreDown
 from sessions.events import Deleted

@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.operations import key_file
-from connections.api.ai_sdk.service import CODE_HEADER
+from connections.api.ai_sdk.requests import CODE_HEADER
 from connections.authentication.api_keys import KeyPolicy
 from connections.protocol.base import Grant, KeyScope
 from engine.scripted import Call, ScriptedEngine, Thought

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.operations import key_file
-from connections.api import event_transport as transport
+from connections.api import endpoint as transport
 from connections.http import RefusalReason
 from connections.protocol.errors import Close, CloseCode
 from connections.websocket_endpoint import OUTBOX_BYTES

@@ -19,7 +19,7 @@ from connections.native.server_info import ServerInfo
 from tests.app.in_process_service import InProcessService
 
 ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/v1/chat/completions": ("connections.api.openai_chat.endpoint.chat_turn_request", {"max_tokens": 5}),
+    "/v1/chat/completions": ("connections.api.openai_chat.chat_turn_request", {"max_tokens": 5}),
     "/v1/messages": ("connections.api.anthropic.endpoint.message_turn_request", {"max_tokens": 5}),
     "/v1/ag-ui": ("connections.api.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
     "/v1/responses": ("connections.api.responses.creator.messages_of", {"max_output_tokens": 5}),

@@ -13,10 +13,10 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from connections.api.replies import StoredReply
 from connections.api.responses import store as response_store
 from connections.api.responses.notes import MAX_NOTE_BYTES
 from connections.api.responses.store import ResponseStore
-from connections.api.stored_replies import StoredReply
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown
 from sessions.tools.function_tools import tool

@@ -16,7 +16,7 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from connections.api.audio.routes import Audio, audio_routes
+from connections.api.audio import Audio, audio_routes
 from connections.api.chat_requests import OFF
 from connections.http import RefusalCounters
 from connections.protocol import frames, params

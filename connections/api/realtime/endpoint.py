@@ -12,13 +12,13 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
-from connections.api.errors import invalid
 from connections.api.realtime.client_events import TRANSCRIPTION
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder, RealtimeFrame
 from connections.api.realtime.handler import RealtimeHandler
 from connections.api.realtime.items import Items
 from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.api_keys import Identity
 from connections.connection import Connection, Handler, RateLimiter

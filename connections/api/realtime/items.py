@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from connections.api.fields import unsupported_part
 from connections.api.realtime import server_events
 from connections.api.realtime.client_events import NewItem, Part
 from connections.api.realtime.server_events import (
@@ -27,6 +26,7 @@ from connections.api.realtime.server_events import (
     Message,
     SpokenContent,
 )
+from connections.api.requests import unsupported_part
 from connections.images import InvalidImage, detail_of, image_from_url
 from connections.protocol.base import Limits
 from engine.vision.image import Image, Seen, in_order, joined

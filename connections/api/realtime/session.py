@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from connections.api.fields import VOICES, is_neutral
 from connections.api.realtime.client_events import (
     NULL,
     TRANSCRIPTION,
@@ -58,6 +57,7 @@ from connections.api.realtime.server_events import (
     TranscriptionSession,
     TranscriptionUpdated,
 )
+from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
 from connections.protocol.base import Limits

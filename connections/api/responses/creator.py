@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.endpoint import RequestContext
-from connections.api.errors import invalid, with_client_field
-from connections.api.fields import is_conversation_id
+from connections.api.replies import ServerToolCall, StoredReply
+from connections.api.requests import invalid, is_conversation_id, with_client_field
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
     ResponsesEncoder,
@@ -61,7 +61,6 @@ from connections.api.responses.store import (
     StoredResponse,
     resolve_references,
 )
-from connections.api.stored_replies import ServerToolCall, StoredReply
 from connections.http import Exchange
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.base import Limits

@@ -11,8 +11,8 @@ from typing import Any, assert_never
 
 import msgspec
 
-from connections.api.errors import Problem, problem_from_failure
-from connections.api.replies import SERVER_STOPPING, ReplyToken, reply_token
+from connections.api.replies import SERVER_STOPPING, ReplyToken, ServerToolCall, reply_token
+from connections.api.requests import Problem, problem_from_failure
 from connections.api.responses import parser, schema
 from connections.api.responses.parser import Creation, McpServer, encode_opaque, joined_name
 from connections.api.responses.schema import (
@@ -26,7 +26,6 @@ from connections.api.responses.schema import (
     McpTool,
     ToolError,
 )
-from connections.api.stored_replies import ServerToolCall
 from engine.messages import ChosenToken, Message, ToolCall
 from sessions.events import Done, Reason, Usage
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece

@@ -14,8 +14,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from connections.api.endpoint import IGNORED_HEADER, HttpEndpoint, RequestContext
-from connections.api.errors import Problem, invalid, problem_of
-from connections.api.fields import decode_request
+from connections.api.requests import Problem, decode_request, invalid, problem_of
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import (

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.api.chat_requests import MAX_TOOLS
-from connections.api.errors import Problem, invalid
-from connections.api.fields import is_conversation_id
+from connections.api.replies import ServerToolCall, sum_usage
+from connections.api.requests import Problem, invalid, is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
     ServerToolItems,
@@ -23,7 +23,6 @@ from connections.api.responses.encoder import (
 )
 from connections.api.responses.parser import Creation, Item, call_id_in, includes_logprobs
 from connections.api.responses.schema import McpApprovalResponse, McpItem
-from connections.api.stored_replies import ServerToolCall, sum_usage
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
 from engine.messages import Message, Params, ToolCall

@@ -22,14 +22,15 @@ from connections.api.chat_requests import (
     BaseRequest,
     params_of,
 )
-from connections.api.errors import Problem, invalid
-from connections.api.fields import (
+from connections.api.requests import (
     IMAGES,
     ONLY_USER_IMAGES,
+    Problem,
     check_images,
     decode_request,
     image_at,
     image_not_allowed,
+    invalid,
     is_neutral,
     json_object,
     null,

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import msgspec
 
-from connections.api.errors import Problem, invalid
-from connections.api.fields import is_conversation_id
+from connections.api.replies import StoredReply, StoredTurns
+from connections.api.requests import Problem, invalid, is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import problem_at_end
 from connections.api.responses.notes import (
@@ -43,7 +43,6 @@ from connections.api.responses.notes import (
 )
 from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
 from connections.api.responses.schema import McpApprovalRequest, McpCall, McpListTools
-from connections.api.stored_replies import StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from engine.messages import Message

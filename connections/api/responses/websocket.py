@@ -13,7 +13,7 @@ import msgspec
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
-from connections.api.errors import Problem, invalid, metric_code, problem_of
+from connections.api.requests import Problem, invalid, metric_code, problem_of
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import encode_lines, output_messages

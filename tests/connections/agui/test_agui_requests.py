@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.agui.parser import ask_of, run_input
-from connections.api.errors import Problem
+from connections.api.agui.requests import ask_of, run_input
+from connections.api.requests import Problem
 from connections.protocol.base import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Tool

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.audio.transcriptions import File, Form, transcription_request
-from connections.api.errors import Problem
+from connections.api.audio import File, Form, transcription_request
+from connections.api.requests import Problem
 from speech.recognition import ENGLISH
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.errors import Problem
+from connections.api.requests import Problem
 from connections.api.responses.websocket import (
     MAX_NEWEST_BYTES,
     MAX_STREAMS,

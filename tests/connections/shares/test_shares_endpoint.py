@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from starlette.types import Message, Scope
 
-from connections.api.shares import SharesEndpoint
+from connections.api.account import SharesEndpoint
 from connections.limits.limiters import Limiters
 from connections.limits.rates import LocalRateLimits
 from connections.middleware import set_client_address

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, assert_never
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from connections.api.fields import NO_AUDIO
 from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.endpoint import HandshakeRequest, SessionContext, SessionEndpoint
 from connections.api.realtime.server_events import InvalidEvent
@@ -29,6 +28,7 @@ from connections.api.realtime.translation.events import (
 )
 from connections.api.realtime.translation.session import QueuedText, TranslationOptions, TranslationSession
 from connections.api.realtime.translation.speech import SpeechInput, SpeechOutput, voice_for, wait_for_reader
+from connections.api.requests import NO_AUDIO
 from connections.connection import Connection, Handler, error_frame
 from connections.http import EndpointName
 from connections.limits.limiters import Limiters

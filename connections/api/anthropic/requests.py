@@ -1,4 +1,7 @@
-"""Converts the body of a request to what a turn is asked: messages, tools and parameters. Pure; a refusal names the field."""
+"""Anthropic's requests, as far as supported (API reference: Messages, Count tokens), and what a turn is asked for them. Pure.
+
+A refusal names the field.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,17 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from connections.api.anthropic.errors import THREADS
-from connections.api.anthropic.schema import (
-    ClientTool,
-    CountRequest,
-    InputBlock,
-    InputMessage,
-    MessageRequest,
-    OutputConfig,
-    ResultBlock,
-    Source,
-    ThinkingConfig,
-    ToolUseChoice,
-)
 from connections.api.chat_requests import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS
-from connections.api.errors import Problem, invalid
-from connections.api.fields import (
+from connections.api.requests import (
+    Problem,
     check_images,
     decode_body,
     image_at,
     image_not_allowed,
     image_of,
+    invalid,
     is_neutral,
+    null,
     schema_text,
 )
 from connections.protocol import frames, params
@@ -42,7 +34,8 @@ from engine.reply_spec import JsonSchema, ReplySpec
 from engine.vision.image import Image, joined
 from sessions.running.ephemeral import EphemeralRequest
 
-T = TypeVar("T", CountRequest, MessageRequest)
+THREADS = "thread_unsupported_request"
+"""Code of a refusal after which Anthropic's SDKs go on without threads."""
 FIELD_NAMES: Mapping[str, str] = {
     "max_new_tokens": "max_tokens",
     "stop": "stop_sequences",
@@ -73,8 +66,6 @@ _UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
 """Fields that would change the reply, or promise what is not done here; and for each the values that change nothing."""
 # Two passes, and neither makes objects of unsupported fields.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_message_request = msgspec.json.Decoder(MessageRequest).decode
-_count_request = msgspec.json.Decoder(CountRequest).decode
 _UNSUPPORTED_BLOCKS = {
     "document": "This server does not take documents: send their text.",
     "search_result": "This server does not take results of searches as blocks: send their text.",
@@ -88,6 +79,143 @@ _BOUNDED = ("system", "user")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 _CLIENT_TOOL_TYPES = (None, "custom")
 """Types of tools that the client runs."""
+
+
+class ResultBlock(msgspec.Struct, frozen=True):
+    """A part of a tool's result: `text`, `tool_reference` (a tool that a search found), or a type that is refused."""
+
+    type: str
+    text: str | None = None
+    tool_name: str | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The source of an image or a document: `base64`, `url`, or another."""
+
+    type: str
+    media_type: str = ""
+    data: str | None = None
+    url: str | None = None
+
+
+class ToolReference(msgspec.Struct, frozen=True):
+    """The tool that a change is about: `tool_reference`, or another type, which is refused."""
+
+    type: str
+    name: str = ""
+
+
+class InputBlock(msgspec.Struct, frozen=True):
+    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or a type that is refused.
+
+    System messages may also have `tool_addition` and `tool_removal`.
+    """
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.field(default_factory=null)
+    tool_use_id: str | None = None
+    content: str | list[ResultBlock] | None = None
+    is_error: bool | None = None
+    source: Source | None = None
+    tool: ToolReference | None = None
+
+
+class InputMessage(msgspec.Struct, frozen=True):
+    """A message of a request. `clear_at`: `next_user_message` hides a system message once a later user message exists."""
+
+    role: str
+    content: str | list[InputBlock]
+    clear_at: str | None = None
+
+
+class ClientTool(msgspec.Struct, frozen=True):
+    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Tools of others have another `type`.
+
+    `defer_loading` has no effect: the model is shown all tools from the start.
+    """
+
+    name: str = ""
+    description: str | None = None
+    input_schema: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+    type: str | None = None
+
+
+class ToolUseChoice(msgspec.Struct, frozen=True):
+    """`auto`, `any`, `tool` (the named one) or `none`."""
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingConfig(msgspec.Struct, frozen=True):
+    """`enabled`, `disabled` or `adaptive`. `display`: with `omitted` no reasoning is sent."""
+
+    type: str
+    budget_tokens: int | None = None
+    display: str | None = None
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """A JSON Schema for the reply."""
+
+    type: str
+    schema: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """The format of the reply, and how much effort goes into it."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of `POST /v1/messages/count_tokens`: all parts of a prompt.
+
+    `cache_control` has no effect: prompts are cached in any case.
+    """
+
+    model: str
+    messages: list[InputMessage]
+    system: str | list[ResultBlock] | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: ToolUseChoice | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+
+
+class RequestMetadata(msgspec.Struct, frozen=True):
+    """The user for whom an application asks."""
+
+    user_id: str | None = None
+
+
+class MessageRequest(CountRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/messages`. `metadata` names the user; `service_tier` has no effect here."""
+
+    max_tokens: int
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    metadata: RequestMetadata | None = None
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether reasoning is sent."""
+        return self.thinking is None or self.thinking.display != "omitted"
+
+
+T = TypeVar("T", CountRequest, MessageRequest)
+_message_request = msgspec.json.Decoder(MessageRequest).decode
+_count_request = msgspec.json.Decoder(CountRequest).decode
 
 
 def parse_message_request(body: bytes) -> MessageRequest:
