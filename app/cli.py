@@ -25,7 +25,7 @@ from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
-from sessions.store.redis.embedded import EmbeddedStoreFailed
+from sessions.store.embedded import EmbeddedStoreFailed
 
 _REPEATED = {"engine_arg"}
 GROUPS = {
@@ -47,7 +47,7 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("midstream-server"), prog_name="midstream")
 def main() -> None:
-    """Midstream: a WebSocket chat service for transformers models, whose replies can be interrupted at any moment."""
+    """The conversation layer between a chat front end and a language model: what users saw is what the model reads next."""
 
 
 class _Grouped(click.Command):

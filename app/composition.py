@@ -36,26 +36,26 @@ from app.setup.speech import audio_of, spoken_of
 from app.setup.store import durability_of, look_at_store, store_client, store_url
 from app.setup.tools import tool_box_of
 from connections.api.admin import UnknownAdminPaths
-from connections.authentication.session_validity import REFRESH_S
-from connections.http.refusal_counters import RefusalCounters
+from connections.authentication.access import REFRESH_S
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.fair_share import FairShareMiddleware
 from connections.limits.quotas import QuotaLimiter
 from connections.manager import ConnectionLifecycle, ConnectionManager
-from connections.middleware.origins import CorsMiddleware
+from connections.middleware import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
-from connections.protocol.server_info import ServerFacts
+from connections.protocol.base import ServerFacts
 from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine
 from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
 from sessions.observer import CompositeObserver, Observer
 from sessions.service import Sessions
-from sessions.store.redis.pool import AT_ONCE, StoreStats
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import replica_name
+from sessions.store.client import replica_name
+from sessions.store.pool import AT_ONCE, StoreStats
+from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 
 

@@ -42,7 +42,7 @@ from app.setup.models import (
 )
 from app.setup.store import durability_of
 from app.setup.tools import tool_box_of
-from connections.authentication.api_key_store import file_of as key_file_of
+from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
@@ -52,10 +52,10 @@ from engine.machine import free_memory, triton_trouble
 from engine.process_log import printable
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.filters.filter_file import InvalidFilterFile, filters_from
-from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
-from sessions.store.redis.server_config import checked_server_configs, config_warnings
-from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.store.client import Durability, DurabilityUnsupported, connect
+from sessions.store.embedded import EmbeddedStoreFailed, binary
+from sessions.store.server_config import checked_server_configs, config_warnings
 
 TORCH_S = 60.0
 VERDICT_S = 300.0

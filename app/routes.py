@@ -34,15 +34,20 @@ from connections.api.realtime.translation.endpoint import TranslationEndpoint, t
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import ResponsesWebSocketEndpoint, responses_routes
 from connections.authentication.access import AccessControl
-from connections.http.json_responses import forbidden_origin, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import (
+    EndpointName,
+    RefusalCounters,
+    forbidden_origin,
+    json_response,
+    refusal_response,
+)
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.client_address import client_address_of, is_private
+from connections.middleware import client_address_of, is_private
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
+from connections.protocol.base import ServerFacts
 from connections.protocol.errors import Unauthenticated
-from connections.protocol.server_info import ServerFacts
 from connections.voice.connection import VoiceService
 from engine import trace
 from sessions.service import Sessions

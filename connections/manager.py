@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from connections.connection import Connection
-from connections.http.refusal_counters import Refusal
+from connections.http import RefusalReason
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.protocol.errors import Close, CloseCode
@@ -19,7 +19,7 @@ from connections.protocol.frames import Frame, GoAway
 from sessions.fair_share import FairShare
 from sessions.records import Client
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 
 class ManagedConnection(Protocol):
@@ -210,7 +210,7 @@ class ConnectionLifecycle:
             yield
         except Close as close:
             if close.code is CloseCode.TOO_MANY_CONNECTIONS:
-                self._limiters.refusals.count(Refusal.CONNECTIONS)
+                self._limiters.refusals.count(RefusalReason.CONNECTIONS)
             elif close.code is CloseCode.OVERLOAD:
-                self._limiters.refusals.count(Refusal.FULL)
+                self._limiters.refusals.count(RefusalReason.FULL)
             raise

@@ -17,7 +17,6 @@ from sessions.conversation.history_page import PageWithStatus, TurnReader, page_
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
 from sessions.fair_share import Subject
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
@@ -25,14 +24,13 @@ from sessions.replicas.rpc import ScatterGather
 from sessions.running import runner
 from sessions.running.admission import AGAIN_MS
 from sessions.running.turn_list import ListedTurn, listed
-from sessions.store.history.index import Listed, Page
+from sessions.store.index import Found, Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
-from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.redis.pool import FairSlots
-from sessions.store.search import Found
-from sessions.store.sharing import SharedPage
-from sessions.tool_round.tool_runner import AnswerOutcome
+from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
+from sessions.store.pool import FairSlots
+from sessions.tool_round import AnswerOutcome
 from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer

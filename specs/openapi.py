@@ -33,14 +33,12 @@ from connections.api.responses.schema import (
     Items,
     Response,
 )
-from connections.http.json_responses import RefusalBody
+from connections.http import RefusalBody
 from connections.images import TYPES as IMAGE_TYPES
-from connections.protocol.frames import Name
+from connections.protocol.base import Name, ServerFacts
 from connections.protocol.params import MAX_INTEGER
-from connections.protocol.server_info import ServerFacts
 from sessions.events import Attachment
-from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.sharing import SharedPage
+from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
 from specs.schemas import Schema, name_of, named, request_schemas, response_schemas
 
 _RESPONSE_TYPES = (

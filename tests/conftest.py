@@ -20,10 +20,10 @@ from xdist.remote import Producer
 
 from connections.limits import leases, quotas
 from sessions.running import runner
-from sessions.store.history import journal
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
-from sessions.tools.functions import function_tools
+from sessions.store import journal
+from sessions.store.client import connect
+from sessions.store.embedded import embedded_store
+from sessions.tools import function_tools
 from tests.coverage_tracing import coverage_enabled, disable_coverage
 from tests.debian_packages import missing
 from tests.server_process import ServerProcess, serving

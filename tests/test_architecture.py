@@ -20,11 +20,17 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *(
-        (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
-    ),  # child_environment
+    *((module, "engine") for module in ("speech.process", "speech.espeak")),  # child_environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
+}
+# What is behind a seam: only its endpoints, and what registers it, may import it. The rest knows a source and a player.
+SEAMS = {
+    "sessions.translation": ("sessions.composition", "connections.api.realtime.translation"),
+    "connections.voice": (
+        *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
+        *("app.routes", "app.setup.speech"),
+    ),
 }
 GATEWAY = ("app.cli", "app.composition")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
@@ -54,8 +60,10 @@ ORDER = {
         *("process", "fleet", "upstream", "served_models", "scripted"),
     ),
     "speech": (
-        *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
-        *("recognition", "listening", "voice"),
+        *("errors", "interfaces", "process", "model_families", "clauses", "samples", "activity"),
+        *("recordings", "compression", "alignment", "espeak"),
+        *("recognition", "recognition_worker", "pocketsphinx_decoder", "listening", "listening_worker"),
+        *("model_voice", "model_loading", "recognition_models", "voice_models", "__main__"),
     ),
     "sessions": (
         *(
@@ -64,9 +72,9 @@ ORDER = {
             "records",
             "observer",
             "fair_share",
+            "languages",
         ),
         *(
-            "interpreting",
             "filters",
             "tools",
             "store",
@@ -74,39 +82,21 @@ ORDER = {
             "conversation",
             "generation",
             "titles",
-            "translation",
             "running",
             "tool_round",
             "replicas",
         ),
         "commands",
-        "embedding",
+        *("translation", "embedding"),
         *("composition", "replica", "service"),
     ),
     "sessions.store": (
-        "redis",
-        "ledger",
-        "history",
-        "images",
-        "search",
-        "sharing",
-        "owner_data",
-        "ownership",
-        "storage",
+        *("pool", "client", "server_config", "embedded", "codec", "ledger"),
+        *("journal", "history", "images", "index", "owner_data", "ownership", "storage"),
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("outbox", "large_messages"),
-        *(
-            "connection",
-            "manager",
-            "websocket_endpoint",
-        ),
-        *(
-            "voice",
-            "native",
-            "api",
-        ),
+        *("outbox", "connection", "manager", "websocket_endpoint", "voice", "native", "api"),
     ),
     "connections.api": (
         *("requests", "replies", "endpoint", "chat_requests"),
@@ -236,6 +226,17 @@ def test_no_dialect_imports_another() -> None:
     assert not crossing
 
 
+@pytest.mark.parametrize("home", SEAMS)
+def test_what_is_behind_a_seam_is_imported_by_its_endpoints_alone(home: str) -> None:
+    importers = [module for module in modules() if any(is_in(name, home) for name in imports(module))]
+    assert [one for one in importers if not any(is_in(one, may) for may in (home, *SEAMS[home]))] == []
+
+
+def is_in(module: str, package: str) -> bool:
+    """Whether a module is this one, or in this package."""
+    return f"{module}.".startswith(f"{package}.")
+
+
 def test_every_layer_has_its_packages_in_order() -> None:
     assert set(LAYERS) <= set(ORDER)
 
@@ -250,7 +251,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     process = reached(
         "engine.process.__main__",
         "engine.loading.__main__",
-        *(f"speech.{name}.models" for name in ("recognition", "voice", "listening")),
+        "speech.__main__",
     )
     assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
@@ -295,15 +296,9 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.administration",
             },
         ),
-        ("httpx2", {"sessions.tools.mcp_servers.session"}),
-        ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
-        (
-            "mcp",
-            {
-                "sessions.tools.mcp_servers.session",
-                "sessions.tools.mcp_servers.mcp_server",
-            },
-        ),
+        ("httpx2", {"sessions.tools.mcp_server"}),
+        ("jsonschema", {"sessions.tools.mcp_options"}),
+        ("mcp", {"sessions.tools.mcp_server"}),
         (
             "click",
             {
@@ -324,9 +319,9 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "engine.execution.guide",
             },
         ),
-        ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
-        ("soxr", {"speech.sound.samples"}),
-        ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
+        ("pocketsphinx", {"speech.listening_worker", "speech.pocketsphinx_decoder"}),
+        ("soxr", {"speech.samples"}),
+        ("av", {"speech.compression"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
@@ -347,7 +342,7 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.doctor",
         "connections.limits.quotas",
         "connections.limits.leases",
-        "connections.authentication.tickets",
+        "connections.authentication.access",
     }
 
 

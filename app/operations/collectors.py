@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.api import Engine
@@ -27,7 +27,7 @@ from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.service import SessionStatistics
 from sessions.store.ledger import ServerMemory
-from sessions.store.redis.pool import StoreStats
+from sessions.store.pool import StoreStats
 from sessions.tools.tool_registry import ToolStatistics
 
 _FROM_THE_START = {

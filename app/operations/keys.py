@@ -13,10 +13,16 @@ from typing import Any
 import click
 
 from app.operations import key_file
-from connections.authentication.api_key_store import file_of
-from connections.authentication.api_keys import KeyPolicy, Kind, format_policy, parse_expiry, parse_policy
+from connections.authentication.api_keys import (
+    KeyPolicy,
+    Kind,
+    file_of,
+    format_policy,
+    parse_expiry,
+    parse_policy,
+)
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import InvalidList
-from connections.protocol.scopes import KeyScope
 
 _WORDS = {Kind.PERSONAL: "personal", Kind.APPLICATION: "application's", Kind.ADMIN: "admin"}
 

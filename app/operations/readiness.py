@@ -12,8 +12,8 @@ from engine.api import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.store.ledger import Memory
-from sessions.store.redis.pool import as_service
-from sessions.store.redis.server_config import OutOfMemory, WriteProbe, WritesRefused
+from sessions.store.pool import as_service
+from sessions.store.server_config import OutOfMemory, WriteProbe, WritesRefused
 
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]
 """`full`: it has no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""

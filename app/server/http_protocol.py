@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from app.server.tcp_reset import reset
 from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
-from connections.http.exchange import ABORT, WRITE
+from connections.http import ABORT, WRITE
 from connections.limits.bound_counters import Bound, BoundCounters
 from connections.limits.rates import PIPELINED, TokenBucket
 

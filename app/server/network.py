@@ -12,9 +12,14 @@ from starlette.types import ASGIApp
 from app.server.http_protocol import ServerLimits
 from app.settings import Settings, SettingsError
 from connections.api.anthropic.endpoint import refusal_of
-from connections.http.refusal_counters import RefusalCounters
-from connections.middleware.client_address import AllowedAddresses, Network, networks
-from connections.middleware.client_filter import ClientFilterMiddleware, allowed_hosts_for
+from connections.http import RefusalCounters
+from connections.middleware import (
+    AllowedAddresses,
+    ClientFilterMiddleware,
+    Network,
+    allowed_hosts_for,
+    networks,
+)
 
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""

@@ -19,7 +19,7 @@ from app.server.network import RenewableContext
 from app.server.throttled_reader import ParseScheduler
 from app.server.websocket import WebSocketProtocol
 from app.settings import SettingsError
-from connections.http.json_responses import json_response, refusal
+from connections.http import json_response, refusal
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.rates import MAX_FRAME_BYTES
 from sessions.errors import StoreDown

@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
 from connections.limits.owner_groups import peer_group
-from connections.middleware.client_address import Network
+from connections.middleware import Network
 from sessions.fair_share import ADDRESS
 
 PARTS_PER_ITERATION = 2

@@ -29,10 +29,9 @@ from websockets.server import ServerProtocol
 from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedServerState, error_bytes
 from app.server.tcp_reset import reset
 from app.server.throttled_reader import PauseReason, ThrottledReader
-from connections.large_messages import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, LargeMessageLease
 from connections.limits.bound_counters import Bound
 from connections.limits.rates import FrameBudget, FrameKind
-from connections.websocket_endpoint import PEER
+from connections.websocket_endpoint import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, PEER, LargeMessageLease
 
 MAX_FRAGMENTS = 64
 """Fragments of a message, empty ones included; more close the connection with 1008."""

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
-from connections.authentication.access import AccessControl, Authenticator
-from connections.authentication.api_key_store import ApiKeyStore
+from connections.authentication.access import AccessControl, Tickets
+from connections.authentication.api_keys import ApiKeyStore
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set
-from connections.authentication.tickets import Tickets
-from connections.middleware.origins import ANY, AllowedOrigins
+from connections.middleware import ANY, AllowedOrigins
 from connections.protocol.errors import InvalidList
 
 
@@ -22,8 +21,13 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
         keys = None if settings.api_keys is None else ApiKeyStore(settings.api_keys)
     with _setting("allowed_origins"):
         origins = AllowedOrigins(settings.allowed_origins)
-    authenticator = Authenticator(keys=keys, web_tokens=_web_tokens(settings), tickets=Tickets(store))
-    return AccessControl(authenticator=authenticator, origins=origins, refresh_s=refresh_s)
+    return AccessControl(
+        keys=keys,
+        web_tokens=_web_tokens(settings),
+        tickets=Tickets(store),
+        origins=origins,
+        refresh_s=refresh_s,
+    )
 
 
 def _web_tokens(settings: Settings) -> JsonWebTokens | None:

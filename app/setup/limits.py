@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.settings import Settings
 from app.setup.config_reload import quotas_of
 from connections.authentication.access import AccessControl
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.leases import HandshakeLimit, RedisConnectionLeases, UnlimitedLeases
 from connections.limits.limiters import Limiters

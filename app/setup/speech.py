@@ -17,12 +17,12 @@ from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
 from speech.errors import ModelLoadError, SpeechError
-from speech.listening.recognizer import RecognizerProcess, streaming_model, streaming_pocketsphinx
-from speech.models.families import Options, check_named, check_parts, recognizer_family, voice_family
-from speech.recognition.recognizer import POCKETSPHINX, Recognizer, model_recognizer, pocketsphinx
-from speech.voice.espeak import PROGRAM, TimedEspeak, voices
-from speech.voice.model_voice import ModelVoice
-from speech.voice.synthesizer import EspeakSynthesizer, Synthesizer
+from speech.espeak import PROGRAM, Espeak, voices
+from speech.interfaces import Synthesizer
+from speech.listening import RecognizerProcess
+from speech.model_families import Options, check_named, check_parts, recognizer_family, voice_family
+from speech.model_voice import ModelVoice
+from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
 
 BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
 """The grammar of all that the bundled model can be asked by voice."""
@@ -37,13 +37,15 @@ _log = structlog.get_logger("midstream.speech")
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[VoiceService | None]:
     """Yield the part for spoken conversations while its process is kept; None without speech. Raises SettingsError."""
     requested, settings = settings, detected(settings)
-    ear = _stream_recognizer(settings, is_lazy=requested.speech == _AUTO)
-    if ear is None:
+    options = _recognizing(settings)
+    if options is None:
         yield None
         return
+    _need("pocketsphinx")  # with any recognizer, it tells speech from silence
+    ear = RecognizerProcess(options, known=ENGLISH if requested.speech == _AUTO else None)
     names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     voice_service = VoiceService(
-        sessions=sessions, ear=ear, voice=TimedEspeak(names) if names else None, slots=settings.max_speech
+        sessions=sessions, ear=ear, voice=Espeak(names) if names else None, slots=settings.max_speech
     )
     async with AsyncExitStack() as stack:
         await _start(stack, ear.running(), "speech_recognizer")
@@ -55,7 +57,16 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     """Yield the parts for the endpoints for sound while their processes are kept. Raises SettingsError."""
     requested, settings = settings, detected(settings)
-    recognizer = _recognizer(settings, is_lazy=requested.speech == _AUTO)
+    options = _recognizing(settings)
+    recognizer = (
+        None
+        if options is None
+        else Recognizer(
+            POCKETSPHINX if isinstance(options, PocketSphinx) else _name(options.model),
+            options,
+            known=ENGLISH if requested.speech == _AUTO else None,
+        )
+    )
     speaker = _speaker(settings)
     audio = Audio(
         recognizer=recognizer,
@@ -102,31 +113,13 @@ def detected(settings: Settings) -> Settings:
     )
 
 
-def _recognizer(settings: Settings, *, is_lazy: bool) -> Recognizer | None:
+def _recognizing(settings: Settings) -> RecognizerOptions | None:
+    """Return what recognizes speech; None: nothing does. Raises SettingsError."""
     if settings.speech not in {"both", "recognition"}:
         return None
-    if (options := _recognizing(settings)) is not None:
-        return model_recognizer(_name(options.model), options)
-    return pocketsphinx(_grammar(settings), is_lazy=is_lazy)
-
-
-def _stream_recognizer(settings: Settings, *, is_lazy: bool) -> RecognizerProcess | None:
-    if settings.speech not in {"both", "recognition"}:
-        return None
-    _need("pocketsphinx")  # with any recognizer, it tells speech from silence
-    options = _recognizing(settings)
-    return (
-        streaming_pocketsphinx(_grammar(settings), is_lazy=is_lazy)
-        if options is None
-        else streaming_model(options)
-    )
-
-
-def _recognizing(settings: Settings) -> Options | None:
-    """Return the options of a recognition model; None: PocketSphinx recognizes. Raises SettingsError."""
     if settings.speech_recognizer == POCKETSPHINX:
         _need("pocketsphinx", "soxr")
-        return None
+        return PocketSphinx(_grammar(settings))
     _need("soxr")
     options = _options(settings, settings.speech_recognizer)
     with _named("speech_recognizer"):
@@ -148,18 +141,15 @@ def _speaker(settings: Settings) -> Synthesizer | None:
     if settings.speech not in {"both", "voice"}:
         return None
     _need("soxr")
-    return _espeak() if settings.speech_voice == PROGRAM else _model_voice(settings)
-
-
-def _espeak() -> EspeakSynthesizer:
-    found = _voices()
-    if not found:
+    if settings.speech_voice != PROGRAM:
+        return _model_voice(settings)
+    if not (found := _voices()):
         raise SettingsError(
             f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
             "name a model that speaks, or say recognition."
         )
     _log.info("voices", program=PROGRAM, count=len(found))
-    return EspeakSynthesizer(found)
+    return Espeak(found)
 
 
 def _voices() -> list[str]:

@@ -13,12 +13,12 @@ from redis.asyncio import Redis
 
 from app.settings import Settings, SettingsError
 from sessions.errors import StoreDown
+from sessions.store.client import Durability, DurabilityUnsupported, connect, split
+from sessions.store.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.owner_data import begin_epochs
 from sessions.store.ownership import older_replicas
-from sessions.store.redis.embedded import EMBEDDED_BYTES, embedded_store
-from sessions.store.redis.pool import HEAVY_SLOTS, StoreStats
-from sessions.store.redis.server_config import checked_server_configs, config_warnings, retry_until_available
-from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect, split
+from sessions.store.pool import HEAVY_SLOTS, StoreStats
+from sessions.store.server_config import checked_server_configs, config_warnings, retry_until_available
 
 _EARLIER = {"everysec": "memory", "always": "disk"}
 """What 0.1.0 called them."""

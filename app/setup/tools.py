@@ -9,10 +9,9 @@ from pathlib import Path
 import structlog
 
 from app.settings import Settings, SettingsError, secret_of
-from sessions.tools.functions.function_tools import FunctionTools, InvalidToolFunction, discover_functions
-from sessions.tools.mcp_servers.server_file import InvalidServerFile, ServerOptions, servers_from
-from sessions.tools.server_tool import ToolSource
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.function_tools import FunctionTools, InvalidToolFunction, discover_functions
+from sessions.tools.mcp_options import InvalidServerFile, ServerOptions, servers_from
+from sessions.tools.tool_registry import ToolRegistry, ToolSource
 
 _FUNCTIONS = "MIDSTREAM_TOOLS (--tools)"
 _SERVERS = "MIDSTREAM_TOOLS_FILE (--tools-file)"
@@ -53,7 +52,7 @@ def _servers(settings: Settings) -> list[ToolSource]:
 def _sources(servers: Iterable[ServerOptions], result_bytes: int) -> Iterable[ToolSource]:
     """Yield the servers as sources. Raises SettingsError, also if the library for MCP is missing."""
     try:
-        from sessions.tools.mcp_servers.mcp_server import McpServer  # noqa: PLC0415 - needed only with a server
+        from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - needed only with a server
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{_SERVERS}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."

@@ -23,43 +23,41 @@ from connections.api.endpoint import (
     OwnerDataService,
     cors_route,
     identity_or_ticket,
+    slot,
+    take,
 )
-from connections.authentication.access import AccessControl
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import TTL_S
+from connections.authentication.access import TICKET_S, AccessControl
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection
-from connections.http.exchange import Exchange
-from connections.http.inputs import optional_id, parse_id
-from connections.http.json_responses import (
+from connections.http import (
+    EndpointName,
+    Exchange,
     error_code_of,
     json_response,
+    optional_id,
+    parse_id,
     refusal,
     refusal_response,
 )
-from connections.http.refusal_counters import EndpointName, Refusal
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limits.caller import Caller, caller_of, named_caller
 from connections.limits.limiters import Limiters
 from connections.limits.owner_groups import address_group
-from connections.limits.quotas import RateLimited
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.base import Features, common_features
-from connections.protocol.codec import FrameCost
+from connections.protocol.base import Features, KeyScope, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
-from connections.protocol.frames import MAX_SEQ, Frame
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import MAX_SEQ, Frame, FrameCost
 from connections.websocket_endpoint import OUTBOX_BYTES
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
-from sessions.errors import NotFound, Overloaded, Refused
+from sessions.errors import NotFound, Refused
 from sessions.events import Accepted, Attachment, Deleted, Gap, Journalled, Resumed, Snapshot
 from sessions.fair_share import Subject
-from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.prompt import NO_IMAGES
 
 EXPORT_WEIGHT = 10
@@ -130,7 +128,7 @@ class OwnerEndpoint:
             identity = await self.identify(exchange.request.headers.get("authorization"))
             identity.grant.check(scope)
             caller = named_caller(identity, exchange.request)
-            self._count(caller, counts, weight)
+            take(self.limiters, counts, caller.subject, weight)
             with on_behalf_of(caller.group or caller.client.client_id):
                 await act(exchange, caller)
         except (BadParams, Unauthenticated) as why:
@@ -144,14 +142,6 @@ class OwnerEndpoint:
             exchange.cut_off()
         else:
             await exchange.answer(refusal_response(why))
-
-    def _count(self, caller: Caller, counts: FrameCost, weight: int) -> None:
-        """Raises RateLimited."""
-        try:
-            self.limiters.rates.take(counts, caller.subject, weight)
-        except RateLimited:
-            self.limiters.refusals.count(Refusal.RATE)
-            raise
 
 
 class AccountEndpoint(OwnerEndpoint):
@@ -218,7 +208,7 @@ class TicketEndpoint:
         except (Unauthenticated, Refused) as why:
             self._limiters.refusals.count_error(EndpointName.TICKETS, why.code)
             return refusal_response(why)
-        return json_response(TicketGiven(ticket, TTL_S))
+        return json_response(TicketGiven(ticket, TICKET_S))
 
 
 class BadImage(Refused):
@@ -259,11 +249,8 @@ class AttachmentsEndpoint(OwnerEndpoint):
 
     def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body. Raises Overloaded."""
-        bodies = self.limiters.bodies
-        if not bodies.has_capacity_for(caller.subject):
-            raise Overloaded("The server is reading as many uploads as it can.", retry_after_ms=AGAIN_MS)
-        bodies.take(caller.subject)
-        body_lease.callback(bodies.give_back, caller.subject)
+        why = "The server is reading as many uploads as it can."
+        body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
 
     async def _read(self, exchange: Exchange, caller: Caller) -> None:
         """Raises Refused, BadParams."""

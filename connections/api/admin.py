@@ -19,20 +19,23 @@ from starlette.types import Receive, Scope, Send
 
 from connections.api.endpoint import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
-from connections.authentication.api_keys import ApiKey, Kind
-from connections.authentication.identity import ANONYMOUS, KEY
-from connections.http.exchange import Exchange
-from connections.http.inputs import parse_client_id, parse_id
-from connections.http.json_responses import error_code_of, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName
+from connections.authentication.api_keys import ANONYMOUS, KEY, ApiKey, Kind
+from connections.http import (
+    EndpointName,
+    Exchange,
+    error_code_of,
+    json_response,
+    parse_client_id,
+    parse_id,
+    refusal_response,
+)
 from connections.limits.limiters import Limiters
 from connections.limits.owner_groups import group_of
 from connections.limits.quotas import Quota, RateLimited, RedisCounters, usage_quotas
 from connections.limits.quotas import QuotaKind as Counted
 from connections.manager import ConnectionLifecycle, ManagedConnection
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Error
+from connections.protocol.frames import Error, FrameCost
 from sessions.conversation.conversation import incident
 from sessions.errors import Forbidden, NotFound, Refused
 from sessions.fair_share import Subject
@@ -40,7 +43,7 @@ from sessions.records import Client, Owner
 from sessions.replicas.rpc import GatheredAnswers
 from sessions.running.turn_list import ListedTurn
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 PATH = "/v1/admin"
 AuditDetails = dict[str, str | int]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from importlib.util import find_spec
@@ -23,28 +23,23 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route
+from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
 from connections.api.requests import VOICES, Problem, invalid
-from connections.http.exchange import Exchange
-from connections.http.inputs import check_json_limits
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware import AllowedOrigins
+from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
-from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
-from sessions.errors import Overloaded
 from sessions.fair_share import FairShare, Subject
 from sessions.running.admission import AGAIN_MS
-from speech.decoding.decoder import recording_in
 from speech.errors import BadSound, RecognizerLost, SpeechError, TooMuchSound, VoiceFailed
-from speech.recognition.messages import Ready, Segment, Word
-from speech.recognition.recognizer import Recognizer
-from speech.sound.wav import RAW_RATE, Recording, header
-from speech.voice.synthesizer import AudioStream, Synthesizer
+from speech.interfaces import RAW_RATE, AudioStream, Recording, Synthesizer
+from speech.recognition import Ready, Recognizer, Segment, Word
+from speech.recordings import header, recording_in
 
 if TYPE_CHECKING:
-    from speech.sound.encoding import Compression, Encoder
+    from speech.compression import Compression, Encoder
 
 
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
@@ -91,6 +86,7 @@ MEDIA_TYPES: dict[SpeechFormat, bytes] = {
     "aac": b"audio/aac",
     "flac": b"audio/flac",
 }
+_BUSY = "The server is listening or speaking as much as it can."
 UNCOMPRESSED = frozenset(("wav", "pcm"))
 SPEECH_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 
@@ -147,7 +143,7 @@ class AudioAdmission:
         caller = await self._request_context.caller(exchange.request)
         caller.grant.check(KeyScope.CHAT)
         self._request_context.take(caller)
-        with self._slot(caller):
+        with slot(self._slots, caller.subject, _BUSY):
             await self._request_context.count(caller)
             yield caller
 
@@ -156,18 +152,6 @@ class AudioAdmission:
     ) -> None:
         """Do the work while its client is there and its token is valid. Raises as the work does, ClientDisconnect."""
         await self._request_context.run_while_valid(exchange, caller, work)
-
-    @contextmanager
-    def _slot(self, caller: Caller) -> Iterator[None]:
-        if not self._slots.has_capacity_for(caller.subject):
-            raise Overloaded(
-                "The server is listening or speaking as much as it can.", retry_after_ms=AGAIN_MS
-            )
-        self._slots.take(caller.subject)
-        try:
-            yield
-        finally:
-            self._slots.give_back(caller.subject)
 
 
 def speech_unavailable(error: SpeechError) -> Problem:
@@ -675,7 +659,7 @@ async def _wav(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIt
 
 
 async def _pcm(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    from speech.sound.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
+    from speech.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     resampler = Resampler(voice.rate, RAW_RATE)
     async for part in audio_parts:
@@ -707,7 +691,7 @@ _ENCODING = ThreadPoolExecutor(1, "encoding", _yield_to_others)
 
 
 def _encoder(compression: Compression, rate: int) -> Encoder:
-    from speech.sound.encoding import Encoder  # noqa: PLC0415 - PyAV, which is optional
+    from speech.compression import Encoder  # noqa: PLC0415 - PyAV, which is optional
 
     return Encoder(compression, rate)
 
@@ -766,10 +750,10 @@ def _check_text(request: SpeechRequest, most_chars: int) -> None:
 
 
 def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
-    if request.voice in speaker.voices:
+    if request.voice in speaker.names:
         return request.voice
     if request.voice in VOICES:
-        return speaker.voices[0]
+        return speaker.names[0]
     raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
 
 

@@ -27,8 +27,8 @@ from connections.api.requests import (
     unsupported_part,
 )
 from connections.protocol import frames, params
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from connections.protocol.server_info import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
 from engine.vision.image import Image, Seen, joined
@@ -487,11 +487,6 @@ def _choice_pattern(texts: Sequence[str], where: str) -> str:
         raise invalid(where, field_message(where, f"must have 1 to {MAX_CHOICES} texts, none of them empty."))
     pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
     return _bounded_text(f"({pattern})", where, MAX_PATTERN_CHARS)
-
-
-def is_null(raw: msgspec.Raw) -> bool:
-    """Return whether a field is null."""
-    return bytes(raw) == _NULL
 
 
 def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:

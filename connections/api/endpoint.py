@@ -23,23 +23,25 @@ from starlette.websockets import WebSocket
 from connections.api.replies import ReplySource
 from connections.api.requests import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.authentication.access import AccessControl, bearer
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import PREFIX as TICKET
+from connections.authentication.api_keys import PREFIX as TICKET
+from connections.authentication.api_keys import Identity
 from connections.connection import Disconnected
-from connections.http.exchange import LARGE_BODY_BYTES, Exchange
-from connections.http.json_responses import forbidden_origin
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.http import (
+    LARGE_BODY_BYTES,
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    RefusalReason,
+    forbidden_origin,
+)
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.limits.quotas import RateLimited
-from connections.middleware.client_address import client_address_of
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
+from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
-from connections.protocol.codec import FrameCost
+from connections.protocol.base import Grant, KeyScope, Limits
 from connections.protocol.errors import Close, Unauthenticated, field_message
-from connections.protocol.frames import Frame
-from connections.protocol.scopes import Grant, KeyScope
-from connections.protocol.server_info import Limits
+from connections.protocol.frames import Frame, FrameCost
 from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
@@ -51,7 +53,7 @@ from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,6 +80,7 @@ _HEADERS = [
     (b"content-disposition", b'attachment; filename="conversations.jsonl"'),
     (b"cache-control", b"no-store"),
 ]
+_BUSY = "The server is running as many exports or erasures as it can."
 _log = structlog.get_logger("midstream.account")
 
 
@@ -163,12 +166,8 @@ class RequestContext:
 
     def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
         """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
-        try:
-            for _ in range(messages):
-                self._limiters.rates.take(counts, caller.subject)
-        except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
-            raise
+        for _ in range(messages):
+            take(self._limiters, counts, caller.subject)
 
     async def read(
         self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
@@ -199,13 +198,8 @@ class RequestContext:
 
     def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
-        bodies, subject = self._limiters.bodies, caller.subject
-        if not bodies.has_capacity_for(subject):
-            raise Overloaded(
-                "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
-            )
-        bodies.take(subject)
-        body_lease.callback(bodies.give_back, subject)
+        why = "The server is reading as many long requests as it can."
+        body_lease.enter_context(slot(self._limiters.bodies, caller.subject, why))
 
     def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
         """Return the answer to a refused request, and count it."""
@@ -526,7 +520,7 @@ class OwnerDataService:
 
     async def export(self, exchange: Exchange, owner: Owner, subject: Subject) -> None:
         """Answer with all conversations and messages, one a line. Raises Refused, ClientDisconnect, TimeoutError."""
-        with _slot(self._exports, subject), _logged("exported", owner) as tally:
+        with slot(self._exports, subject, _BUSY), _logged("exported", owner) as tally:
             async with asyncio.timeout(LONGEST_S):
                 await exchange.cancel_on_disconnect(self._export(exchange, owner, tally))
 
@@ -552,7 +546,7 @@ class OwnerDataService:
         return await asyncio.shield(asyncio.ensure_future(self._erase(owner, subject)))
 
     async def _erase(self, owner: Owner, subject: Subject) -> int:
-        with _slot(self._erasures, subject), _logged("erased", owner) as tally:
+        with slot(self._erasures, subject, _BUSY), _logged("erased", owner) as tally:
             async for _ in self._sessions.erase(owner):
                 tally.conversations += 1
         return tally.conversations
@@ -579,17 +573,24 @@ class AbortOnRevocation:
 
 
 @contextmanager
-def _slot(shares: FairShare, subject: Subject) -> Iterator[None]:
-    """Limit the concurrent ones. Raises Overloaded."""
+def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
+    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
     if not shares.has_capacity_for(subject):
-        raise Overloaded(
-            "The server is running as many exports or erasures as it can.", retry_after_ms=AGAIN_MS
-        )
+        raise Overloaded(why, retry_after_ms=AGAIN_MS)
     shares.take(subject)
     try:
         yield
     finally:
         shares.give_back(subject)
+
+
+def take(limiters: Limiters, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
+    """Count a request here, and its refusal. Raises RateLimited."""
+    try:
+        limiters.rates.take(counts, subject, weight)
+    except RateLimited:
+        limiters.refusals.count(RefusalReason.RATE)
+        raise
 
 
 @contextmanager

@@ -30,14 +30,11 @@ from connections.api.chat_requests import (
 from connections.api.endpoint import HttpEndpoint, RequestContext, cors_route, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
 from connections.api.requests import Problem, decode_request, invalid, with_client_field
-from connections.http.exchange import Exchange
-from connections.http.json_responses import json_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, json_response
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware import AllowedOrigins
+from connections.protocol.base import Grant, Limits
 from connections.protocol.errors import field_message
-from connections.protocol.scopes import Grant
-from connections.protocol.server_info import Limits
 from engine import messages
 from engine.api import Embedder, Texts, Vectors
 from engine.messages import ChosenToken, Languages, ModelFacts

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from connections.api.requests import Problem, problem_from_failure
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from connections.limits.caller import Caller
 from engine import messages
 from engine.messages import ChosenToken, TokenLogprob

@@ -10,13 +10,11 @@ from typing import TypeVar
 import msgspec
 from starlette.responses import Response
 
-from connections.http.inputs import check_json_limits
-from connections.http.json_responses import type_of
+from connections.http import check_json_limits, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.limits.quotas import RateLimited
+from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
-from connections.protocol.frames import Name
-from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.vision.image import Image
 from sessions.errors import BadParams, Refused
@@ -307,12 +305,12 @@ def _no_json(where: str) -> Problem:
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
     """Return the image in a `data:` URL. `where`: its part of the request. Raises Problem."""
-    return _read(lambda: image_from_url(_required(url, where), detail or ""), where, limits)
+    return _read(lambda: image_from_url(required(url, where), detail or ""), where, limits)
 
 
 def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> Image:
     """Return the image in base64. Raises Problem."""
-    return _read(lambda: image_from_base64(_required(data, where), media_type), where, limits)
+    return _read(lambda: image_from_base64(required(data, where), media_type), where, limits)
 
 
 def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
@@ -331,7 +329,8 @@ def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
         raise invalid(where, str(why), code="invalid_image") from None
 
 
-def _required(text: str | None, where: str) -> str:
+def required(text: str | None, where: str) -> str:
+    """Return a text that must be there. Raises Problem."""
     if text is None:
         raise invalid(where, field_message(where, "is missing."))
     return text

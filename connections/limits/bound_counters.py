@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, RefusalCounters
 from engine.durations import Durations
 
 

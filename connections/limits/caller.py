@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from connections.authentication.access import bearer
-from connections.authentication.identity import ANONYMOUS, Identity
-from connections.http.inputs import parse_client_id
+from connections.authentication.api_keys import ANONYMOUS, Identity
+from connections.http import parse_client_id
 from connections.limits.owner_groups import group_of
-from connections.middleware.client_address import client_address_of
+from connections.middleware import client_address_of
+from connections.protocol.base import EVERYTHING, Grant
 from connections.protocol.errors import BadParams
-from connections.protocol.scopes import EVERYTHING, Grant
 from sessions.fair_share import Subject
 from sessions.records import Client, Owner
 

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.limits.loop_scheduler import REQUEST_COST, LightClients
 from connections.limits.owner_groups import address_group
-from sessions.store.redis.pool import with_heaviness
+from sessions.store.pool import with_heaviness
 
 API = "/v1/"
 """Where requests wait for the store, or an engine. Files and probes do not."""

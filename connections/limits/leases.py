@@ -14,12 +14,12 @@ import structlog
 from redis.asyncio import Redis, RedisCluster
 
 from connections.limits.quotas import LUA, quota_subjects
-from connections.middleware.client_address import Address
+from connections.middleware import Address
 from connections.protocol.errors import Close, CloseCode
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.redis.client import store_errors
-from sessions.store.redis.pool import never_heavy, with_heaviness
+from sessions.store.client import store_errors
+from sessions.store.pool import never_heavy, with_heaviness
 
 TIMEOUT_S = 0.25
 RENEW_S = 3.0

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.types import Scope
 
-from connections.authentication.identity import Identity
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.authentication.api_keys import Identity
+from connections.http import EndpointName, RefusalCounters, RefusalReason
 from connections.limits.bound_counters import Bound, BoundCounters, EndpointCounters
 from connections.limits.leases import ConnectionLeases, HandshakeLimit, UnlimitedLeases
 from connections.limits.loop_scheduler import FairLoopScheduler
 from connections.limits.owner_groups import group_of
 from connections.limits.quotas import QuotaLimiter, RateLimited, RedisCounters
 from connections.limits.rates import LocalRateLimits
-from connections.middleware.client_address import Address
-from connections.protocol.codec import FrameCost
-from connections.protocol.server_info import Limits
+from connections.middleware import Address
+from connections.protocol.base import Limits
+from connections.protocol.frames import FrameCost
 from sessions.fair_share import FairShare, Subject
 from sessions.records import Client
 
@@ -59,7 +59,7 @@ class Limiters:
         try:
             self.rates.take(FrameCost.READ, subject)
         except RateLimited:
-            self.refusals.count(Refusal.RATE)
+            self.refusals.count(RefusalReason.RATE)
             raise
 
     def take_ticket(self, identity: Identity, scope: Scope) -> None:
@@ -69,7 +69,7 @@ class Limiters:
     def rejects_handshake(self, address: Address | None) -> bool:
         """Return whether a connection of this address has to be refused before authentication; it is counted then."""
         if self.handshake_limit.is_full:
-            self.refusals.count(Refusal.PENDING)
+            self.refusals.count(RefusalReason.PENDING)
             return True
         if self.handshake_limit.is_full_for_address(address):
             self.bounds.count(Bound.ADDRESS_SHARE)

@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from starlette.types import Scope
 
-from connections.authentication.identity import ANONYMOUS, Identity
-from connections.middleware.client_address import Network, client_address_of
+from connections.authentication.api_keys import ANONYMOUS, Identity
+from connections.middleware import Network, client_address_of
 from sessions.fair_share import ADDRESS
 
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))

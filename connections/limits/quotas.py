@@ -16,15 +16,14 @@ import msgspec
 import structlog
 from redis.asyncio import Redis, RedisCluster
 
-from connections.authentication.api_keys import NO_ALLOWANCE, Allowance
-from connections.authentication.identity import ANONYMOUS, KEY
-from connections.http.refusal_counters import Refusal, RefusalCounters
+from connections.authentication.api_keys import ANONYMOUS, KEY, NO_ALLOWANCE, Allowance
+from connections.http import RefusalCounters, RefusalReason
 from connections.protocol.frames import LimitNear
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.events import Done
 from sessions.records import Client
-from sessions.store.redis.client import store_errors
-from sessions.store.redis.pool import never_heavy, with_heaviness
+from sessions.store.client import store_errors
+from sessions.store.pool import never_heavy, with_heaviness
 
 BACKOFF_S = 1.0
 """How long a sender's counts are not read after a failure; nobody's are read after `MAX_FAILING_CLIENTS` such senders."""
@@ -327,7 +326,7 @@ class QuotaLimiter:
         try:
             return quota_warnings(gauges, usages, admitted=admitted)
         except RateLimited:
-            self._refusals.count(Refusal.RATE)
+            self._refusals.count(RefusalReason.RATE)
             raise
 
     def _back_off(self, client: Client, *, until: float) -> None:

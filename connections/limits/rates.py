@@ -16,7 +16,7 @@ import msgspec
 
 from connections.limits.bound_counters import Bound
 from connections.limits.quotas import RateLimited
-from connections.protocol.codec import FrameCost
+from connections.protocol.frames import FrameCost
 from sessions.fair_share import Subject
 
 MAX_FRAME_BYTES = 64 * 1024

@@ -8,15 +8,14 @@ import msgspec
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
-from connections.authentication.access import AccessControl, bearer
-from connections.authentication.identity import Identity
-from connections.authentication.session_validity import SessionValidity
+from connections.authentication.access import AccessControl, SessionValidity, bearer
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, RateLimiter, error_frame
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.caller import caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.client_address import client_address_of
+from connections.middleware import client_address_of
 from connections.native.handler import FrameHandler
 from connections.native.server_info import ReadyFields, ServerInfo
 from connections.outbox import Outbox
@@ -26,12 +25,12 @@ from connections.protocol.base import (
     SERVED,
     SHARE,
     TOOLS,
+    Grant,
+    ServerTool,
     common_features,
 )
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
-from connections.protocol.scopes import Grant
-from connections.protocol.server_info import ServerTool
 from connections.voice.connection import VoiceConnection, VoiceService
 from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError

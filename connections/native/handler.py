@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -10,85 +9,25 @@ from typing import assert_never
 
 import msgspec
 
-from connections.connection import Connection, PendingWork
+from connections.connection import Connection, PendingWork, raise_if_refused
+from connections.native.live_translation import LiveTranslationHandler
 from connections.protocol import audio, frames, params
-from connections.protocol.base import INTERPRET, REASONING, TOOLS
-from connections.protocol.codec import scopes_of
+from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, REASONING, TOOLS, Limits
 from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.scopes import EVERYTHING
-from connections.protocol.server_info import Limits
+from connections.protocol.frames import scopes_of
 from connections.voice.connection import VoiceConnection, VoiceMessage
-from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
-from sessions.errors import ContentTooLong, Refused, StoreDown
-from sessions.interpreting.interpretation import Growth
-from sessions.records import Interpreting
+from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
 from sessions.turn.message_request import (
     Append,
     Continue,
     Edit,
-    GenerationConfig,
     MessageRequest,
     Placement,
     Regenerate,
 )
 from sessions.turn.turn import Cancel, Cancelled
-
-
-async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
-    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
-    if (refused := await asyncio.shield(taking)) is not None:
-        raise refused
-
-
-class LiveTranslationHandler:
-    """Answers the frames of a live translation."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Interpreting) -> PendingWork:
-        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
-        if INTERPRET not in connection.features:
-            raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
-        if isinstance(frame, frames.Source):
-            return self._grow(connection, frame)
-        return self._interpret(connection, frame)
-
-    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
-        send = MessageRequest(
-            client_msg_id=frame.client_msg_id,
-            conversation_id=frame.conversation_id,
-            content="",
-            place=Append(frame.parent_id),
-            on_busy=frame.on_busy,
-            seen_off=frame.seen_off,
-            seen_turn_id=frame.seen_turn_id,
-            on_disconnect=frame.on_disconnect,
-            grace_s=frame.grace_s,
-            ref=frame.ref or frame.client_msg_id,
-            group=connection.caller.group,
-            client_id=connection.client.client_id,
-            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
-        )
-        only = tuple(sorted(connection.caller.grant.models))
-        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
-        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
-
-    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
-        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
-        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
-        connection.push(
-            frames.SourceAck(
-                ref=frame.ref,
-                conversation_id=frame.conversation_id,
-                turn_id=grown.turn_id,
-                chars=grown.chars,
-                final=grown.final,
-                already=grown.already,
-            )
-        )
 
 
 class ConversationListHandler:
@@ -168,7 +107,7 @@ class FrameHandler:
         self._refresh = refresh
         self._spoken = spoken
         self._lists = ConversationListHandler(sessions)
-        self._interpreting = LiveTranslationHandler(sessions)
+        self._live_translation = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
@@ -177,11 +116,11 @@ class FrameHandler:
                 grant.check(scope)
         if isinstance(frame, SpeechMessage):
             return self._handle_speech(connection, frame)
+        if isinstance(frame, frames.Growing):
+            return self._live_translation.handle(connection, frame)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
-            case frames.InterpretStart() | frames.Source():
-                return self._interpreting.handle(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
             case frames.ToolResult() | frames.ToolDecision():
@@ -253,9 +192,9 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        playback = None if voice_message is None else voice_message.playback
+        player = None if voice_message is None else voice_message.player
         return raise_if_refused(
-            self._sessions.turns.send(connection.owner, connection, send, generation, playback=playback)
+            self._sessions.turns.send(connection.owner, connection, send, generation, player=player)
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
@@ -304,7 +243,7 @@ class FrameHandler:
         found = conversation_id or await self._sessions.conversation_of(
             connection.owner, turn_id, by=connection
         )
-        conversation_id = found or frames.DEFAULT_CONVERSATION
+        conversation_id = found or DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, conversation_id, turn_id)
 
     async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
@@ -349,7 +288,7 @@ def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cance
 def _cancel_of(frame: frames.Cancel) -> Cancel:
     names_turn = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
-        conversation_id=frame.conversation_id or (None if names_turn else frames.DEFAULT_CONVERSATION),
+        conversation_id=frame.conversation_id or (None if names_turn else DEFAULT_CONVERSATION),
         turn_id=frame.turn_id,
         client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,

@@ -15,9 +15,9 @@ from sessions.events import (
 )
 from sessions.records import Meta, TurnRecord
 from sessions.running.runner import close_orphaned
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
-from sessions.store.redis.pool import as_service
+from sessions.store.pool import as_service
 from sessions.store.storage import Storage
 
 REAP_S = 1.0

@@ -19,7 +19,7 @@ from app.composition import composed
 from app.server.server import address, listen
 from app.service import Service
 from app.settings import Settings
-from connections.authentication.session_validity import REFRESH_S
+from connections.authentication.access import REFRESH_S
 from connections.websocket_endpoint import HELLO_S
 from engine.scripted import ScriptedEngine
 

@@ -23,7 +23,7 @@ from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from sessions.commands import removal
 from sessions.records import Owner
-from sessions.store.history.index import list_name
+from sessions.store.index import list_name
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_frames import send_and_wait
 from tests.jwt_signing import KEY, SECRET, token

@@ -14,7 +14,7 @@ from connections.api.agui.endpoint import StoredThreads
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import StoreDown
 from sessions.events import Deleted
-from sessions.tools.functions.declaration import tool
+from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from app.operations import key_file
 from connections.api.ai_sdk.requests import CODE_HEADER
 from connections.authentication.api_keys import KeyPolicy
-from connections.protocol.scopes import Grant, KeyScope
+from connections.protocol.base import Grant, KeyScope
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.ai_sdk_client import CHAT, AiSdkChat, Chunk, ai_sdk_socket, text_in, text_of, user
 from tests.app.in_process_service import InProcessService, serving

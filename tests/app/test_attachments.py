@@ -20,7 +20,7 @@ from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import NOT_SEEN
 from sessions.running import admission
 from sessions.store import images
-from sessions.store.redis.client import KEEP_IMAGE, run_script
+from sessions.store.client import KEEP_IMAGE, run_script
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.sample_images import JPEG, PNG, chunk, png
 from tests.sessions.store.storage_quotas import MIB

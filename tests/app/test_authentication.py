@@ -21,7 +21,7 @@ from app.operations import key_file
 from app.settings import SettingsError
 from app.setup import config_reload
 from engine.scripted import ScriptedEngine
-from sessions.store.redis.embedded import embedded_store
+from sessions.store.embedded import embedded_store
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token
 

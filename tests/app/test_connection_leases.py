@@ -12,7 +12,7 @@ from connections.limits.leases import RedisConnectionLeases
 from connections.protocol.errors import Close
 from sessions.errors import StoreDown
 from sessions.records import Client
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.store_faults import without_memory
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

@@ -19,8 +19,8 @@ from app import doctor
 from app.doctor import Finding, Verdict, machine, network
 from app.operations.key_file import add
 from app.settings import Settings
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
+from sessions.store.embedded import embedded_store
 from tests.app.test_cli import midstream
 from tests.engine.conftest import small_tokenizer
 from tests.engine.gguf_files import some_llama, write_gguf

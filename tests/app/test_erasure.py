@@ -10,8 +10,8 @@ import httpx
 from redis.asyncio import Redis
 
 from app.operations import key_file
+from connections.authentication.access import TICKET_S
 from connections.authentication.api_keys import parse_policy
-from connections.authentication.tickets import TTL_S
 from tests.app.in_process_service import serving
 from tests.app.test_account import call_api
 from tests.app.test_attachments import vision_engine
@@ -44,7 +44,7 @@ PASSING = {
     "ms:charged:client:{CLIENT}": 86_400,
     "ms:seats:client:{CLIENT}:ID": 3600,
     "ms:seats:key:{KEY}:ID": 3600,
-    "ms:ticket:ID": TTL_S,
+    "ms:ticket:ID": TICKET_S,
 }
 """Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.operations import key_file
 from connections.api import endpoint as transport
-from connections.http.refusal_counters import Refusal
+from connections.http import RefusalReason
 from connections.protocol.errors import Close, CloseCode
 from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.scripted import ScriptedEngine
@@ -197,7 +197,7 @@ async def test_readers_count_as_connections_of_their_client(tmp_path: Path) -> N
             await view.next("history")
             assert await error_response(running, params=ANN) == (429, "too_many_connections")
             refusals = running.service._lifecycle._limiters.refusals
-            assert refusals.statistics()[Refusal.CONNECTIONS] == 1
+            assert refusals.statistics()[RefusalReason.CONNECTIONS] == 1
         while await connections(running) > 1:
             pass
         async with open_event_source(running, "ann") as view:

@@ -18,7 +18,7 @@ from connections.limits.bound_counters import Bound
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec
 from engine.scripted import ScriptedEngine
-from sessions.store.redis.pool import is_heavy_caller
+from sessions.store.pool import is_heavy_caller
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}

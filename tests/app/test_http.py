@@ -16,9 +16,9 @@ from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import served_models
+from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.server_config import WriteProbe
 from tests.app.in_process_service import InProcessService, serving
 from tests.store_faults import refusing_writes, without_memory
 

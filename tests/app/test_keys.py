@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import main
 from app.operations import key_file
-from connections.authentication.api_key_store import ApiKeyStore
+from connections.authentication.api_keys import ApiKeyStore
 from connections.protocol.errors import InvalidList
 
 

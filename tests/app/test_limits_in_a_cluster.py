@@ -12,7 +12,7 @@ from connections.limits.leases import RedisConnectionLeases
 from connections.limits.quotas import QuotaSettings, RateLimited, RedisCounters, quota_warnings
 from connections.protocol.errors import Close
 from sessions.records import Client
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.sessions.server_group import cluster
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

@@ -13,7 +13,7 @@ import pytest
 
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
-from connections.http.exchange import LARGE_BODY_BYTES, Exchange
+from connections.http import LARGE_BODY_BYTES, Exchange
 from connections.limits.limiters import Limiters
 from connections.native.server_info import ServerInfo
 from tests.app.in_process_service import InProcessService

@@ -16,7 +16,7 @@ import pytest
 
 from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
-from connections.http.exchange import MAX_BODY_BYTES
+from connections.http import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
 from engine.messages import Message
 from engine.reply_spec import PLAIN, ReplySpec

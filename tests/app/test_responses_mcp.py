@@ -19,7 +19,7 @@ from connections.api.responses.encoder import MAX_NOTE_BYTES
 from connections.api.responses.store import ResponseStore
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown
-from sessions.tools.functions.declaration import tool
+from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import responses_socket
 from tests.jwt_signing import KEY

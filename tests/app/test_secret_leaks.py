@@ -14,8 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from app.operations import key_file
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect as store_client
+from sessions.store.client import connect as store_client
+from sessions.store.embedded import embedded_store
 from tests.chaos import gateway
 from tests.jwt_signing import SECRET, token
 from tests.server_process import ServerProcess, serving

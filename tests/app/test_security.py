@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 from app.routes import PAGE
 from app.server.server import address, listen, server
 from connections.limits.rates import MAX_FRAME_BYTES
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware import AllowedOrigins
 from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.minimal_websocket import CLOSE, TEXT, MinimalWebSocket, framed
 

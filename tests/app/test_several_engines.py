@@ -11,7 +11,7 @@ from app.operations.collectors import Sources
 from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.durations import Durations
@@ -20,9 +20,9 @@ from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import served_models
 from sessions.service import SessionStatistics
+from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.server_config import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)

@@ -16,9 +16,9 @@ from app.setup.store import durability_of, look_at_store, store_client, store_ur
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
+from sessions.store import server_config
+from sessions.store.client import Durability, connect
 from sessions.store.ownership import Ownership
-from sessions.store.redis import server_config
-from sessions.store.redis.servers import Durability, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import Node, node, restarted

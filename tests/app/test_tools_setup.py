@@ -10,7 +10,7 @@ import pytest
 
 from app.settings import Settings, SettingsError
 from app.setup.tools import tool_box_of
-from sessions.tools.mcp_servers.server_file import servers_from
+from sessions.tools.mcp_options import servers_from
 
 SERVER = '[[server]]\nname = "shop"\nurl = "http://127.0.0.1:9/mcp"\ntools = ["price"]\n'
 

@@ -23,8 +23,8 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys, now_ms
-from sessions.store.history.journal import Compaction
+from sessions.store.codec import Keys, now_ms
+from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
 from tests.bench.engine.report import Failure, Measured
 from tests.bench.engine.table import table

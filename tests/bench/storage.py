@@ -20,10 +20,10 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys
-from sessions.store.history.journal import Compaction
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
+from sessions.store.codec import Keys
+from sessions.store.embedded import embedded_store
+from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder

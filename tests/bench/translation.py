@@ -29,7 +29,7 @@ import msgspec
 
 import midstream
 from app.setup.models import TRANSLATOR_NAME as MODEL
-from sessions.interpreting.interpretation import next_segment
+from sessions.translation.sentences import next_segment
 from tests.bench import omnisteval
 from tests.bench.machine import this_machine
 from tests.bench.translation_lag import EmissionTimes, Screen, Work, flicker, laal

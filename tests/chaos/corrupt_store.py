@@ -14,7 +14,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from sessions.records import Owner
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from tests.bench.engine.report import Target
 from tests.chaos.chat_client import Account, ChatClient
 from tests.chaos.client_group import ClientGroup, gateways, run_clients

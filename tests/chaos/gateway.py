@@ -25,7 +25,7 @@ from sessions.events import Journalled
 from sessions.replicas import reaper
 from sessions.running import runner
 from sessions.store import ownership
-from sessions.store.history.journal import TurnJournal
+from sessions.store.journal import TurnJournal
 from tests.chaos import scripted_tools
 
 UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}

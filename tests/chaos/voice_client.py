@@ -15,7 +15,7 @@ import soxr
 from websockets.asyncio.client import ClientConnection
 
 from connections.protocol.audio import HEAD, SOUND
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 
 RATE = 16_000
 FRAME = RATE // 25 * 2
@@ -37,7 +37,7 @@ Frame = dict[str, Any]
 
 async def synthesize(text: str) -> bytes:
     """A text in the voice of espeak-ng."""
-    speech = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    speech = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(speech.pcm, "<i2")
     return np.asarray(soxr.resample(samples, speech.rate, RATE), "<i2").tobytes()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from connections.limits.bound_counters import Bound
 from connections.limits.rates import RATES
-from sessions.interpreting.interpretation import AHEAD, MAX_SEGMENT_CHARS, MAX_SOURCE_CHARS
+from sessions.translation.interpretation import AHEAD, MAX_SOURCE_CHARS
+from sessions.translation.sentences import MAX_SEGMENT_CHARS
 from sessions.translation.translator import IDLE_S, PAUSE_S
 from tests.docs.documents import PROTOCOL, ROOT, snippets
 from tests.server_process import ServerProcess

@@ -1,4 +1,4 @@
-"""`POST /v1/ag-ui`: a run is a turn without a conversation, whose client sends its whole thread; or its thread is kept here. Its events."""
+"""`POST /v1/ag-ui`: runs and their events. A run is a turn without a conversation, or a part of a thread that is kept here."""
 
 from __future__ import annotations
 
@@ -40,13 +40,11 @@ from connections.api.replies import (
     stream_reply,
 )
 from connections.api.requests import Problem, invalid, is_conversation_id, problem_of
-from connections.http.exchange import Exchange
-from connections.http.json_responses import forbidden_origin_message
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message
 from connections.limits.caller import Caller, can_reconnect
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware import AllowedOrigins
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from engine.messages import Message, ToolCall
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
@@ -54,8 +52,8 @@ from sessions.errors import NotFound, Refused
 from sessions.events import CallState, Reason, ShownCall
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
-from sessions.tools.server_tool import Approval
+from sessions.store.pool import on_behalf_of
+from sessions.tools.tool_registry import Approval
 from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 from sessions.turn.turn import NullSubscriber

@@ -21,8 +21,8 @@ from connections.api.chat_requests import (
     Part,
 )
 from connections.api.requests import Problem, decode_body, invalid, null
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from sessions.running.ephemeral import EphemeralRequest
 
 _ChatContent = str | list[Part] | None

@@ -51,22 +51,25 @@ from connections.api.ai_sdk.requests import (
     token_of,
 )
 from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
-from connections.authentication.access import bearer
-from connections.authentication.identity import Identity
-from connections.authentication.session_validity import SessionValidity
+from connections.authentication.access import SessionValidity, bearer
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, PendingWork
-from connections.http.exchange import Exchange
-from connections.http.inputs import optional_id, parse_id
-from connections.http.json_responses import error_code_of, json_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    error_code_of,
+    json_response,
+    optional_id,
+    parse_id,
+)
 from connections.limits.caller import Caller
-from connections.middleware.client_address import client_address_of
-from connections.middleware.origins import AllowedOrigins
+from connections.middleware import AllowedOrigins, client_address_of
 from connections.outbox import Outbox
 from connections.protocol import codec
+from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Error, Frame, ServerFrame
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import (
     OUTBOX_BYTES,
     MultilineTransport,
@@ -78,7 +81,7 @@ from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024

@@ -22,27 +22,24 @@ from starlette.types import Scope
 from connections.api.ai_sdk.encoder import AnyChunk, CallsAnswered, ChunkEncoder, latest_replies
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
-from connections.authentication.identity import Identity
+from connections.authentication.api_keys import Identity
 from connections.connection import Connection, Handler, PendingWork, RateLimiter
-from connections.http.inputs import check_json_limits
-from connections.http.json_responses import error_code_of, forbidden_origin_message, refusal_response
+from connections.http import check_json_limits, error_code_of, forbidden_origin_message, refusal_response
 from connections.images import MAX_IMAGES, InvalidImage, image_from_url
 from connections.limits.caller import Caller, caller_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.protocol import codec
-from connections.protocol.base import REASONING, TOOLS
+from connections.protocol.base import EVERYTHING, REASONING, TOOLS, Id, KeyScope, Name
 from connections.protocol.errors import BadFrame, BadParams, Close, Unauthenticated
 from connections.protocol.frames import (
     MAX_TOOLS,
     Cancel,
     Edit,
     History,
-    Id,
     JsonObject,
     ModelName,
-    Name,
     OfferedTool,
     Params,
     Regenerate,
@@ -54,7 +51,6 @@ from connections.protocol.frames import (
     ToolName,
     ToolResult,
 )
-from connections.protocol.scopes import EVERYTHING, KeyScope
 from engine.vision.image import Image
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused

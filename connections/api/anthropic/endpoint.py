@@ -37,13 +37,11 @@ from connections.api.requests import (
     Problem,
     problem_of,
 )
-from connections.http.exchange import Exchange
-from connections.http.json_responses import forbidden_origin_message, refusal
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, refusal
 from connections.limits.caller import Caller
-from connections.middleware.origins import AllowedOrigins
-from connections.protocol.codec import FrameCost
-from connections.protocol.server_info import Limits
+from connections.middleware import AllowedOrigins
+from connections.protocol.base import Limits
+from connections.protocol.frames import FrameCost
 from engine.messages import ToolCall
 from sessions.errors import Overloaded, Refused
 from sessions.events import Done, Reason

@@ -23,11 +23,12 @@ from connections.api.requests import (
     invalid,
     is_neutral,
     null,
+    required,
     schema_text,
 )
 from connections.protocol import frames, params
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from connections.protocol.server_info import Limits
 from engine import reply_spec
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec
@@ -421,7 +422,7 @@ def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
         place = f"{where}[{number}]"
         match block.type:
             case "thinking":
-                reasoning_parts.append(_required(block.thinking, f"{place}.thinking"))
+                reasoning_parts.append(required(block.thinking, f"{place}.thinking"))
             case "redacted_thinking":
                 pass
             case "tool_use":
@@ -446,7 +447,7 @@ def _call(block: InputBlock, where: str) -> ToolCall:
 
 
 def _result(block: InputBlock, where: str, limits: Limits) -> Message:
-    call_id = _required(block.tool_use_id, f"{where}.tool_use_id")
+    call_id = required(block.tool_use_id, f"{where}.tool_use_id")
     match block.content:
         case None:
             text = ""
@@ -465,7 +466,7 @@ def _result(block: InputBlock, where: str, limits: Limits) -> Message:
 def _text(block: InputBlock, where: str) -> str:
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
-    return _required(block.text, f"{where}.text")
+    return required(block.text, f"{where}.text")
 
 
 def _result_text(block: ResultBlock, where: str) -> str:
@@ -473,21 +474,15 @@ def _result_text(block: ResultBlock, where: str) -> str:
         return f"Tool available: {_name(block.tool_name, f'{where}.tool_name')}"
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
-    return _required(block.text, f"{where}.text")
+    return required(block.text, f"{where}.text")
 
 
 def _no_part(kind: str, where: str) -> Problem:
     return invalid(where, _UNSUPPORTED_BLOCKS.get(kind, _ONLY_BLOCKS))
 
 
-def _required(text: str | None, where: str) -> str:
-    if text is None:
-        raise invalid(where, field_message(where, "is missing."))
-    return text
-
-
 def _name(text: str | None, where: str) -> str:
-    if not 0 < len(_required(text, where)) <= MAX_NAME_CHARS:
+    if not 0 < len(required(text, where)) <= MAX_NAME_CHARS:
         raise invalid(where, field_message(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
     return text or ""
 

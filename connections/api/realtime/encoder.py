@@ -64,12 +64,13 @@ from connections.api.realtime.session import (
     text_item_id,
 )
 from connections.api.replies import problem_at_end
-from connections.http.inputs import check_json_limits
+from connections.http import check_json_limits
 from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioReply, Sound
+from connections.protocol.base import ServerFrame
 from connections.protocol.errors import BadFrame
-from connections.protocol.frames import Cancelled, Error, Frame, ServerFrame
+from connections.protocol.frames import Cancelled, Error, Frame
 from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,
@@ -693,7 +694,11 @@ class PlaybackResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpokenReplies:
-    """The spoken replies of one session."""
+    """The spoken replies of one session: guesses once they are right, and how much of a reply was heard.
+
+    Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
+    its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""

@@ -1,4 +1,4 @@
-"""`GET /v1/realtime`: the handshake, and the life of a session after it."""
+"""`GET /v1/realtime`: the handshake, and a session after it, whose events become frames of the native socket."""
 
 from __future__ import annotations
 
@@ -51,24 +51,25 @@ from connections.api.realtime.settings import NO_SOUND, AudioCapabilities, Audio
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
 from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
-from connections.authentication.identity import Identity
+from connections.authentication.api_keys import Identity
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, RateLimiter
-from connections.http.inputs import optional_id
-from connections.http.refusal_counters import EndpointName
-from connections.large_messages import LargeMessageLease
+from connections.http import EndpointName, optional_id
 from connections.limits.caller import Caller, caller_of, client_id_of
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.outbox import Outbox
 from connections.protocol import frames
-from connections.protocol.base import AUDIO, TOOLS
+from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
-from connections.protocol.scopes import Grant, KeyScope
-from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection, VoiceService
 from connections.voice.connection import VoiceMessage as Message
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import (
+    OUTBOX_BYTES,
+    LargeMessageLease,
+    MultilineTransport,
+    WebSocketTransport,
+)
 from engine.served_models import ServedModel
 from engine.vision.image import Image
 from sessions.errors import NotFound, Overloaded, Refused

@@ -1,4 +1,9 @@
-"""One Realtime session: its items in order, and the next turn. Pure."""
+"""One Realtime session: its items in order, and the next turn. Pure.
+
+A waiting item belongs to this session only. It becomes a message with the turn that answers it; several
+become one. The outcome of a call waits, too, until the session continues; it follows the calls of its reply,
+whatever was sent since.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +61,7 @@ from connections.api.realtime.settings import (
 from connections.api.requests import unsupported_part
 from connections.images import InvalidImage, detail_of, image_from_url
 from connections.protocol import frames
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.vision.image import Detail, Image, Seen, in_order, joined, together
 from sessions.events import Accepted, ShownCall, ToolCall
 from sessions.turn.prompt import NO_IMAGES
@@ -533,7 +538,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Items:
-    """An ordered list of items by id."""
+    """The items in order: those that wait for a reply, and the newest answered ones."""
 
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}

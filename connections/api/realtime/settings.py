@@ -40,10 +40,10 @@ from connections.api.realtime.events import (
 from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
 from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, validation_problem
-from connections.protocol.server_info import Limits
 from sessions.tools.tool_registry import ToolRegistry
-from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
+from speech.interfaces import HIGHEST_RATE, LOWEST_RATE
 
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
     "parallel_tool_calls": ((True,), "This server does not keep a reply to one call."),

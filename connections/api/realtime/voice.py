@@ -62,8 +62,7 @@ from connections.voice.reply import SpokenReply
 from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Listening, Stopped
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Listening, Stopped
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
@@ -279,20 +278,16 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused, BadParams."""
-        if isinstance(request.playback, SpokenReply):
-            self._playing = [*self._playing[1 - MAX_REPLIES :], request.playback]
-            self._task(self._play(request.playback))
+        if isinstance(request.player, SpokenReply):
+            self._playing = [*self._playing[1 - MAX_REPLIES :], request.player]
+            self._task(self._play(request.player))
         shown = self._session.image_positions(request.send.client_msg_id)
         try:
             await super().send_message(msgspec.structs.replace(request, shown=shown))
         except BaseException:
             self.refused(request.send)
             raise
-        if (
-            request.is_withdrawn
-            and isinstance(request.playback, SpokenReply)
-            and not request.playback.turn_id
-        ):
+        if request.is_withdrawn and isinstance(request.player, SpokenReply) and not request.player.turn_id:
             self._push(
                 [Speculation(request_id=request.send.client_msg_id, status="void")]
             )  # no turn of it will end

@@ -1,4 +1,4 @@
-"""Begins a response: the turn that writes it, and what converts it."""
+"""Begins a response: what of its request can be stored, the turn that writes it, and what converts it."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ from connections.api.responses.store import (
     UserInput,
     resolve_references,
 )
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from connections.limits.caller import Caller, can_reconnect
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from connections.protocol.server_info import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import ReplySpec
 from engine.served_models import ServedModel
@@ -77,7 +77,7 @@ from sessions.events import CallState, Cause
 from sessions.records import CallRecord, digest
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
+from sessions.store.pool import on_behalf_of
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 

@@ -1,4 +1,4 @@
-"""Converts one reply to a response: items that begin, grow and end, and the response around them. Pure.
+"""Converts replies to responses: one that is written, item by item, and stored ones, with how they were requested. Pure.
 
 The items of a server tool's call contain its id, so a client that returns them names the call. An approval's id contains the
 hash of the arguments, too: only the arguments that were shown can run.
@@ -40,7 +40,7 @@ from sessions.conversation.history_page import StoredTurn
 from sessions.events import CallState, Done, Reason, Usage
 from sessions.records import CallRecord, MessageRecord
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.tools.server_tool import ServerTool
+from sessions.tools.tool_registry import ServerTool
 from sessions.turn.tool_calls import result_text
 
 _INCOMPLETE_REASONS = {

@@ -37,15 +37,14 @@ from connections.api.requests import (
     schema_text,
     unsupported_part,
 )
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
 from engine import reply_spec
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
 from engine.vision.image import Image, Seen, joined
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.tools.server_tool import Approval, ServerTool
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import OfferedTool
 
 Metadata = dict[str, str]
@@ -724,11 +723,6 @@ class McpServer(msgspec.Struct, frozen=True):
     tools: tuple[ServerTool, ...]
     offered: tuple[OfferedTool, ...]
     error: str | None = None
-
-
-def label_of(tool: ServerTool) -> str:
-    """Return the label of a tool's server."""
-    return tool.server or OPERATOR_FUNCTIONS
 
 
 def mcp_servers(given: Sequence[Tool], box: ToolRegistry) -> tuple[McpServer, ...]:

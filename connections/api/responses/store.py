@@ -42,7 +42,7 @@ from connections.api.responses.schema import (
     McpListTools,
 )
 from connections.limits.caller import Caller, can_reconnect
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.messages import Message
 from engine.reply_spec import Tool
 from engine.vision.image import Image, together
@@ -51,7 +51,7 @@ from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
 from sessions.events import CallState, Reason
 from sessions.records import CallRecord, MessageRecord, Owner
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,

@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from speech.recognition.numerals import in_digits
+from speech.pocketsphinx_decoder import in_digits
 from tests.bench.dialogues.utterances import Utterance, drawn, number, utterance
 from tests.bench.dialogues.voice_client import Answer, RealtimeVoiceClient
 from tests.e2e.test_speech import wrong_words

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from playwright.async_api import Error, Playwright, async_playwright
 
-from speech.recognition.numerals import in_digits
+from speech.pocketsphinx_decoder import in_digits
 from tests.bench.dialogues.utterances import GRAMMAR, RATE, drawn, number, utterance
 from tests.bench.machine import this_machine
 from tests.browser.chat_page import ChatPage

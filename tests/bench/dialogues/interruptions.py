@@ -21,8 +21,7 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.client import connect
 
-from speech.recognition.numerals import in_digits
-from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
+from speech.pocketsphinx_decoder import PocketSphinxDecoder, in_digits
 from tests.bench.dialogues.utterances import GRAMMAR, Utterance, utterance
 from tests.bench.dialogues.voice_client import RealtimeVoiceClient
 from tests.bench.machine import this_machine

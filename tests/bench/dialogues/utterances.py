@@ -12,7 +12,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 from tests.speech.numbers_in_words import in_words
 
 RATE = 16_000
@@ -47,7 +47,7 @@ async def utterance(text: str, *, voice: str, pause_ms: int = 0) -> Utterance:
 
 
 async def _synthesize(text: str, voice: str) -> Pcm:
-    speech = await TimedEspeak((voice,)).speak(text, voice=voice)
+    speech = await Espeak((voice,)).speak(text, voice=voice)
     samples = np.frombuffer(speech.pcm, "<i2").astype(np.float32)
     pcm = np.clip(soxr.resample(samples, speech.rate, RATE), -32768, 32767).astype(np.int16)
     received = np.flatnonzero(np.abs(pcm) > LOUD)

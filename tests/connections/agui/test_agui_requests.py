@@ -11,7 +11,7 @@ import pytest
 
 from connections.api.agui.requests import ask_of, run_input
 from connections.api.requests import Problem
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import Tool
 from sessions.running.ephemeral import EphemeralRequest

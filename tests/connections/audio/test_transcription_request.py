@@ -6,7 +6,7 @@ import pytest
 
 from connections.api.audio import File, Form, transcription_request
 from connections.api.requests import Problem
-from speech.recognition.messages import ENGLISH
+from speech.recognition import ENGLISH
 
 
 def request(model: str) -> bytes:

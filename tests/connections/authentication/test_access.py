@@ -8,10 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from app.operations import key_file
-from connections.authentication.access import AccessControl, Authenticator, bearer
-from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.tickets import Tickets
-from connections.middleware.origins import AllowedOrigins
+from connections.authentication.access import AccessControl, Tickets, bearer
+from connections.authentication.api_keys import ApiKeyStore
+from connections.middleware import AllowedOrigins
 from connections.protocol.errors import CloseCode
 from connections.protocol.frames import Error
 from tests.connections.fake_peer import Peer
@@ -23,8 +22,9 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
     """Between the token and the first frame there may be seconds."""
     file, peer = tmp_path / "keys", Peer()
     key = key_file.add(file, "ann")
-    authenticator = Authenticator(keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(store))
-    access = AccessControl(authenticator=authenticator, origins=AllowedOrigins(()))
+    access = AccessControl(
+        keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(store), origins=AllowedOrigins(())
+    )
     identity = await access.identify(authorization=f"Bearer {key}")
     with access.watch(identity, peer):
         access.reload()

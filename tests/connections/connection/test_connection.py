@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, ErrorBudget
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limits import quotas as metering
 from connections.limits.quotas import (
     MAX_BACKED_OFF_CLIENTS,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connections.limits.quotas import RateLimited
 from connections.limits.rates import BURST_S, GROUPS_TIMES, LocalRateLimits
-from connections.protocol.codec import FrameCost
+from connections.protocol.frames import FrameCost
 from sessions.fair_share import Subject
 
 

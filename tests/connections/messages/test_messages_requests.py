@@ -18,7 +18,7 @@ from connections.api.anthropic.requests import (
     parse_message_request,
 )
 from connections.api.requests import Problem
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import PLAIN, JsonSchema, Tool
 from sessions.running.ephemeral import EphemeralRequest

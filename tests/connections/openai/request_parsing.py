@@ -15,7 +15,7 @@ from connections.api.chat_requests import (
     parse_completion_request,
 )
 from connections.api.requests import Problem
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from sessions.running.ephemeral import EphemeralRequest
 
 LIMITS = Limits(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connections.api import requests
 from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
 from connections.api.requests import Problem
-from connections.http.inputs import TooManyValues
+from connections.http import TooManyValues
 from engine.messages import Message
 from engine.reply_spec import PLAIN
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed

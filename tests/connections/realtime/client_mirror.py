@@ -19,7 +19,7 @@ from connections.api.realtime.events import (
     ResponseDone,
     ServerEvent,
 )
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
 
 LIMITS = Limits(

@@ -12,7 +12,7 @@ from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
 from connections.api.realtime.endpoint import RealtimeHandler
 from connections.api.realtime.session import Items, RealtimeSession
 from connections.connection import Connection, Handler, PendingWork
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limits.caller import Caller
 from connections.limits.limiters import Limiters
 from connections.outbox import Outbox

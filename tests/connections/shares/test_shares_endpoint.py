@@ -11,10 +11,10 @@ from starlette.types import Message, Scope
 from connections.api.account import SharesEndpoint
 from connections.limits.limiters import Limiters
 from connections.limits.rates import LocalRateLimits
-from connections.middleware.client_address import set_client_address
+from connections.middleware import set_client_address
 from sessions.errors import NotFound
 from sessions.service import Sessions
-from sessions.store.redis.pool import OWN, caller_group
+from sessions.store.pool import OWN, caller_group
 
 
 class NothingShared:

@@ -18,7 +18,7 @@ from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
 from sessions.records import MessageRecord
 from sessions.service import Sessions
-from sessions.store.history.codec import encode_message
+from sessions.store.codec import encode_message
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually

@@ -13,7 +13,7 @@ from engine.scripted import Call, ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason
 from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet, TextPiece
 from sessions.service import Sessions

@@ -15,7 +15,7 @@ from engine.scripted import Call, ScriptedEngine, Step
 from engine.scripted import Thought as Thinks
 from sessions.events import Reason
 from sessions.filters.chain import Filters, ReleasedText
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     MAX_WAITING_BYTES,

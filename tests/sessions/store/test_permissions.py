@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.server_config import COMMANDS, rule
+from sessions.store.server_config import COMMANDS, rule
 from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat

@@ -140,16 +140,16 @@ class StubConnection:
 
     async def _turn(self, message: Message) -> None:
         await self.counted.wait()
-        if not message.is_withdrawn and message.playback is not None:
-            message.playback.begin(f"turn_{len(self.messages)}")
-            await message.playback.over()
+        if not message.is_withdrawn and message.player is not None:
+            message.player.begin(f"turn_{len(self.messages)}")
+            await message.player.over()
 
     async def _cancel(self, cancel: Cancel) -> None:
         self.cancelled.append(cancel.turn_id)
         self.reply(cancel.turn_id).stop()
 
     def reply(self, turn_id: str | None) -> SpokenReply:
-        replies = [cast("SpokenReply", message.playback) for message in self.messages]
+        replies = [cast("SpokenReply", message.player) for message in self.messages]
         return next(one for one in replies if one.turn_id == turn_id)
 
 
