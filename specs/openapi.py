@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.operations.metrics import CONTENT_TYPE
-from app.operations.readiness import Report
+from app.metrics import CONTENT_TYPE, Report
 from connections.api.account import TicketGiven
 from connections.api.admin.endpoint import MOST
 from connections.api.admin.operations import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage

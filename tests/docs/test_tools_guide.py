@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from app.parts import tool_box_of
 from app.settings import Settings
-from app.setup.tools import tool_box_of
 from sessions.tools import calls, forms, tool_registry
 from sessions.tools.functions import function_tools
 from sessions.tools.functions.declaration import ToolDeclaration
