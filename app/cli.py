@@ -14,12 +14,12 @@ import click
 import msgspec
 import uvloop
 
+from app import logs, memory
 from app.administration import admin
-from app.operations import logs, memory
-from app.operations.keys import keys
+from app.keys import keys
+from app.models import with_models
+from app.parts import restored as make_ready
 from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
-from app.setup.models import with_models
-from app.setup.store import restored as make_ready
 from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
@@ -118,7 +118,7 @@ main.add_command(admin)
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
-    from app.composition import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
+    from app.service import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}

@@ -29,19 +29,23 @@ from cryptography import x509
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from app.server.network import HTTP_SOCKETS, SPARE, tls_of
-from app.settings import Settings, SettingsError, in_bytes, variable
-from app.setup.conversion import PACKAGES, check_file, converted_folder, in_cache, weights_of, with_folder
-from app.setup.models import (
+from app.models import (
+    PACKAGES,
     TRANSLATOR,
     TRANSLATOR_NAME,
+    check_file,
     check_models,
+    converted_folder,
     encoded_options,
     file_of,
+    in_cache,
     serves_translator,
+    weights_of,
+    with_folder,
 )
-from app.setup.store import durability_of
-from app.setup.tools import tool_box_of
+from app.parts import durability_of, tool_box_of
+from app.server import HTTP_SOCKETS, SPARE, tls_of
+from app.settings import Settings, SettingsError, in_bytes, variable
 from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList

@@ -16,9 +16,8 @@ from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketR
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.delivery.page_files import PageFiles
-from app.operations.metrics import CONTENT_TYPE, Metrics
-from app.operations.readiness import Readiness
+from app.metrics import CONTENT_TYPE, Metrics, Readiness
+from app.page_files import PageFiles
 from connections.api.account import NO_INDEX_HEADERS, account_routes
 from connections.api.admin import AdminEndpoint, AdminOperations, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
@@ -43,7 +42,7 @@ from connections.http import (
 )
 from connections.limits.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware import client_address_of, is_private
+from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of, is_private
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import ServerFacts
@@ -86,9 +85,6 @@ _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 NotFoundCallback = Callable[[Scope, str, str], None]
 """Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
 
-CorsWrapper = Callable[[ASGIApp, Callable[[str | None], Response]], ASGIApp]
-"""Lets pages of other origins read an application's answers; the second argument answers origins that are not allowed."""
-
 
 def application(
     *,
@@ -96,7 +92,6 @@ def application(
     readiness: Readiness,
     metrics: Metrics,
     client_filter: Callable[[ASGIApp], ASGIApp],
-    shown: CorsWrapper,
     server: ServerFacts,
     refusals: RefusalCounters,
     on_not_found: NotFoundCallback,
@@ -104,13 +99,13 @@ def application(
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `api_routes`: the routes of the API; `client_filter` stands before all routes; `shown` lets pages of other origins read an answer.
-    `on_not_found` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
+    `api_routes`: the routes of the API; `client_filter` stands before all routes. `on_not_found` is called for requests below the
+    operators' path that no route takes. `access` admits operators to the metrics, and pages of other origins to answers.
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
     answers = NotFoundResponses(refusals)
-    not_found = NotFoundApp(known, answers, shown=shown, on_not_found=on_not_found)
+    not_found = NotFoundApp(known, answers, refusals, access.origins, on_not_found)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -411,22 +406,24 @@ class PathMiddleware:
 class NotFoundApp:
     """Answers the HTTP requests that no route takes.
 
-    `shown`: lets pages of other origins read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
+    `origins`: pages that may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
     """
 
     def __init__(
         self,
         served: ServedPaths,
         answers: NotFoundResponses,
-        *,
-        shown: CorsWrapper,
+        refusals: RefusalCounters,
+        origins: AllowedOrigins,
         on_not_found: NotFoundCallback,
     ) -> None:
         self._served = served
         self._answers = answers
         self._on_not_found = on_not_found
-        self._below = shown(self._answer_below, forbidden_origin)
-        self._below_anthropics = shown(self._answer_below, anthropics.foreign_page)
+        self._below, self._below_anthropics = (
+            CorsMiddleware(self._answer_below, origins, refusals, method="GET, POST", refusal=refusal)
+            for refusal in (forbidden_origin, anthropics.foreign_page)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.operations.metrics import CONTENT_TYPE
-from app.operations.readiness import Report
+from app.metrics import CONTENT_TYPE, Report
 from connections.api import audio, openai_chat
 from connections.api.account import EVENTS_PATH, TicketGiven
 from connections.api.admin import MOST, ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage

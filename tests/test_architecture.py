@@ -29,10 +29,10 @@ SEAMS = {
     "sessions.translation": ("sessions.composition", "connections.api.realtime.translation"),
     "connections.voice": (
         *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
-        *("app.routes", "app.setup.speech"),
+        *("app.routes", "app.speech"),
     ),
 }
-GATEWAY = ("app.cli", "app.composition")
+GATEWAY = ("app.cli", "app.service")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
 # The dialects of `connections/api`: each knows what they share, and none of the others.
@@ -103,17 +103,18 @@ ORDER = {
         *DIALECTS,
     ),
     "app": (
-        *("settings", "server", "setup", "operations", "delivery"),
         *(
-            "routes",
-            "service",
-            "composition",
-            "doctor",
-            "sizing",
-            "administration",
-            "cli",
-            "__main__",
+            "settings",
+            "http_protocol",
+            "websocket_protocol",
+            "server",
+            "models",
+            "speech",
+            "tracing",
+            "parts",
         ),
+        *("keys", "logs", "memory", "metrics", "es_modules", "page_files", "routes", "service"),
+        *("doctor", "sizing", "administration", "cli", "__main__"),
     ),
 }
 
@@ -270,7 +271,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         "opentelemetry.sdk.trace",
         "opentelemetry.exporter",
     }
-    look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
+    look = f"import sys, app.cli, app.service; print({heavy} & set(sys.modules))"
     reported = subprocess.run(
         [sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -280,12 +281,12 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
-        ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
+        ("prometheus_client", {"app.metrics"}),
+        ("uvicorn", {"app.http_protocol", "app.server", "app.websocket_protocol"}),
         ("triton", {"engine.model.cuda.kernels"}),
-        ("opentelemetry", {"app.operations.spans"}),
+        ("opentelemetry", {"app.tracing"}),
         ("uvloop", {"app.cli"}),
-        ("brotli", {"app.delivery.page_files"}),
+        ("brotli", {"app.page_files"}),
         (
             "httpx",
             {
@@ -303,12 +304,12 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
             "click",
             {
                 "app.cli",
-                "app.operations.keys",
+                "app.keys",
                 "app.administration",
                 "app.sizing",
                 "midstream.terminal.command_line",
                 "app.doctor",
-                "app.setup.conversion",
+                "app.models",
             },
         ),
         (
@@ -334,11 +335,9 @@ def test_a_library_has_its_place(library: str, home: set[str]) -> None:
 def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
-        "app.composition",
-        "app.setup.authentication",
-        "app.setup.limits",
-        "app.operations.readiness",
-        "app.setup.store",
+        "app.service",
+        "app.parts",
+        "app.metrics",
         "app.doctor",
         "connections.limits.quotas",
         "connections.limits.leases",

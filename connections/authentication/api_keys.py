@@ -45,7 +45,8 @@ _MODEL = re.compile(r"[^\s|,#]{1,200}")
 _MOST = 2**53 - 1
 EMPTY_FILE_GRACE_S = 1.0
 """How long a file has to be empty before it counts as one without keys: a file written in place is empty for a moment."""
-_State = tuple[int, int, int]
+FileState = tuple[int, int, int]
+"""Time, size and inode of a file: if none of them changed, the file did not."""
 _log = structlog.get_logger("midstream.authentication")
 
 
@@ -166,8 +167,8 @@ class ApiKeyStore:
         self._path = file_of(source)
         self._clock = clock
         self._looked_at = clock()
-        self._state: _State | None = None
-        self._emptied: tuple[_State, float] | None = None
+        self._state: FileState | None = None
+        self._emptied: tuple[FileState, float] | None = None
         self._by_digest: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
         self._expiries: list[float] = []  # in the future, the next one last
@@ -215,11 +216,15 @@ class ApiKeyStore:
         while self._expiries and self._expiries[-1] <= self._looked_at:
             self._expiries.pop()
             expired = True
-        if self._path is None or (state := _state(self._path)) == self._state or self._is_rewritten(state):
+        if (
+            self._path is None
+            or (state := file_state(self._path)) == self._state
+            or self._is_rewritten(state)
+        ):
             return expired
         return self.reload() or expired
 
-    def _is_rewritten(self, state: _State | None) -> bool:
+    def _is_rewritten(self, state: FileState | None) -> bool:
         """Return whether the file was emptied just now: its keys may be about to be written."""
         if state is None or self._state is None or state[1] or state[2] != self._state[2]:
             self._emptied = None
@@ -235,7 +240,7 @@ class ApiKeyStore:
         try:
             self._read(self._path)
         except InvalidList as error:
-            self._state = _state(self._path)
+            self._state = file_state(self._path)
             _log.error("keys not reloaded, previous keys kept", why=str(error))
             return False
         _log.info("keys reloaded", keys=len(self._by_digest))
@@ -268,14 +273,15 @@ def file_of(source: str) -> Path | None:
     return Path(source.removeprefix("@")).expanduser()
 
 
-def _state(path: Path) -> _State | None:
+def file_state(path: Path) -> FileState | None:
+    """Return the state of a file; None if there is none."""
     try:
         return _state_of(path.stat())
     except OSError:
         return None
 
 
-def _state_of(facts: os.stat_result) -> _State:
+def _state_of(facts: os.stat_result) -> FileState:
     return (facts.st_mtime_ns, facts.st_size, facts.st_ino)
 
 

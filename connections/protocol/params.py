@@ -1,4 +1,4 @@
-"""The ranges of a turn's parameters, and its tools and base.
+"""The ranges of a turn's parameters, and its tools and formats.
 
 A value out of range is refused; only the length is clamped, to the window.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app.operations import logs
+from app import logs
 from connections.api.admin import AUDIT_LOGGER
 from tests.app.in_process_service import InProcessService, serving
 

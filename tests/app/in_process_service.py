@@ -15,9 +15,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
-from app.composition import composed
-from app.server.server import address, listen
-from app.service import Service
+from app.server import address, listen
+from app.service import Service, composed
 from app.settings import Settings
 from connections.authentication.access import REFRESH_S
 from connections.websocket_endpoint import HELLO_S

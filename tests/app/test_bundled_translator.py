@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 
 import midstream
-from app.settings import Settings
-from app.setup.models import (
+from app.models import (
     TRANSLATOR_FACTS,
     TRANSLATOR_NAME,
     serves_translator,
@@ -21,6 +20,7 @@ from app.setup.models import (
     with_names,
     with_translator,
 )
+from app.settings import Settings
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.messages import Chunk, Finished, Message, Request

@@ -16,9 +16,8 @@ from websockets.protocol import Protocol as Parser
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.server.http_protocol import MAX_AHEAD_BYTES, WRITE_BUFFER_BYTES, HttpProtocol
-from app.server.throttled_reader import PART_BYTES, PauseReason
-from app.server.websocket import (
+from app.http_protocol import MAX_AHEAD_BYTES, PART_BYTES, WRITE_BUFFER_BYTES, HttpProtocol, PauseReason
+from app.websocket_protocol import (
     MAX_FRAGMENTS,
     MAX_HELLO_FRAMES,
     LimitedProtocol,
@@ -296,7 +295,7 @@ GET = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 async def test_requests_sent_ahead_wait_in_the_kernel_and_are_all_answered(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.http_protocol.PIPELINED", ENDLESS)
+    monkeypatch.setattr("app.http_protocol.PIPELINED", ENDLESS)
     async with peer(running) as hasty:
         hasty.write(GET * 3_000)
         waiting, ahead = [0], [0]

@@ -15,9 +15,9 @@ import pytest
 from openai import AsyncOpenAI
 from starlette.responses import JSONResponse
 
-from app.operations import key_file
+from app.keys import add_key
+from app.models import file_of
 from app.settings import Settings, SettingsError
-from app.setup.models import file_of
 from connections.authentication.api_keys import parse_policy
 from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
@@ -145,7 +145,7 @@ async def test_a_client_that_leaves_has_its_request_given_up(
 
 async def test_a_key_asks_the_models_that_it_names(tmp_path: Path, server: UpstreamServer) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann", policy=parse_policy(["models=bge"]))
+    key = add_key(keys, "ann", policy=parse_policy(["models=bge"]))
     async with embedding(tmp_path, server, api_keys=str(keys)) as service, client_of(service, key) as sdk:
         assert (await sdk.embeddings.create(model="bge", input="a")).data
         with pytest.raises(openai.PermissionDeniedError, match='may not use the model "other"'):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.operations import key_file
+from app.keys import add_key, revoke_key
 from connections.api import endpoint as transport
 from connections.http import RefusalReason
 from connections.protocol.errors import Close, CloseCode
@@ -283,7 +283,7 @@ async def test_names_that_nothing_can_have_are_refused(
 
 async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
             await run_exchange(speaker)
@@ -299,13 +299,13 @@ async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: 
 
 async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
             await run_exchange(speaker)
         async with open_event_source(running, "ann", token=key) as view:
             await view.next("history")
-            key_file.revoke(keys, "ann")
+            revoke_key(keys, "ann")
             (error,) = await view.rest()
     assert (error["type"], error["code"]) == ("error", "unauthenticated")
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from app.operations.readiness import Readiness
+from app.metrics import Readiness
 from engine.messages import EngineStatistics
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
@@ -142,7 +142,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
         assert (report.ready, report.store) == (False, "refuses_writes")
         assert "takes no writes" in (report.store_message or "")
     assert (await readiness.report()).store == "refuses_writes"
-    monkeypatch.setattr("app.operations.readiness.monotonic", lambda: 2 * monotonic())
+    monkeypatch.setattr("app.metrics.monotonic", lambda: 2 * monotonic())
     report = await readiness.report()
     assert (report.ready, report.store, report.store_message) == (True, "ok", None)
 

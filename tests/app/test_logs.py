@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 import structlog
 
-from app.operations import logs
+from app import logs
 from engine.process_log import Formatter
 from tests.app.in_process_service import serving
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.network import client_filter_of
+from app.server import client_filter_of
 from app.settings import Settings, SettingsError
 from connections.http import RefusalCounters
 

@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.routes import PAGE
-from app.server.server import address, listen, server
+from app.server import address, listen, server
 from connections.limits.rates import MAX_FRAME_BYTES
 from connections.middleware import AllowedOrigins
 from tests.app.in_process_service import InProcessService, serving

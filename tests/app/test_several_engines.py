@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.composition import engines_of
-from app.operations.collectors import Sources
-from app.operations.metrics import Metrics
-from app.operations.readiness import Readiness
+from app.metrics import Metrics, Readiness, Sources
+from app.service import engines_of
 from app.settings import Settings
 from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters

@@ -13,9 +13,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.composition import engines_of
+from app.models import with_names
+from app.service import engines_of
 from app.settings import Settings, SettingsError
-from app.setup.models import with_names
 from engine.api import EngineState
 from engine.fleet import EngineFleet
 from engine.process.client import EngineClient

@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from app.parts import durability_of, look_at_store, store_client, store_url
 from app.settings import Settings, SettingsError
-from app.setup.store import durability_of, look_at_store, store_client, store_url
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions

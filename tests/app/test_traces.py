@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from app.operations import logs
+from app import logs
 from engine.trace import Trace
 from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import peer

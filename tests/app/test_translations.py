@@ -12,7 +12,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
-from app.setup.models import TRANSLATOR
+from app.models import TRANSLATOR
 from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from app.settings import Settings
-from app.setup.speech import detected
+from app.speech import detected
 from connections.protocol.audio import HEAD, SOUND
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 import midstream
-from app.setup.models import TRANSLATOR_NAME as MODEL
+from app.models import TRANSLATOR_NAME as MODEL
 from sessions.translation.sentences import next_segment
 from tests.bench import omnisteval
 from tests.bench.machine import this_machine

@@ -21,7 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.server.server import HEARTBEAT_S
+from app.server import HEARTBEAT_S
 from connections.protocol import codec
 from sessions.events import Delta
 

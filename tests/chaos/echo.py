@@ -6,8 +6,8 @@ import os
 
 import uvloop
 
-from app.server.http_protocol import ServerLimits
-from app.server.server import listen, server
+from app.http_protocol import ServerLimits
+from app.server import listen, server
 from tests.chaos.baseline_server import application
 
 MESSAGE_BYTES = 16 * 1024 * 1024

@@ -12,10 +12,9 @@ import time
 import msgspec
 import uvloop
 
-from app.composition import composed
-from app.operations import logs, memory
-from app.server import server
-from app.server.server import listen
+from app import logs, memory, server
+from app.server import listen
+from app.service import composed
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import FEATURES, ScriptedEngine, words_of

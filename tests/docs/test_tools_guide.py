@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from app.parts import tool_box_of
 from app.settings import Settings
-from app.setup.tools import tool_box_of
 from sessions.tools import calls, function_tools, mcp_options, mcp_server, tool_registry
 from sessions.tools.function_tools import ToolDeclaration
 from sessions.tools.tool_registry import Accepted, Approval, CallContext, ToolFailed

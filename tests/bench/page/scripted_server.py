@@ -12,9 +12,9 @@ import re
 
 import uvloop
 
-from app.composition import composed
-from app.operations import logs, memory
-from app.server.server import listen
+from app import logs, memory
+from app.server import listen
+from app.service import composed
 from app.settings import Settings
 from engine.messages import Request
 from engine.scripted import ScriptedEngine, words_of

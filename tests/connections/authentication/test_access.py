@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.operations import key_file
+from app.keys import add_key, revoke_key
 from connections.authentication.access import AccessControl, Tickets, bearer
 from connections.authentication.api_keys import ApiKeyStore
 from connections.middleware import AllowedOrigins
@@ -21,7 +21,7 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
 ) -> None:
     """Between the token and the first frame there may be seconds."""
     file, peer = tmp_path / "keys", Peer()
-    key = key_file.add(file, "ann")
+    key = add_key(file, "ann")
     access = AccessControl(
         keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(store), origins=AllowedOrigins(())
     )
@@ -29,7 +29,7 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
     with access.watch(identity, peer):
         access.reload()
         assert peer.closes == []
-    key_file.revoke(file, "ann")
+    revoke_key(file, "ann")
     access.reload_if_changed()
     with access.watch(identity, peer):
         assert [close.code for close in peer.closes] == [CloseCode.UNAUTHENTICATED]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, M2M100Config, M2M100ForConditionalGeneration, PreTrainedModel
 
-from app.setup.models import TRANSLATOR
+from app.models import TRANSLATOR
 from engine.cache.layout import Source, Span, source_of
 from engine.cache.paged_cache import LayerPages
 from engine.loading.loader import load

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import midstream
-from app.operations import key_file
+from app.keys import add_key
 from connections.protocol.errors import Close, CloseCode
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
@@ -347,7 +347,7 @@ async def test_a_service_that_does_not_come_back_is_told(running: InProcessServi
 
 
 async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) -> None:
-    key = key_file.add(tmp_path / "keys", "ann")
+    key = add_key(tmp_path / "keys", "ann")
     async with (
         serving(tmp_path / "s", api_keys=str(tmp_path / "keys")) as running,
         chatting(running.url, tmp_path) as terminal,

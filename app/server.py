@@ -1,27 +1,35 @@
-"""uvicorn as this service runs it: signals drain first, and every setting of uvicorn is explicit."""
+"""uvicorn as this service runs it: signals drain first, and every setting is explicit. Listening sockets, TLS, limits of peers."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+import structlog
 import uvicorn
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.server.http_protocol import HttpProtocol, ServerLimits, SharedServerState
-from app.server.network import RenewableContext
-from app.server.throttled_reader import ParseScheduler
-from app.server.websocket import WebSocketProtocol
-from app.settings import SettingsError
-from connections.http import json_response, refusal
+from app.http_protocol import HttpProtocol, ParseScheduler, ServerLimits, SharedServerState
+from app.settings import Settings, SettingsError, called, naming
+from app.websocket_protocol import WebSocketProtocol
+from connections.api.anthropic.endpoint import refusal_of
+from connections.http import RefusalCounters, json_response, refusal
 from connections.limits.bound_counters import BoundCounters
 from connections.limits.rates import MAX_FRAME_BYTES
+from connections.middleware import (
+    AllowedAddresses,
+    ClientFilterMiddleware,
+    Network,
+    allowed_hosts_for,
+    networks,
+)
 from sessions.errors import StoreDown
 
 HEARTBEAT_S = 20.0
@@ -39,6 +47,11 @@ RECEIVE_BUFFER_BYTES = 64 * 1024
 """The kernel's receive buffer: bytes sent ahead wait there, and are read at once."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 """How long the kernel keeps bytes that a peer does not take (RFC 5482): the last resort for answers without a heartbeat."""
+HTTP_SOCKETS = 256
+"""Sockets for HTTP requests, besides the WebSockets."""
+SPARE = 256
+"""Descriptors that are not clients: the store's connections, the engine's, the page's files, the logs."""
+_log = structlog.get_logger("midstream.service")
 
 
 class Server(uvicorn.Server):
@@ -310,3 +323,108 @@ class StartupServer:
                 return refusal(
                     503, StoreDown.code, f"The service waits for its store. {self._why}", {"Retry-After": "1"}
                 )
+
+
+def client_filter_of(settings: Settings, refusals: RefusalCounters) -> Callable[[ASGIApp], ASGIApp]:
+    """Return the gate before the application. Raises SettingsError for addresses that can't be read."""
+    with naming("allowed_ips", ValueError, end="."):
+        addresses = AllowedAddresses(allowed=networks(settings.allowed_ips), trusted=proxies_of(settings))
+    hosts = allowed_hosts_for(
+        settings.allowed_hosts, listening=settings.host, authenticates=settings.authenticates
+    )
+    return lambda app: ClientFilterMiddleware(
+        app, addresses=addresses, hosts=hosts, refusals=refusals, refuse=refusal_of
+    )
+
+
+def proxies_of(settings: Settings) -> tuple[Network, ...]:
+    """Return the networks of trusted proxies. Raises SettingsError for addresses that can't be read."""
+    with naming("trusted_proxies", ValueError, end="."):
+        return networks(settings.trusted_proxies)
+
+
+def server_limits_of(settings: Settings) -> ServerLimits:
+    """Return how long the server waits for peers, and how many it serves."""
+    sockets = settings.max_connections + settings.max_pending_connections + HTTP_SOCKETS
+    return ServerLimits(request_s=settings.request_s, max_sockets=raise_file_limit(sockets))
+
+
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
+    """Return TLS if the settings ask for it. Raises SettingsError."""
+    if settings.tls_cert is not None:
+        context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
+        context.read(settings.tls_cert, settings.tls_key)
+        return context
+    if settings.tls_key is not None:
+        raise SettingsError(f"{called('tls_key')}: there is no {called('tls_cert')}.")
+    return None
+
+
+def raise_file_limit(sockets: int) -> int:
+    """Raise the limit of open files as far as allowed; return how many of the wanted sockets fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sockets + SPARE
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY or soft >= sockets + SPARE:
+        return sockets
+    _log.warning("open file limit too low", allowed=soft, needed=sockets + SPARE)
+    return max(1, soft - SPARE)
+
+
+class RenewableContext(ssl.SSLContext):
+    """TLS 1.2 and newer, HTTP/1.1, with a certificate that may be renewed; open connections keep theirs.
+
+    Each handshake uses a context made from the newest usable files. A context is never changed: its files are read once, so a
+    half-written pair does no harm.
+    """
+
+    def read(self, certificate: str, key: str | None) -> None:
+        """Load the certificate. Raises SettingsError if the files can't be used.
+
+        `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if it is in the same one. The key
+        must not need a password.
+        """
+        _speak(self)
+        self._files = (certificate, key)
+        self._newest = _context(certificate, key)
+        self.sni_callback = self._hand_over
+
+    def reload(self) -> None:
+        """Load the files again, for new connections. If they can't be used, the last certificate stays."""
+        try:
+            self._newest = _context(*self._files)
+        except SettingsError as error:
+            _log.error("certificate not reloaded, previous one kept", why=str(error))
+        else:
+            _log.info("certificate reloaded")
+
+    def _hand_over(self, shaking: ssl.SSLObject, _name: str | None, _given: ssl.SSLContext) -> None:
+        shaking.context = self._newest
+
+
+def _context(certificate: str, key: str | None) -> ssl.SSLContext:
+    """Return a context with the files' current certificate. Raises SettingsError if they can't be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _speak(context)
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_to_ask)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise SettingsError(
+            f"{called('tls_cert')} {certificate} and {called('tls_key')} "
+            f"{key or 'in the same file'} can't be used: {error}."
+        ) from error
+    return context
+
+
+def _speak(context: ssl.SSLContext) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+
+
+def _refuse_to_ask() -> str:
+    """Refuse OpenSSL a password, which it would otherwise ask for on a terminal."""
+    raise ValueError("the key needs a password")

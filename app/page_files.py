@@ -25,7 +25,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from app.delivery.es_modules import BundleError, join
+from app.es_modules import BundleError, join
 
 REVALIDATED = "no-cache"
 """Cached, but revalidated on each use: a new version shows at the next load."""

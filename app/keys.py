@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.operations import key_file
 from connections.authentication.api_keys import (
+    NO_POLICY,
+    ApiKey,
     KeyPolicy,
     Kind,
+    digest_of,
     file_of,
     format_policy,
+    new_key,
     parse_expiry,
+    parse_keys,
     parse_policy,
+    with_key,
+    without_key,
 )
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import InvalidList
@@ -90,7 +99,7 @@ def add(name: str, path: Path, *, kind: str | None, **policy: Any) -> None:
     """
     made = Kind(kind or Kind.PERSONAL)
     with _complaints():
-        key = key_file.add(path, name, kind=made, policy=_policy(made, policy))
+        key = add_key(path, name, kind=made, policy=_policy(made, policy))
     click.echo(key)
     click.echo(f"The {_WORDS[made]} key of {name}: it is not shown again. Its hash is in {path}.", err=True)
 
@@ -114,7 +123,7 @@ def _policy(kind: Kind, given: Mapping[str, Any]) -> KeyPolicy:
 def list_keys(path: Path) -> None:
     """List the keys with their kinds and terms. `midstream admin keys` shows their use."""
     with _complaints():
-        for key in key_file.listed(path):
+        for key in listed_keys(path):
             words = [key.name, key.kind, *format_policy(key.policy)]
             if key.policy.has_expired(time.time()):
                 words.append("(expired)")
@@ -127,7 +136,7 @@ def list_keys(path: Path) -> None:
 def revoke(name: str, path: Path) -> None:
     """Revoke the key of NAME; its open connections are closed."""
     with _complaints():
-        key_file.revoke(path, name)
+        revoke_key(path, name)
     click.echo(f"The key of {name} is revoked.", err=True)
 
 
@@ -139,3 +148,60 @@ def _complaints() -> Iterator[None]:
     except (InvalidList, OSError, UnicodeDecodeError) as error:
         click.echo(f"midstream: {error}", err=True)
         sys.exit(1)
+
+
+def add_key(path: Path, name: str, *, kind: Kind = Kind.PERSONAL, policy: KeyPolicy = NO_POLICY) -> str:
+    """Make a key and write its hash. Return the key, which is stored nowhere. Raises InvalidList, OSError."""
+    key = new_key()
+    note = f"added {datetime.now(UTC):%Y-%m-%d}"
+    _change(path, lambda text: with_key(text, ApiKey(name, digest_of(key), note, kind, policy)))
+    return key
+
+
+def revoke_key(path: Path, name: str) -> None:
+    """Remove a key. Raises InvalidList, OSError."""
+    _change(path, lambda text: without_key(text, name))
+
+
+def listed_keys(path: Path) -> tuple[ApiKey, ...]:
+    """Return the keys in the file. Raises InvalidList, OSError."""
+    return parse_keys(path.read_text(encoding="utf-8").splitlines())
+
+
+def _change(path: Path, change: Callable[[str], str]) -> None:
+    """Replace the file, one change at a time: a service that reads it meanwhile finds the old one or the new one."""
+    path = path.resolve()
+    with _locked(path.parent):
+        is_new = not path.exists()
+        text = change("" if is_new else path.read_text(encoding="utf-8"))
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                if not is_new:
+                    _keep_access(descriptor, path)
+                file.flush()
+                os.fsync(descriptor)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
+
+
+def _keep_access(descriptor: int, path: Path) -> None:
+    """Give the new file the old one's owner and mode; if there was none, only its maker may read it."""
+    facts = path.stat()
+    with suppress(PermissionError):  # only root may change a file's owner
+        os.fchown(descriptor, facts.st_uid, facts.st_gid)
+    os.fchmod(descriptor, facts.st_mode & 0o777)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until another change in this folder has ended."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
-from app.settings import Settings, SettingsError, called
+from app.settings import Settings, SettingsError, called, naming
 from connections.api.audio import Audio
 from connections.voice.connection import VoiceService
 from engine.errors import ModelNotUsable
@@ -24,9 +24,10 @@ from speech.model_families import Options, check_named, check_parts, recognizer_
 from speech.model_voice import ModelVoice
 from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
 
-BUNDLED_GRAMMAR = Path(__file__).parents[2] / "demo_model" / "spoken.jsgf"
+BUNDLED_GRAMMAR = Path(__file__).parents[1] / "demo_model" / "spoken.jsgf"
 """The grammar of all that the bundled model can be asked by voice."""
 _FIRST_VOICE = "en-us"
+_UNUSABLE = (ModelLoadError, ModelNotUsable)
 _AUTO = "auto"
 """The setting's default: no process for speech starts before its first use."""
 
@@ -77,11 +78,8 @@ async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     )
     async with AsyncExitStack() as stack:
         if recognizer is not None:
-            hint = (
-                ""
-                if settings.speech_grammar is None
-                else f" {called('speech_grammar')} may not be a JSGF file."
-            )
+            grammar = settings.speech_grammar
+            hint = "" if grammar is None else f" {called('speech_grammar')} may not be a JSGF file."
             await _start(stack, recognizer.running(), "speech_recognizer", hint)
         if isinstance(speaker, ModelVoice):
             await _start(stack, speaker.running(), "speech_voice")
@@ -92,10 +90,8 @@ async def _start(
     stack: AsyncExitStack, running: AbstractAsyncContextManager[None], setting: str, hint: str = ""
 ) -> None:
     """Start a process that lasts as long as the stack. Raises SettingsError."""
-    try:
+    with naming(setting, SpeechError, end=hint):
         await stack.enter_async_context(running)
-    except SpeechError as error:
-        raise SettingsError(f"{called(setting)}: {error}{hint}") from error
 
 
 def detected(settings: Settings) -> Settings:
@@ -122,7 +118,7 @@ def _recognizing(settings: Settings) -> RecognizerOptions | None:
         return PocketSphinx(_grammar(settings))
     _need("soxr")
     options = _options(settings, settings.speech_recognizer)
-    with _named("speech_recognizer"):
+    with naming("speech_recognizer", *_UNUSABLE):
         if (config := check_named(options.model)) is not None:
             recognizer_family(options.model, config)
     return options
@@ -159,17 +155,17 @@ def _voices() -> list[str]:
 
 def _model_voice(settings: Settings) -> ModelVoice:
     options = _options(settings, settings.speech_voice)
-    with _named("speech_voice"):
+    with naming("speech_voice", *_UNUSABLE):
         if (config := check_named(options.model)) is not None:
             check_parts(voice_family(options.model, config), options, config)
-    with _named("speech_vocoder"):
+    with naming("speech_vocoder", *_UNUSABLE):
         if options.vocoder is not None:
             check_named(options.vocoder)
     return ModelVoice(_name(options.model), options)
 
 
 def _options(settings: Settings, model: str) -> Options:
-    with _named("speech_device"):
+    with naming("speech_device", *_UNUSABLE):
         check_device(settings.speech_device.strip())
     return Options(
         model=model,
@@ -185,15 +181,6 @@ def _name(model: str) -> str:
     """Return a model's name for clients: its folder's, or that of the hub."""
     folder = Path(model).expanduser()
     return folder.resolve().name if folder.is_dir() else model
-
-
-@contextmanager
-def _named(setting: str) -> Iterator[None]:
-    """Put the name of a setting before a failure. Raises SettingsError."""
-    try:
-        yield
-    except (ModelLoadError, ModelNotUsable) as error:
-        raise SettingsError(f"{called(setting)}: {error}") from error
 
 
 def _need(*libraries: str) -> None:

@@ -1,29 +1,39 @@
-"""uvicorn's HTTP protocol with bounds: on the time for a request, and on the number of everything.
+"""uvicorn's HTTP protocol with bounds on the time for a request and on the number of everything, and what feeds a peer's bytes to it.
 
 uvicorn waits without a limit for the rest of a request, takes any number of connections and any length of a head, and
 parses all requests that a peer sends ahead. Here the next one is parsed once the last one is answered.
+
+uvloop reads up to 256 KB at once, several times, before it looks at another socket, and parsers take all that they get. Here
+bytes are parsed in small parts (`ThrottledReader`), so that one peer's megabytes delay nobody else's ping. A turn of the event
+loop parses few parts, however many peers wait. Meanwhile the transport is not read: the rest waits in the kernel.
 """
 
 from __future__ import annotations
 
+import socket
+import struct
 from asyncio import TimerHandle, Transport
 from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import httptools
 import msgspec
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.server.tcp_reset import reset
-from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
 from connections.http import ABORT, WRITE
 from connections.limits.bound_counters import Bound, BoundCounters
+from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
+from connections.limits.owner_groups import peer_group
 from connections.limits.rates import PIPELINED, TokenBucket
+from connections.middleware import Network
+from sessions.fair_share import ADDRESS
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
@@ -34,25 +44,18 @@ FRAMED = 8
 """Bytes on the wire that each byte of a body may take besides these: a chunk of one byte has six."""
 MAX_AHEAD_BYTES = 64 * 1024
 """Bytes of requests behind the one that is being answered; the rest waits in the kernel."""
-
 WRITE_BUFFER_BYTES = 32 * 1024
 """Bytes that may wait for the kernel here; with more, the application waits."""
-
-_ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
-
-
-def error_bytes(status: bytes, why: bytes) -> bytes:
-    """Return the answer to a request that the application never sees."""
-    retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
-    return _ANSWER % (status, len(why), retry, why)
-
-
+PARTS_PER_ITERATION = 2
+"""Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
+PART_BYTES = 512
+"""Bytes that are parsed at a time: at most 85 WebSocket frames, or 28 requests."""
+MAX_PART_BYTES = 16 * 1024
+"""Bytes at a time that are only copied: the rest of a long frame, or of a body."""
 _SINGLE = {b"authorization", b"content-length", b"host"}
 """Headers that a request has once: a proxy and this server might each believe another one of two."""
-
-
-class BadRequest(Exception):
-    """A request that is answered 400, and ends its connection."""
+_ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +74,10 @@ class SharedServerState(ServerState):
         self.turns = turns
         self.is_draining = False
         """Whether each connection ends with its next answer."""
+
+
+class BadRequest(Exception):
+    """A request that is answered 400, and ends its connection."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -97,7 +104,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_handshake = False
         self._answered: RequestResponseCycle | None = None
         """The request being answered. uvicorn knows only the newest, which may wait behind it."""
-        self._next: tuple[RequestResponseCycle, ASGI3Application] | None = None
+        self._next: tuple[RequestResponseCycle, Any] | None = None
         """Set until the peer has read the answer before, and has its turn."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -131,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Parse a part, within the bounds of a head and of a body's framing."""
-        self._unset_keepalive_if_required()
+        self._unset_keepalive_if_required()  # private: uvicorn's `data_received`, which this replaces, begins with it
         try:
             self._framing_bytes += len(data)
             self.parser.feed_data(data)
@@ -250,6 +257,7 @@ class HttpProtocol(HttpToolsProtocol):
         return upgrades == [b"websocket"] and self.parser.get_method() == b"GET"
 
     def _should_upgrade(self) -> bool:
+        # private: by it uvicorn decides whether a request becomes a WebSocket; here its head has decided that
         return self._is_handshake
 
     def on_message_complete(self) -> None:
@@ -273,7 +281,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.loop.call_later(wait_s, self.feed.release, PauseReason.BUDGET)
         self.feed.release(PauseReason.ANSWER)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    # private: uvicorn has no other place where an answer begins, for the first request and for those that wait behind it
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Begin an answer; to a request that came ahead, in its peer's turn. It waits while the peer does not read the one before."""
         self._answered = cycle
         if self.server_state.is_draining:
@@ -399,3 +408,176 @@ class _ReaderFlowControl(FlowControl):
         """Resume: the application reads the body."""
         self.read_paused = False
         self._feed.release(PauseReason.BODY)
+
+
+class PauseReason(Enum):
+    """Why a peer's bytes are not parsed now."""
+
+    HANDSHAKE = auto()
+    MESSAGE = auto()
+    """The application has not taken the last message."""
+    UNREAD = auto()
+    """The peer does not read its answers."""
+    BUDGET = auto()
+    BODY = auto()
+    ANSWER = auto()
+    """The last request is not answered yet. Reading goes on, to notice when the peer leaves."""
+
+
+_READS_ON = {PauseReason.ANSWER}
+
+
+def _nothing() -> int:
+    return 0
+
+
+class ThrottledReader:
+    """The bytes of one peer that wait for the parser.
+
+    `copied`: how many of the next bytes the parser will only copy; `slack`: how many may wait while the transport is read.
+    """
+
+    __slots__ = (
+        "_at",
+        "_copied",
+        "_group",
+        "_holds",
+        "_is_over",
+        "_is_paused",
+        "_is_scheduled",
+        "_parse",
+        "_pending",
+        "_slack",
+        "_transport",
+        "_turns",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        turns: ParseScheduler,
+        parse: Callable[[bytes], None],
+        *,
+        copied: Callable[[], int] = _nothing,
+        slack: int = 0,
+    ) -> None:
+        self._transport = transport
+        self._turns = turns
+        self._group = turns.group_of(transport)
+        self._parse = parse
+        self._copied = copied
+        self._slack = slack
+        self._pending = b""
+        self._at = 0
+        """The number of parsed bytes."""
+        self._holds: set[PauseReason] = set()
+        self._is_paused = self._is_scheduled = self._is_over = False
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing waits, and new bytes would be parsed at once."""
+        return not (self._holds or self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether bytes wait."""
+        return self._at < len(self._pending)
+
+    def holds(self, hold: PauseReason) -> bool:
+        """Return whether parsing waits for this reason."""
+        return hold in self._holds
+
+    def take(self, data: bytes) -> None:
+        """Parse a few bytes at once if the turn has room, and many in parts."""
+        if len(data) <= PART_BYTES and self.is_clear and self._turns.take_nowait(self._group):
+            self._parse(data)
+            return
+        self._pending, self._at = self._pending[self._at :] + data if self.waits else data, 0
+        self._update_reading()
+
+    def hold(self, hold: PauseReason) -> None:
+        """Parse nothing until `release`."""
+        self._holds.add(hold)
+        self._update_reading()
+
+    def release(self, *holds: PauseReason) -> None:
+        """Parse on from the loop's next turn, unless there is another reason to wait."""
+        self._holds.difference_update(holds)
+        self._update_reading()
+
+    def enforce(self) -> None:
+        """Pause reading again if somebody else resumed it."""
+        self._is_paused = False
+        self._update_reading()
+
+    def in_turn(self, callback: Callable[[], None]) -> None:
+        """Call back when this peer has its turn, as if it were one more part."""
+        self._turns.queue(self._group, callback)
+
+    def end(self) -> None:
+        """Drop the waiting bytes and the parser. Reading goes on for the transport's next owner."""
+        self._pending, self._at = b"", 0
+        self._holds.clear()
+        self._update_reading()
+        self._is_over = True
+        # parser and feed hold each other: only the collector would free them
+        self._parse, self._copied = _discard, _nothing
+
+    def _update_reading(self) -> None:
+        if self._is_over or self._transport.is_closing():
+            return
+        pause = len(self._pending) - self._at > self._slack or not self._holds <= _READS_ON
+        if pause and not self._is_paused:
+            self._transport.pause_reading()
+        elif self._is_paused and not pause:
+            self._transport.resume_reading()
+        self._is_paused = pause
+        if self.waits and not self._holds and not self._is_scheduled:
+            self._is_scheduled = True
+            self._turns.queue(self._group, self._feed)
+
+    def _feed(self) -> None:
+        self._is_scheduled = False
+        if not self._holds and not self._transport.is_closing():
+            begin, self._at = self._at, self._at + min(max(PART_BYTES, self._copied()), MAX_PART_BYTES)
+            part = self._pending[begin : self._at]
+            if not self.waits:
+                self._pending, self._at = b"", 0
+            self._parse(part)
+        self._update_reading()
+
+
+def _discard(part: bytes) -> None:
+    """The parser of a closed connection."""
+
+
+class ParseScheduler(FairLoopScheduler):
+    """The turns in which the bytes of all peers are parsed. `proxies`: networks of trusted ones."""
+
+    def __init__(self, light_clients: LightClients | None = None, *, proxies: Iterable[Network] = ()) -> None:
+        super().__init__(PARTS_PER_ITERATION, light_clients)
+        self._proxies = tuple(proxies)
+
+    def group_of(self, transport: Transport) -> str:
+        """Return the key by which peers take turns: the address, or the network that one subscriber has.
+
+        Connections of a proxy have a key each. Whose they are is not known yet, and one of them may be a guest's.
+        """
+        peer = transport.get_extra_info("peername")
+        site = peer_group(str(peer[0]), self._proxies) if isinstance(peer, tuple) else ""
+        return f"{ADDRESS}{site}" if site else str(id(transport))
+
+
+def error_bytes(status: bytes, why: bytes) -> bytes:
+    """Return the answer to a request that the application never sees."""
+    retry = b"Retry-After: 1\r\n" if status.startswith(b"503") else b""
+    return _ANSWER % (status, len(why), retry, why)
+
+
+def reset(transport: Transport) -> None:
+    """End a connection by a reset. Without it the kernel would keep unread bytes for minutes."""
+    opened: socket.socket | None = transport.get_extra_info("socket")
+    if opened is not None:
+        with suppress(OSError, ValueError):  # it is closed already; of uvloop's then it has no descriptor
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()

@@ -1,7 +1,7 @@
 """uvicorn's WebSocket protocol with bounds both ways: on what a peer sends, and on what it does not read.
 
 uvicorn parses all that comes, answers pings that nobody reads, and waits without limit for a peer that stopped reading: neither
-its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/server/throttled_reader.py`) within a
+its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/http_protocol.py`) within a
 budget (`LimitedProtocol`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
 queues: sooner, and for half the work.
 """
@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Iterable
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import HeaderLineTooLong, ProtocolError, RequestLineTooLong, TooManyHeaders
@@ -26,9 +25,14 @@ from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedServerState, error_bytes
-from app.server.tcp_reset import reset
-from app.server.throttled_reader import PauseReason, ThrottledReader
+from app.http_protocol import (
+    WRITE_BUFFER_BYTES,
+    PauseReason,
+    SharedServerState,
+    ThrottledReader,
+    error_bytes,
+    reset,
+)
 from connections.limits.bound_counters import Bound
 from connections.limits.rates import FrameBudget, FrameKind
 from connections.websocket_endpoint import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, PEER, LargeMessageLease
@@ -311,7 +315,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await super().run_asgi()
         self.scope["extensions"].pop(PEER, None)
 
-    async def send(self, message: ASGISendEvent) -> None:
+    async def send(self, message: Any) -> None:
         """Send the application's message. An answer instead of the handshake ends it; uvicorn would log an error."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
@@ -321,7 +325,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         elif self.handshake_complete:
             self.feed.release(PauseReason.HANDSHAKE)
 
-    async def receive(self) -> ASGIReceiveEvent:
+    async def receive(self) -> Any:
         """Return the next message; parsing goes on when all were taken, behind a large one when that was taken in."""
         if self.conn.large_lease is not None and self.conn.large_lease.release_consumed():
             self.feed.release(PauseReason.MESSAGE)
