@@ -47,11 +47,10 @@ from connections.native.server_info import SERVER, AdvertisedSettings, ServerInf
 from connections.protocol.server_info import ServerFacts
 from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine
-from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import InvalidFilterFile, filters_from
-from sessions.observer import CompositeObserver, Observer
+from sessions.observer import CompositeObserver, Durations, Observer
 from sessions.service import Sessions
 from sessions.store.redis.pool import AT_ONCE, StoreStats
 from sessions.store.redis.server_config import WriteProbe

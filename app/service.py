@@ -20,10 +20,10 @@ from app.server.server import Server, address
 from app.setup.config_reload import ConfigReload
 from connections.manager import ConnectionLifecycle
 from engine.api import Engine, EngineState, EngineStatus
-from engine.durations import Durations
 from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
+from sessions.observer import Durations
 from sessions.service import Sessions
 
 _WIDTH = 24

@@ -22,7 +22,7 @@ EXCEPTIONS = {
     ("midstream_server.__main__", "app"),  # the command
     *(
         (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
-    ),  # child_environment
+    ),  # its children's environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -39,19 +39,9 @@ DIALECTS = (
 # imports itself and those before it.
 ORDER = {
     "engine": (
-        *(
-            "trace",
-            "reply_spec",
-            "errors",
-            "cache",
-            "vision",
-            "messages",
-            "history",
-            "fair_queue",
-        ),
-        *("options", "process_log", "machine", "child_environment", "durations", "streamer", "api"),
-        *("grammar", "text", "parsing", "model", "execution", "loading", "prompts", "scheduling"),
-        *("process", "fleet", "upstream", "served_models", "scripted"),
+        *("errors", "step_layout", "kv_cache", "vision", "messages", "history", "fair_queue"),
+        *("machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
+        *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (
         *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
@@ -289,7 +279,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
-                "engine.upstream.embedder",
+                "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
                 "app.doctor",
@@ -320,8 +310,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "llguidance",
             {
-                "engine.grammar.compiler",
-                "engine.grammar.grammar_writer",
+                "engine.grammar",
                 "engine.execution.guide",
             },
         ),
@@ -364,9 +353,8 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.settings",
         "app.cli",
         "engine.process.__main__",
-        "engine.child_environment",
-        "engine.upstream.vllm",
         "engine.machine",
+        "engine.upstream.vllm",
         "midstream.terminal.chat",
     }
 

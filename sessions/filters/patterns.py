@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.filters.interface import Passed
 
 MOST_EDGES = 20_000

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.errors import Conflict, ContentTooLong
 from sessions.interpreting.languages import (
     CLOSERS,

@@ -20,8 +20,8 @@ from app.operations.metrics import Metrics
 from app.operations.spans import CLOSE_S, Spans, _named
 from app.operations.tracing import traced
 from app.settings import SettingsError
+from engine.messages import Trace
 from engine.scripted import Call, ScriptedEngine, Thought
-from engine.trace import Trace
 from sessions.observer import NullObserver
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.otlp_collector import Collector, ExportedSpan, running_collector

@@ -17,9 +17,9 @@ from app.operations import logs, memory
 from app.server import server
 from app.server.server import listen
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import FEATURES, ScriptedEngine, words_of
-from engine.streamer import Streamer
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
 from sessions.replicas import reaper

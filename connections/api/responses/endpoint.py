@@ -51,8 +51,7 @@ from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import KeyScope
-from engine.messages import Message, ToolCall
-from engine.reply_spec import ReplySpec
+from engine.messages import Message, ReplySpec, ToolCall
 from engine.vision.image import Image
 from sessions.errors import Conflict, Refused
 from sessions.records import MessageRecord

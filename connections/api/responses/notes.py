@@ -26,8 +26,7 @@ from connections.api.responses.schema import McpApprovalResponse, McpItem
 from connections.api.stored_replies import ServerToolCall, sum_usage
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import ReplySpec
+from engine.messages import Message, Params, ReplySpec, ToolCall
 from engine.vision.image import Image, in_order, together
 from sessions.conversation.history_page import StoredTurn
 from sessions.events import CallState, Reason, Usage

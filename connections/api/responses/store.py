@@ -46,8 +46,7 @@ from connections.api.responses.schema import McpApprovalRequest, McpCall, McpLis
 from connections.api.stored_replies import StoredReply, StoredTurns
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.server_info import Limits
-from engine.messages import Message
-from engine.reply_spec import Tool
+from engine.messages import Message, Tool
 from engine.vision.image import Image, together
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn

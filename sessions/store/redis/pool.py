@@ -31,7 +31,7 @@ from redis.exceptions import (
     RedisError,
 )
 
-from engine.durations import Durations
+from sessions.observer import Durations
 from sessions.store.redis.sentinels import Sentinels
 
 CALL_S = 2.5
