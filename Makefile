@@ -180,8 +180,8 @@ $(DOCS): constraints.txt | $(BIN)/python
 	@$(PIP) zensical
 	@touch $@
 
-$(VLLM): engine/upstream/vllm_install.py | $(RUNTIME)
-	@$(BIN)/python -m engine.upstream.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
+$(VLLM): tools/vllm_install.py | $(RUNTIME)
+	@$(BIN)/python -m tools.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
 $(BENCH): $(DEV)

@@ -52,8 +52,7 @@ from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
 from engine.loading.preflight import PreflightResult
-from engine.machine import free_memory, triton_trouble
-from engine.process_log import printable
+from engine.machine import free_memory, printable, triton_trouble
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
 from sessions.filters.list_filter import InvalidFilterFile, filters_from
@@ -269,7 +268,7 @@ def _verdict(settings: Settings) -> Finding:
     """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
     try:
         done = subprocess.run(  # noqa: S603 - this Python
-            [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
+            [sys.executable, "-P", "-m", loading.__package__ or "", "check", encoded_options(settings)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -15,10 +15,11 @@ import orjson
 import structlog
 
 from connections.api.admin import AUDIT_LOGGER
-from engine import process_log, trace
-from engine.process_log import printable, printable_lines
+from engine import machine
+from engine.machine import printable, printable_lines
+from engine.messages import NO_TRACE, current_trace
 
-OURS = ("midstream", process_log.__package__)
+OURS = ("midstream", machine.__package__)
 """Names of our own loggers."""
 QUOTING = ("mcp", "client")
 """Loggers of the MCP library. They quote tools' arguments and results; our own lines have what matters."""
@@ -67,7 +68,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Add the request's id to a line, if its sender gave one."""
-    if (ids := trace.current.get()) != trace.NOBODYS:
+    if (ids := current_trace.get()) != NO_TRACE:
         for name, value in ids.facts.items():
             event.setdefault(name, value)
     return event
@@ -101,7 +102,7 @@ def _what_happened(record: logging.LogRecord) -> bool:
 
 
 def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    return process_log.without_values(exc_info[1])
+    return machine.without_values(exc_info[1])
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:

@@ -36,11 +36,10 @@ from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.api import Engine, EngineState, EngineStatus
-from engine.durations import Durations
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.events import Cause, Done, Reason
-from sessions.observer import NullObserver
+from sessions.observer import Durations, NullObserver
 from sessions.records import Client
 from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory, ServerMemory

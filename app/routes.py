@@ -48,7 +48,7 @@ from connections.native.server_info import ServerInfo
 from connections.protocol.base import ServerFacts
 from connections.protocol.errors import Unauthenticated
 from connections.voice.connection import VoiceService
-from engine import trace
+from engine.messages import current_trace, trace_of_headers
 from sessions.service import Sessions
 
 DOCS_PATH = "/docs"
@@ -210,7 +210,7 @@ class RequestIdMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Each has a task, and so a context, of its own."""
         if scope["type"] in ("http", "websocket"):
-            trace.current.set(trace.of_headers(scope["headers"]))
+            current_trace.set(trace_of_headers(scope["headers"]))
         await self._app(scope, receive, send)
 
 

@@ -69,13 +69,12 @@ from connections.native.server_info import SERVER, AdvertisedSettings, ServerInf
 from connections.protocol.base import ServerFacts
 from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine, EngineState, EngineStatus
-from engine.durations import Durations
 from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS
 from sessions.filters.list_filter import InvalidFilterFile, filters_from
-from sessions.observer import CompositeObserver
+from sessions.observer import CompositeObserver, Durations
 from sessions.service import Sessions
 from sessions.store.client import replica_name
 from sessions.store.pool import AT_ONCE, StoreStats

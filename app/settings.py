@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
-from engine.options import KV_IDLE_S
+from engine.machine import KV_IDLE_S
 
 PREFIX = "MIDSTREAM_"
 DEMO_SUGGESTIONS = (

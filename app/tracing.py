@@ -30,8 +30,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from app.settings import variable
-from engine import trace
-from engine.trace import Trace
+from engine.messages import Trace, current_trace
 from sessions.events import Done
 from sessions.observer import Observer
 from sessions.records import Client
@@ -78,7 +77,7 @@ class Spans:
         self._observer.began(turn_id, model, accepted_at)
         start_ns = _wall(accepted_at)
         span = self._begin(turn_id, model, start_ns)
-        trace.current.set(_named(trace.current.get(), span.get_span_context()))
+        current_trace.set(_named(current_trace.get(), span.get_span_context()))
         _begun.set(_Begun(turn_id, span, start_ns))
 
     def ended(self, done: Done, client: Client) -> None:
@@ -97,7 +96,7 @@ class Spans:
         now = time_ns()
         span = self._tracer.start_span(
             f"execute_tool {name}",
-            context=_context(trace.current.get()),
+            context=_context(current_trace.get()),
             start_time=now - int(seconds * _NS),
             attributes={
                 "gen_ai.operation.name": "execute_tool",
@@ -130,7 +129,7 @@ class Spans:
     def _begin(self, turn_id: str, model: str, start_ns: int) -> Span:
         return self._tracer.start_span(
             f"chat {model}".rstrip(),
-            context=_context(trace.current.get()),
+            context=_context(current_trace.get()),
             kind=SpanKind.SERVER,
             start_time=start_ns,
             attributes={

@@ -12,8 +12,7 @@ import structlog
 
 from engine.api import Engine
 from engine.errors import EngineError
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.reply_spec import ReplySpec
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, ReplySpec, Request
 from engine.served_models import served_models
 from sessions.conversation.conversation import BackgroundTasks, Conversation
 from sessions.errors import Refused

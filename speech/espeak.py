@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar
 
-from engine.child_environment import child_environment
+from engine.machine import child_environment
 from speech.errors import VoiceFailed
 from speech.interfaces import SpokenClause
 

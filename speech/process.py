@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from engine.child_environment import child_environment
+from engine.machine import child_environment
 from speech.errors import ModelLoadError, SpeechError
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *((module, "engine") for module in ("speech.process", "speech.espeak")),  # child_environment
+    *((module, "engine") for module in ("speech.process", "speech.espeak")),  # its children's environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -45,19 +45,9 @@ DIALECTS = (
 # imports itself and those before it.
 ORDER = {
     "engine": (
-        *(
-            "trace",
-            "reply_spec",
-            "errors",
-            "cache",
-            "vision",
-            "messages",
-            "history",
-            "fair_queue",
-        ),
-        *("options", "process_log", "machine", "child_environment", "durations", "streamer", "api"),
-        *("grammar", "text", "parsing", "model", "execution", "loading", "prompts", "scheduling"),
-        *("process", "fleet", "upstream", "served_models", "scripted"),
+        *("errors", "step_layout", "kv_cache", "vision", "messages", "history", "fair_queue"),
+        *("machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
+        *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (
         *("errors", "interfaces", "process", "model_families", "clauses", "samples", "activity"),
@@ -290,7 +280,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
-                "engine.upstream.embedder",
+                "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
                 "app.doctor",
@@ -315,8 +305,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "llguidance",
             {
-                "engine.grammar.compiler",
-                "engine.grammar.grammar_writer",
+                "engine.grammar",
                 "engine.execution.guide",
             },
         ),
@@ -357,9 +346,8 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.settings",
         "app.cli",
         "engine.process.__main__",
-        "engine.child_environment",
-        "engine.upstream.vllm",
         "engine.machine",
+        "engine.upstream.vllm",
         "midstream.terminal.chat",
     }
 

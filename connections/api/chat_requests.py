@@ -29,8 +29,19 @@ from connections.api.requests import (
 from connections.protocol import frames, params
 from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
+from engine.messages import (
+    Format,
+    Grammar,
+    JsonObject,
+    JsonSchema,
+    Message,
+    Params,
+    Regex,
+    ReplySpec,
+    TemplateValue,
+    Tool,
+    ToolCall,
+)
 from engine.vision.image import Image, Seen, joined
 from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from connections.http import EndpointName, RefusalCounters
-from engine.durations import Durations
+from sessions.observer import Durations
 
 
 class Bound(StrEnum):

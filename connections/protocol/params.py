@@ -12,8 +12,7 @@ import msgspec
 
 from connections.protocol import base, frames
 from connections.protocol.errors import BadParams
-from engine.messages import Params
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool, Translation
+from engine.messages import Format, Grammar, JsonObject, JsonSchema, Params, Regex, Tool, Translation
 from sessions.tools.tool_registry import Approval, ToolRegistry
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from engine import trace
+from engine.messages import current_trace
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, refusal_of
 from sessions.errors import Refused, StoreDown
@@ -71,11 +71,11 @@ class PeerRequestHandler:
 
         Its tasks carry the id of the client's request at the other replica.
         """
-        before = trace.current.set(order.trace)
+        before = current_trace.set(order.trace)
         try:
             self._begin(order)
         finally:
-            trace.current.reset(before)
+            current_trace.reset(before)
 
     def _begin(self, order: RpcRequest) -> None:
         match order.ask:

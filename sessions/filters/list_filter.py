@@ -21,7 +21,7 @@ import msgspec
 import regex
 from msgspec import Meta
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.filters.chain import Filter, Filters, Passed, ReplyFilter, slices
 
 MAX_CHARS = 128

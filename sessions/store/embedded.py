@@ -28,7 +28,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, RedisError
 
-from engine.child_environment import child_environment
+from engine.machine import child_environment
 
 EMBEDDED_BYTES = 1024**3
 """Its memory, unless the operator sets it."""

@@ -37,7 +37,7 @@ from redis.exceptions import (
     RedisError,
 )
 
-from engine.durations import Durations
+from sessions.observer import Durations
 
 CALL_S = 2.5
 """How long a call may take, retries included. A store that hangs is reported as down after that."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from engine.reply_spec import Tool
+from engine.messages import Tool
 
 NAME = r"[A-Za-z0-9_-]{1,64}"
 """Names of tools, as OpenAI's API has them."""

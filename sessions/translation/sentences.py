@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import regex
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 
 _SPACELESS = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"

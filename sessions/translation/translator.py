@@ -24,12 +24,13 @@ from engine.messages import (
     Prefilling,
     Queued,
     Reasoning,
+    ReplySpec,
     Request,
     Retried,
     Started,
     ToolCallOutput,
+    Translation,
 )
-from engine.reply_spec import ReplySpec, Translation
 from engine.served_models import served_models
 from sessions.errors import BadParams
 from sessions.events import Reason

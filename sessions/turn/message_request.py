@@ -8,8 +8,7 @@ from typing import Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine.messages import Params, ToolCall
-from engine.reply_spec import Format, ReplySpec, Tool, Translation
+from engine.messages import Format, Params, ReplySpec, Tool, ToolCall, Translation
 from engine.vision.image import Detail
 from sessions.events import Needs, Where
 from sessions.fair_share import Subject

@@ -13,8 +13,17 @@ import msgspec
 
 from engine.api import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.messages import GROUP_SEPARATOR, REPLY_TOKENS, Message, ModelFacts, Params, Request
-from engine.reply_spec import PLAIN, ReplySpec, Translation
+from engine.messages import (
+    GROUP_SEPARATOR,
+    PLAIN,
+    REPLY_TOKENS,
+    Message,
+    ModelFacts,
+    Params,
+    ReplySpec,
+    Request,
+    Translation,
+)
 from engine.served_models import ServedModel, served_models
 from engine.vision.image import NOT_SEEN, Seen, joined
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded

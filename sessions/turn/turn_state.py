@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.events import (
     CancelFacts,
     Cause,

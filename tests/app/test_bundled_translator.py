@@ -23,10 +23,9 @@ from app.models import (
 from app.settings import Settings
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.messages import Chunk, Finished, Message, Request
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
+from engine.messages import Chunk, Finished, Message, ReplySpec, Request, Translation
 from engine.process.client import EngineClient, EngineOnDemand
-from engine.reply_spec import ReplySpec, Translation
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving

@@ -21,7 +21,7 @@ from app.settings import Settings, SettingsError
 from connections.authentication.api_keys import parse_policy
 from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
-from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
+from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder
 from engine.upstream.options import Timeouts
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of
@@ -195,7 +195,7 @@ async def test_what_was_lost_is_asked_again_and_what_was_refused_is_not(server: 
 async def test_who_makes_no_vectors_in_time_or_too_many_is_told_so(
     server: UpstreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.upstream.embedder.MOST_BYTES", 64)
+    monkeypatch.setattr("engine.upstream.engine.MOST_BYTES", 64)
     async with embedder(server) as one:
         with pytest.raises(PromptRejected, match="send fewer texts"):
             await one.embed(Texts(("a",)))

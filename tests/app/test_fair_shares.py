@@ -15,8 +15,7 @@ from redis.asyncio import Redis
 from connections.api import requests
 from connections.limits import rates as frame_budget
 from connections.limits.bound_counters import Bound
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.store.pool import is_heavy_caller
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

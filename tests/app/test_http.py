@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.metrics import Readiness
+from engine.machine import EngineOptions
 from engine.messages import EngineStatistics
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import served_models

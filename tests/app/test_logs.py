@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from app import logs
-from engine.process_log import Formatter
+from engine.machine import Formatter
 from tests.app.in_process_service import serving
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")

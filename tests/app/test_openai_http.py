@@ -18,8 +18,7 @@ from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
 from connections.http import MAX_BODY_BYTES
 from connections.limits.limiters import LARGE_BODIES
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer

@@ -12,11 +12,10 @@ from app.settings import Settings
 from connections.http import RefusalCounters
 from connections.limits.bound_counters import BoundCounters
 from connections.manager import ConnectionStatistics
-from engine.durations import Durations
-from engine.fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
-from engine.served_models import served_models
+from engine.served_models import EngineFleet, served_models
+from sessions.observer import Durations
 from sessions.service import SessionStatistics
 from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory

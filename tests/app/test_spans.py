@@ -20,8 +20,8 @@ from app.metrics import Metrics
 from app.parts import traced
 from app.settings import SettingsError
 from app.tracing import CLOSE_S, Spans, _named
+from engine.messages import Trace
 from engine.scripted import Call, ScriptedEngine, Thought
-from engine.trace import Trace
 from sessions.observer import NullObserver
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.otlp_collector import Collector, ExportedSpan, running_collector

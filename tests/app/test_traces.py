@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from app import logs
-from engine.trace import Trace
+from engine.messages import Trace
 from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import peer
 

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
 from app.models import TRANSLATOR
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

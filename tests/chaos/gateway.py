@@ -16,9 +16,9 @@ from app import logs, memory, server
 from app.server import listen
 from app.service import composed
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import FEATURES, ScriptedEngine, words_of
-from engine.streamer import Streamer
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
 from sessions.replicas import reaper

@@ -8,7 +8,7 @@ from shutil import which
 
 import pytest
 
-from engine.child_environment import without_secrets
+from engine.machine import without_secrets
 from tests.server_process import ServerProcess, children_of, command_of
 
 SECRETS = {

@@ -29,9 +29,8 @@ from connections.api.requests import (
 from connections.protocol import frames, params
 from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from engine import reply_spec
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import JsonSchema, ReplySpec
+from engine.messages import JsonSchema, Message, Params, ReplySpec, ToolCall
+from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, joined
 from sessions.running.ephemeral import EphemeralRequest
 
@@ -544,10 +543,10 @@ def tools_spec(
             )
 
 
-def _tools(given: Sequence[ClientTool]) -> tuple[reply_spec.Tool, ...]:
+def _tools(given: Sequence[ClientTool]) -> tuple[EngineTool, ...]:
     if len(given) > MAX_TOOLS:
         raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools: dict[str, reply_spec.Tool] = {}
+    tools: dict[str, EngineTool] = {}
     for number, one in enumerate(given):
         if one.type not in _CLIENT_TOOL_TYPES:
             continue
@@ -584,16 +583,16 @@ def ignored_tools(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
     )
 
 
-def _tool(tool: ClientTool, where: str) -> reply_spec.Tool:
+def _tool(tool: ClientTool, where: str) -> EngineTool:
     if not _NAME.match(tool.name):
         why = "must have 1 to 128 letters, digits, _ or -."
         raise invalid(f"{where}.name", field_message(f"{where}.name", why))
     if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
         raise invalid(f"{where}.input_schema", field_message(f"{where}.input_schema", "is missing."))
-    return reply_spec.Tool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
+    return EngineTool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
 
 
-def _known(choice: ToolUseChoice | None, tools: Sequence[reply_spec.Tool]) -> str:
+def _known(choice: ToolUseChoice | None, tools: Sequence[EngineTool]) -> str:
     name = (choice.name if choice else None) or ""
     if all(tool.name != name for tool in tools):
         raise invalid("tool_choice.name", field_message("tool_choice.name", "names none of `tools`."))

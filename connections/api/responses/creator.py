@@ -68,8 +68,7 @@ from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import ReplySpec
+from engine.messages import Message, Params, ReplySpec, ToolCall
 from engine.served_models import ServedModel
 from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded

@@ -43,8 +43,7 @@ from connections.api.responses.schema import (
 )
 from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
-from engine.messages import Message
-from engine.reply_spec import Tool
+from engine.messages import Message, Tool
 from engine.vision.image import Image, together
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn

@@ -22,8 +22,8 @@ import msgspec
 from PIL import Image as Pillow
 
 from connections.images import image_from_bytes
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, Message, Output, Params, Request, Started
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.vision.image import Image
 from tests.bench.statistics import MS, percentile

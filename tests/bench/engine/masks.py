@@ -21,15 +21,12 @@ import msgspec
 import torch
 from llguidance import LLMatcher
 
-from engine.grammar.compiler import HERMES_FORM, GrammarCompiler, GrammarSource
-from engine.grammar.grammar_writer import GrammarWriter
+from engine.execution.executor import LoadedModel
+from engine.grammar import HERMES_FORM, GrammarCompiler, GrammarSource, GrammarWriter
 from engine.loading.loader import load
-from engine.messages import Chunk
-from engine.model.loaded_model import LoadedModel
-from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.messages import Chunk, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
-from engine.text.reply_text import ReplyStep
+from engine.text.reply_text import PreparedRequest, ReplyStep
 from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
 from tests.bench.engine.midstream_contender import sampling
 from tests.bench.engine.report import Target

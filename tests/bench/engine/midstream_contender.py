@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Output
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
 from engine.text.detokenizer import detokenizers_for
-from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_text import Piece, ReplyStep, ReplyText
+from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, ReplyText, SamplingParams
 from tests.bench.engine.contender import TEMPERATURE, TOP_P, ContenderFailed, GenerationRequest, TokenUpdate
 from tests.bench.engine.registry import Worker
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from engine.cache.pages import PagePool
+from engine.kv_cache import PagePool
 from engine.scheduling.scheduler import ScheduledRequest, Scheduler, StepPlan
 
 PAPER = Path(__file__).parents[3] / "docs" / "bench" / "simulation.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
 from tests.bench.engine import images
 
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from engine.child_environment import torch_settings
+from engine.machine import torch_settings
 from tests.bench.engine.records import Failed, Job, Line, Ready
 from tests.bench.engine.registry import Name, Worker
 from tests.bench.processes import MeasurementFailed

@@ -16,9 +16,9 @@ from app import logs, memory
 from app.server import listen
 from app.service import composed
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import ScriptedEngine, words_of
-from engine.streamer import Streamer
 
 COMMAND = ("tests.bench.page.scripted_server",)
 MODEL = "talker"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.upstream.vllm_install import VERSION as VLLM_VERSION
+from tools.vllm_install import VERSION as VLLM_VERSION
 
 ROOT = Path(__file__).parents[3]
 CACHE = ROOT / ".cache"
@@ -89,7 +89,7 @@ def _vllm(cache: Path, torch_index: str | None) -> Peer:
         steps=(
             Step(
                 title="an environment with vLLM, as `make vllm` makes it",
-                command=(sys.executable, "-m", "engine.upstream.vllm_install", *index, str(home)),
+                command=(sys.executable, "-m", "tools.vllm_install", *index, str(home)),
                 limit_s=LONG_STEP_S,
             ),
         ),

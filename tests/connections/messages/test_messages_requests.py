@@ -19,8 +19,7 @@ from connections.api.anthropic.requests import (
 )
 from connections.api.requests import Problem
 from connections.protocol.base import Limits
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import PLAIN, JsonSchema, Tool
+from engine.messages import PLAIN, JsonSchema, Message, Params, Tool, ToolCall
 from sessions.running.ephemeral import EphemeralRequest
 
 LIMITS = Limits(

@@ -15,8 +15,7 @@ from connections.api import requests
 from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
 from connections.api.requests import Problem
 from connections.http import TooManyValues
-from engine.messages import Message
-from engine.reply_spec import PLAIN
+from engine.messages import PLAIN, Message
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed
 
 

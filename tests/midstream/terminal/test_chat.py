@@ -12,9 +12,9 @@ import pytest
 import midstream
 from app.keys import add_key
 from connections.protocol.errors import Close, CloseCode
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
-from engine.streamer import Streamer
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped, resize

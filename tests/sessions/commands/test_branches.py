@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.reply_spec import JsonObject
+from engine.messages import JsonObject
 from engine.scripted import ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import (

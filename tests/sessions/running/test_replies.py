@@ -7,8 +7,7 @@ from typing import Literal
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import Regex, ReplySpec, Tool
+from engine.messages import Message, Params, Regex, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason

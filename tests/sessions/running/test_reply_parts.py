@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from engine.messages import Message, ToolCall
-from engine.reply_spec import ReplySpec, Tool
+from engine.messages import Message, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine, Step
 from engine.scripted import Thought as Thinks
 from sessions.events import Reason

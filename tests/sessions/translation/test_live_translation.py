@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Finished, FinishReason, Languages, Params
-from engine.reply_spec import Translation
+from engine.messages import Finished, FinishReason, Languages, Params, Translation
 from engine.scripted import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText

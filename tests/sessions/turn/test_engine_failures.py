@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
-from engine.streamer import Streamer
 from sessions.events import Done, Reason, Status
 from sessions.filters.chain import Filters
 from sessions.filters.list_filter import ListFilter, MatchLists

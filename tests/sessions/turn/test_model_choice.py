@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.messages import Languages
-from engine.reply_spec import Translation
+from engine.messages import Languages, Translation
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.errors import Forbidden
