@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -56,6 +58,7 @@ _PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,30
 """A principal as lists show it: unusual characters of a JWT's subject are percent-encoded."""
 _NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
 Query = Mapping[str, str]
+Row = TypeVar("Row", "ConnectionRow", "TurnRow")
 ENDED = "The operator ended this connection."
 AUDIT_LOGGER = "midstream.audit"
 _log = structlog.get_logger("midstream.admin")
@@ -286,7 +289,7 @@ class AdminOperations:
             for name, one in _replica_answers(gathered)
             for row in one.connections
         )
-        rows = first_connections(every, limit + 1)
+        rows = _first(every, limit + 1, "connection_id")
         more = rows[limit - 1].connection_id if len(rows) > limit else None
         return ConnectionsPage(connections=rows[:limit], next=more, silent=gathered.silent)
 
@@ -298,7 +301,7 @@ class AdminOperations:
             for name, one in _replica_answers(gathered)
             for row in one.turns
         )
-        rows = first_turns(every, limit + 1)
+        rows = _first(every, limit + 1, "turn_id")
         more = rows[limit - 1].turn_id if len(rows) > limit else None
         return TurnsPage(turns=rows[:limit], next=more, silent=gathered.silent)
 
@@ -504,17 +507,19 @@ class ReplicaRequestHandler:
                     for one, at in self._matching(whose)
                     if one.connection_id > after
                 )
-                return ReplicaAnswer(connections=first_connections(rows, limit))
+                return ReplicaAnswer(connections=_first(rows, limit, "connection_id"))
             case ListTurns(whose, limit, after):
                 turns = (TurnRow.of(one) for one in self._sessions.running_turns() if one.turn_id > after)
                 mine = (row for row in turns if whose.matches(row.principal, row.client_id))
-                return ReplicaAnswer(turns=first_turns(mine, limit))
+                return ReplicaAnswer(turns=_first(mine, limit, "turn_id"))
             case Disconnect(whose, connection_id):
                 matching = [
                     one for one, _ in self._matching(whose) if connection_id in (None, one.connection_id)
                 ]
                 for one in matching:
-                    _end(one)
+                    # an error that can't be retried: a client does not reconnect by itself
+                    one.push(Error(code=Forbidden.code, message=ENDED, retryable=False))
+                    one.shut(Close(CloseCode.FORBIDDEN, ENDED))
                 return ReplicaAnswer(ended=len(matching), whose=_one(matching) if connection_id else None)
             case Stop(turn_id):
                 owner = next(
@@ -532,26 +537,15 @@ class ReplicaRequestHandler:
         ]
 
 
-def first_connections(rows: Iterable[ConnectionRow], limit: int) -> tuple[ConnectionRow, ...]:
+def _first(rows: Iterable[Row], limit: int, id_field: str) -> tuple[Row, ...]:
     """Return so many of them, by id."""
-    return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.connection_id))
-
-
-def first_turns(rows: Iterable[TurnRow], limit: int) -> tuple[TurnRow, ...]:
-    """Return so many of them, by id."""
-    return tuple(heapq.nsmallest(limit, rows, key=lambda row: row.turn_id))
+    return tuple(heapq.nsmallest(limit, rows, key=attrgetter(id_field)))
 
 
 def _one(matching: list[ManagedConnection]) -> SubjectFilter | None:
     """Return the owner of a connection."""
     client = matching[0].caller.client if matching else None
     return None if client is None else SubjectFilter(client.principal, client.client_id)
-
-
-def _end(connection: ManagedConnection) -> None:
-    """Close a client's connection, so that it does not reconnect by itself."""
-    connection.push(Error(code=Forbidden.code, message=ENDED, retryable=False))
-    connection.shut(Close(CloseCode.FORBIDDEN, ENDED))
 
 
 class ConnectionsPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -166,7 +166,7 @@ class ChatEndpoint:
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
-        self._take_read(reader)
+        self._limiters.take_read(reader.subject)
         with ExitStack() as body_lease:
             request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
 
@@ -194,7 +194,7 @@ class ChatEndpoint:
     async def _stop(self, exchange: Exchange) -> None:
         chat_id, handshake_info = await self._client_of_path(exchange)
         handshake_info.caller.grant.check(KeyScope.CHAT)
-        self._take_read(handshake_info.caller)
+        self._limiters.take_read(handshake_info.caller.subject)
         owner, cancel = handshake_info.caller.owner, Cancel(conversation_id=chat_id)
         met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
@@ -206,7 +206,7 @@ class ChatEndpoint:
     async def _messages(self, exchange: Exchange) -> None:
         chat_id, handshake_info = await self._client_of_path(exchange)
         handshake_info.caller.grant.check(KeyScope.READ)
-        self._take_read(handshake_info.caller)
+        self._limiters.take_read(handshake_info.caller.subject)
         owner, reader = handshake_info.caller.owner, NullSubscriber()
         try:
             with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
@@ -244,10 +244,6 @@ class ChatEndpoint:
         return chat_id, ChatClient(
             identity, chat_caller(identity, client_id, chat_id, exchange.request.scope)
         )
-
-    def _take_read(self, caller: Caller) -> None:
-        """Count a request before anything is read for it. Raises RateLimited."""
-        self._limiters.take_read(caller.subject)
 
     async def _stream(
         self,
