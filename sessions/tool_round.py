@@ -623,8 +623,9 @@ class CallStates:
         """
         term = self._history.term
         async with conversation.order_lock:
-            if _accepting_calls(live, answer) is not None:
-                await self._write_rest(live)
+            # earlier events may include this answer
+            if _accepting_calls(live, answer) is not None and not await self._write_rest(live):
+                raise StoreDown(_LATE)
             if (calls := _accepting_calls(live, answer)) is None:
                 return None
             moved = calls.answered(answer, runner=self.replica)
@@ -632,19 +633,21 @@ class CallStates:
             then = answer.then if isinstance(answer, Result) else None
             if is_news and not await self._move(conversation, live, calls, moved, then=then):
                 raise StoreDown(_LATE)
-        await self._confirm(conversation, term)
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self._history.confirm(conversation.keys, term=term)
+        except TimeoutError:
+            raise StoreDown(_LATE) from None
         return AnswerOutcome(moved.state, already=not is_news)
 
     async def catch_up(self, conversation: Conversation, live: Turn) -> bool:
         """Write what is not stored yet; return whether all is stored. Raises OwnershipLost, StoreFault."""
         async with conversation.order_lock:
-            return live.journal is None or await live.journal.catch_up()
+            return await self._write_rest(live)
 
     @staticmethod
-    async def _write_rest(live: Turn) -> None:
-        """Write earlier events, which may include this answer. Raises StoreDown if that is impossible now."""
-        if live.journal is not None and not await live.journal.catch_up():
-            raise StoreDown(_LATE)
+    async def _write_rest(live: Turn) -> bool:
+        return live.journal is None or await live.journal.catch_up()
 
     async def change(
         self, conversation: Conversation, live: Turn, call_id: str, change: Change
@@ -707,13 +710,6 @@ class CallStates:
         conversation.publish_control(event)
         live.tool_round.news.set()
         return is_saved
-
-    async def _confirm(self, conversation: Conversation, term: int) -> None:
-        try:
-            async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys, term=term)
-        except TimeoutError:
-            raise StoreDown(_LATE) from None
 
 
 def _patch(call: CallRecord, live: Turn) -> bytes:

@@ -28,7 +28,7 @@ from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history import Beginning, Duplicate, Since, StaleFacts
 from sessions.store.journal import covered, merged, rebuilt_turn
-from sessions.store.pool import CappedFairSlots
+from sessions.store.pool import FairSlots
 from sessions.store.storage import Storage
 from sessions.titles import first_title
 from sessions.turn.interfaces import Player
@@ -88,7 +88,7 @@ class MessageAcceptor:
         self._forwarder = forwarder
         self._storage = storage
         self._queue = TurnQueue(storage, prompts=prompts, observer=observer, at_most=policy.max_queued)
-        self._at_once = CappedFairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
+        self._at_once = FairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
 
     async def take(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig

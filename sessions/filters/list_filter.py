@@ -390,7 +390,9 @@ class PatternSet:
         targets = tuple(dict.fromkeys(edge.target for edge in ways if edge.test and char and edge.test(char)))
         move = Transition(
             complete_before=any(edge.test is None for edge in ways),
-            complete=any(_is_match(edge) for target in targets for edge in self._states[target]),
+            complete=any(
+                edge.test is None and not edge.guards for target in targets for edge in self._states[target]
+            ),
             targets=targets,
         )
         if len(self._known) >= MOST_KNOWN:
@@ -405,10 +407,6 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     complete_before: bool
     complete: bool
     targets: tuple[int, ...]
-
-
-def _is_match(edge: Edge) -> bool:
-    return edge.test is None and not edge.guards
 
 
 Guard = Callable[[Before, str], bool]
@@ -532,46 +530,24 @@ def _test(item: Any, flags: int) -> Callable[[str], object]:
     return compiled.match
 
 
-def _at_edge(before: Before, char: str) -> bool:
-    return (before is Before.WORD) is not _is_word(char)
-
-
-def _not_at_edge(before: Before, char: str) -> bool:
-    return (before is Before.WORD) is _is_word(char)
-
-
-def _at_start(before: Before, _: str) -> bool:
-    return before is Before.NOTHING
-
-
-def _at_line_start(before: Before, _: str) -> bool:
-    return before in (Before.NOTHING, Before.NEWLINE)
-
-
-def _at_end(_: Before, char: str) -> bool:
-    return not char
-
-
-def _at_line_end(_: Before, char: str) -> bool:
-    return char in ("", "\n")
+_GUARDS: dict[str, Guard] = {
+    "AT_BOUNDARY": lambda before, char: (before is Before.WORD) is not _is_word(char),
+    "AT_NON_BOUNDARY": lambda before, char: (before is Before.WORD) is _is_word(char),
+    "AT_BEGINNING": lambda before, _: before is Before.NOTHING,
+    "AT_BEGINNING_STRING": lambda before, _: before is Before.NOTHING,
+    "AT_END_STRING": lambda _, char: not char,
+}
+_LINE_GUARDS: dict[str, Guard] = _GUARDS | {
+    "AT_BEGINNING": lambda before, _: before in (Before.NOTHING, Before.NEWLINE),
+    "AT_END": lambda _, char: char in ("", "\n"),
+}
+"""The same, with the flag `m`."""
 
 
 def _guard(name: str, flags: int) -> Guard:
     if flags & re.ASCII:
         raise UnsupportedPattern(r"The flag `a` can't be used with \b, \B, ^ and the like.")
-    lines = bool(flags & re.MULTILINE)
-    match name:
-        case "AT_BOUNDARY":
-            return _at_edge
-        case "AT_NON_BOUNDARY":
-            return _not_at_edge
-        case "AT_BEGINNING":
-            return _at_line_start if lines else _at_start
-        case "AT_END" if lines:
-            return _at_line_end
-        case "AT_BEGINNING_STRING":
-            return _at_start
-        case "AT_END_STRING":
-            return _at_end
-        case _:
-            raise UnsupportedPattern(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")
+    guard = (_LINE_GUARDS if flags & re.MULTILINE else _GUARDS).get(name)
+    if guard is None:
+        raise UnsupportedPattern(r"$ can't be used here: write \Z, or (?m) for the ends of lines.")
+    return guard

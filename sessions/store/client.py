@@ -11,13 +11,13 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import redis.exceptions as errors
@@ -51,7 +51,6 @@ from sessions.store.pool import (
     InstrumentedRedis,
     Sentinels,
     StoreStats,
-    caller_group,
 )
 
 LUA = Path(__file__).parent / "lua"
@@ -265,18 +264,24 @@ async def pipelined(client: Redis, queue: Callable[[Pipeline], None]) -> list[An
 
     Raises StoreDown.
     """
+
+    async def execute() -> list[Any]:
+        pipe = client.pipeline(transaction=False)
+        queue(pipe)
+        return await pipe.execute()
+
     with store_errors():
         try:
-            return await _queued(client, queue).execute()
+            return await execute()
         except errors.NoScriptError:
             await load_scripts(client)
-            return await _queued(client, queue).execute()
+            return await execute()
 
 
-def _queued(client: Redis, queue: Callable[[Pipeline], None]) -> Pipeline:
-    pipe = client.pipeline(transaction=False)
-    queue(pipe)
-    return pipe
+async def hash_fields(client: Redis, key: str, *fields: str) -> list[bytes | None]:
+    """Return fields of a hash, None for each that is not there. Raises StoreDown."""
+    with store_errors():
+        return await cast("Awaitable[list[bytes | None]]", client.hmget(key, list(fields)))
 
 
 def queue_script(
@@ -289,7 +294,7 @@ def queue_script(
 async def load_scripts(client: Redis) -> None:
     """Load every script into the server, or all masters of a cluster, so that pipelines can use hashes. Raises StoreDown."""
     with store_errors():
-        for script in SCRIPTS:
+        for script in Script.all:
             await client.script_load(script.source)
 
 
@@ -310,17 +315,18 @@ def store_errors() -> Iterator[None]:
     except CLIENT_ERRORS as error:
         _keep_cancellation(task, cancels)
         raise store_error_of(error) from error
-    except RuntimeError as error:
-        if _LOST not in str(error):
-            raise
-        _keep_cancellation(task, cancels)
-        raise StoreDown("The connection to the store was lost.") from error
-    except AttributeError as error:
-        if error.obj is not None or error.name not in _WRITING:
+    except (RuntimeError, AttributeError) as error:
+        if not _is_lost(error):
             raise
         _keep_cancellation(task, cancels)
         raise StoreDown("The connection to the store was lost.") from error
     _keep_cancellation(task, cancels)
+
+
+def _is_lost(error: RuntimeError | AttributeError) -> bool:
+    if isinstance(error, RuntimeError):
+        return _LOST in str(error)
+    return error.obj is None and error.name in _WRITING
 
 
 def store_error_of(error: BaseException) -> StoreDown:
@@ -345,7 +351,10 @@ def _keep_cancellation(task: asyncio.Task[Any] | None, before: int) -> None:
 class Script:
     """A Lua script by its SHA-1; `parts` are files put together in order."""
 
+    all: ClassVar[list[Script]] = []
+
     def __init__(self, *parts: str) -> None:
+        self.all.append(self)
         self.source = "\n".join((LUA / f"{part}.lua").read_text() for part in parts)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -378,12 +387,6 @@ PUT = Script("put")
 COMPACT = Script("compact")
 SCHEDULE = Script("schedule")
 TAKE_DUE = Script("take_due")
-SCRIPTS = (
-    *(ACCEPT, APPEND, FINISH, REMOVE, DELETE),
-    *(BRANCH, ACTIVATE, NOTE, COUNT_NOTE, DESCRIBE, RENAME, SHARE, SINCE, RENEW, START, GO_ON),
-    *(WATCH, LEAVE, POST, COLLECT, TOUCH, KEEP_IMAGE, ADMIT, CHARGE, PUT),
-    *(COMPACT, SCHEDULE, TAKE_DUE),
-)
 
 
 class _InlineConnection(AbstractConnection):
@@ -531,13 +534,13 @@ class _Cluster(RedisCluster):
         async with self.stats.call():
             began = monotonic()
             try:
-                await self._slots.take(group := caller_group())
+                slot = await self._slots.take()
             finally:
                 self.stats.waits.observe(monotonic() - began)
             try:
                 return await super().execute_command(*args, **kwargs)
             finally:
-                self._slots.release_slot(group)
+                self._slots.release(slot)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:  # noqa: ARG002 - a cluster has no hints
         pipeline = InstrumentedClusterPipeline(self, transaction)  # type: ignore[abstract]

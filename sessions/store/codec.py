@@ -84,10 +84,6 @@ class _Usage(msgspec.Struct, array_like=True, frozen=True):
     reasoning_tokens: int = 0
     reasoning_ms: float | None = None
 
-    @classmethod
-    def of(cls, usage: Usage) -> _Usage:
-        return cls(*msgspec.structs.astuple(usage))
-
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
     turn_id: str
@@ -170,7 +166,7 @@ _turn = msgspec.json.Decoder(_Turn).decode
 
 def encode_message(message: MessageRecord) -> bytes:
     """A message without its id and parent, which the surrounding fields name."""
-    usage = None if message.usage is None else _Usage.of(message.usage)
+    usage = None if message.usage is None else _Usage(*msgspec.structs.astuple(message.usage))
     return _encode(
         _Message(
             message.turn_id,
@@ -276,7 +272,7 @@ def _end(done: Done, text_seq: int | None, reasoning_seq: int | None) -> _End:
         done.reason,
         done.chars,
         _shorter(done.text_sha256),
-        _Usage.of(done.usage),
+        _Usage(*msgspec.structs.astuple(done.usage)),
         (timing.queued_ms, timing.first_token_ms, timing.total_ms),
         _Rest(
             saved=done.saved,

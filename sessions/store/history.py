@@ -7,7 +7,7 @@ One hash and one stream a conversation, under one hash tag (Redis Cluster keeps 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -34,6 +34,7 @@ from sessions.store.client import (
     Durability,
     Script,
     WriteConfirmer,
+    hash_fields,
     run_script,
     store_error_of,
     store_errors,
@@ -196,33 +197,21 @@ class History:
 
     async def load(self, keys: Keys) -> Meta | None:
         """Return the facts of a conversation; None if it does not exist."""
-        with store_errors():
-            values = await cast("Awaitable[list[Any]]", self._client.hmget(keys.conversation, list(FACTS)))
-        return facts_from(values)
+        return facts_from(await hash_fields(self._client, keys.conversation, *FACTS))
 
     async def look(self, keys: Keys, client_msg_id: str) -> tuple[TurnRecord | None, Meta | None]:
         """Return the turn that a `client_msg_id` began, if any, and the facts, in one round trip."""
-        with store_errors():
-            sent, *values = await cast(
-                "Awaitable[list[Any]]",
-                self._client.hmget(keys.conversation, [f"sent:{client_msg_id}", *FACTS]),
-            )
+        sent, *values = await hash_fields(self._client, keys.conversation, f"sent:{client_msg_id}", *FACTS)
         return await self.turn(keys, sent.decode()) if sent else None, facts_from(values)
 
     async def turn_of(self, keys: Keys, client_msg_id: str) -> TurnRecord | None:
         """Return the turn that a `client_msg_id` began, if any."""
-        with store_errors():
-            turn_id = await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"sent:{client_msg_id}")
-            )
+        [turn_id] = await hash_fields(self._client, keys.conversation, f"sent:{client_msg_id}")
         return await self.turn(keys, turn_id.decode()) if turn_id else None
 
     async def turn(self, keys: Keys, turn_id: str) -> TurnRecord | None:
         """Return a turn by its id."""
-        with store_errors():
-            record = await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"turn:{turn_id}")
-            )
+        [record] = await hash_fields(self._client, keys.conversation, f"turn:{turn_id}")
         return turn_from(keys, turn_id, record) if record else None
 
     async def message(self, keys: Keys, message_id: str) -> MessageRecord | None:
@@ -239,16 +228,12 @@ class History:
 
     async def call(self, keys: Keys, call_id: str) -> CallRecord | None:
         """Return a call by its id, if its reply has ended."""
-        with store_errors():
-            kept = await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"call:{call_id}")
-            )
+        [kept] = await hash_fields(self._client, keys.conversation, f"call:{call_id}")
         return decode_call(kept, call_id=call_id) if kept else None
 
     async def following(self, keys: Keys) -> bytes | None:
         """Return the turn that waits for calls, as `finish` was given it; None if there is none."""
-        with store_errors():
-            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "follow"))
+        return (await hash_fields(self._client, keys.conversation, "follow"))[0]
 
     async def continue_turn(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
         """Rename a turn that waits for calls, which waits here now; None if it does not wait under the old name.
@@ -261,28 +246,18 @@ class History:
 
     async def parent(self, keys: Keys, message_id: str) -> str | None:
         """Return the parent of a message, even of an unfinished reply: empty at a root; None if there is no such message."""
-        with store_errors():
-            parent = await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, f"parent:{message_id}")
-            )
+        [parent] = await hash_fields(self._client, keys.conversation, f"parent:{message_id}")
         return None if parent is None else parent.decode()
 
     async def children(self, keys: Keys, message_id: str | None) -> int:
         """Return the number of children of a message; None: of the root."""
-        with store_errors():
-            names = await cast(
-                "Awaitable[bytes | None]",
-                self._client.hget(keys.conversation, f"children:{message_id or ''}"),
-            )
+        [names] = await hash_fields(self._client, keys.conversation, f"children:{message_id or ''}")
         return len(names.split()) if names else 0
 
     async def follower(self, keys: Keys, turn: TurnRecord) -> TurnRecord | None:
         """The turn that follows the calls of another one, once it was accepted; None where there is none so far."""
-        with store_errors():
-            names, running = await cast(
-                "Awaitable[list[bytes | None]]",
-                self._client.hmget(keys.conversation, [f"children:{turn.reply_id}", "running"]),
-            )
+        fields = f"children:{turn.reply_id}", "running"
+        names, running = await hash_fields(self._client, keys.conversation, *fields)
         for name in names.decode().split() if names else ():
             reply = await self.message(keys, name)
             turn_id = reply.turn_id if reply is not None else (running or b"").decode()
@@ -465,10 +440,8 @@ class History:
 
     async def is_removed(self, keys: Keys, turn_id: str) -> bool:
         """Return whether an ended turn was rolled back."""
-        with store_errors():
-            return bool(
-                await cast("Awaitable[int]", self._client.hexists(keys.conversation, f"removed:{turn_id}"))
-            )
+        [removed] = await hash_fields(self._client, keys.conversation, f"removed:{turn_id}")
+        return removed is not None
 
     async def _write(self, script: Script, keys: Keys, header: dict[str, object], *payloads: bytes) -> Any:
         return await run_script(self._client, script, keys.pair(), [msgspec.json.encode(header), *payloads])
@@ -567,10 +540,7 @@ class Notes:
 
     async def get(self, keys: Keys, turn_id: str) -> bytes | None:
         """Return the note beside a turn; None if there is none."""
-        with store_errors():
-            return await cast(
-                "Awaitable[bytes | None]", self._client.hget(keys.conversation, _field(turn_id))
-            )
+        return (await hash_fields(self._client, keys.conversation, _field(turn_id)))[0]
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:
         """Keep a note; False if there is no such turn. Deletes the owner's oldest notes beyond the limit."""
@@ -590,8 +560,7 @@ class Notes:
 
     async def description(self, keys: Keys) -> bytes | None:
         """Return the description of a conversation; None if it has none."""
-        with store_errors():
-            return await cast("Awaitable[bytes | None]", self._client.hget(keys.conversation, "description"))
+        return (await hash_fields(self._client, keys.conversation, "description"))[0]
 
     async def describe(
         self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
@@ -658,7 +627,7 @@ def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
     return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
-def facts_from(values: list[Any]) -> Meta | None:
+def facts_from(values: Sequence[bytes | None]) -> Meta | None:
     """Return the facts, given in the order of `FACTS`; None if there is no conversation."""
     if values[0] is None:
         return None

@@ -454,7 +454,8 @@ def rebuilt(journal: JournalSlice) -> Rebuilt:
     """Return all events after `after`, as far as they are kept."""
     if not journal.turns and not journal.removed:
         return Rebuilt(journal.whole_from, journal.events)
-    turns = _as_they_ended(journal)
+    gone = {event.turn_id for event in (*journal.removed, *journal.events) if isinstance(event, Removed)}
+    turns = [_as_it_ended(turn, is_gone=turn.record.turn_id in gone) for turn in journal.turns]
     merged = {turn.record.turn_id: texts for turn in turns if (texts := _merged(turn, journal))}
     events: list[Journalled] = [
         event for event in journal.events if not (isinstance(event, Text) and event.turn_id in merged)
@@ -470,13 +471,8 @@ def rebuilt(journal: JournalSlice) -> Rebuilt:
     return Rebuilt(_first(journal, texts), covered(missed, journal.after))
 
 
-def _as_they_ended(journal: JournalSlice) -> list[OlderTurn]:
-    """Return the turns with their parts of the reply, which several may have written. A turn that was rolled back has none."""
-    gone = {event.turn_id for event in (*journal.removed, *journal.events) if isinstance(event, Removed)}
-    return [_as_it_ended(turn, is_gone=turn.record.turn_id in gone) for turn in journal.turns]
-
-
 def _as_it_ended(turn: OlderTurn, *, is_gone: bool) -> OlderTurn:
+    """Return a turn with its part of the reply, which several may have written. A turn that was rolled back has none."""
     done, reply, base = turn.record.done, turn.reply, turn.record.continues
     if done is None or reply is None:
         return turn
@@ -669,16 +665,12 @@ def merged(events: Sequence[Journalled]) -> list[Journalled]:
     result: list[Journalled] = []
     for event in events:
         last = result[-1] if result else None
-        if isinstance(event, Text) and isinstance(last, Text) and _goes_on(last, event):
+        if isinstance(event, Text) and type(last) is type(event) and last.turn_id == event.turn_id:
             text, tokens = last.text + event.text, last.tokens + event.tokens
             result[-1] = merge_text(last, event, text=text, tokens=tokens)
         else:
             result.append(event)
     return result
-
-
-def _goes_on(last: Text, event: Text) -> bool:
-    return type(last) is type(event) and last.turn_id == event.turn_id
 
 
 def is_too_long(events: Sequence[Journalled]) -> bool:

@@ -22,7 +22,7 @@ from engine.vision.image import Image
 from sessions.errors import NotFound
 from sessions.events import Languages, ShownCall
 from sessions.records import MessageRecord, Owner
-from sessions.store.client import RENEW, SHARE, run_script, store_errors
+from sessions.store.client import RENEW, SHARE, hash_fields, run_script, store_errors
 from sessions.store.codec import Keys
 from sessions.store.history import History, message_at
 from sessions.store.images import Images
@@ -179,19 +179,17 @@ class OwnerData:
 
     async def _read(self, keys: Keys, ids: Sequence[str]) -> list[MessageRecord]:
         fields = [f"{part}:{message_id}" for message_id in ids for part in ("message", "parent", "calls")]
-        rows = list(zip(ids, *[iter(await self._fields(keys, fields))] * 3, strict=True))
+        read = iter(await hash_fields(self._client, keys.conversation, *fields))
+        rows = list(zip(ids, *[read] * 3, strict=True))
         calls = [call.decode() for *_, made in rows for call in (made or b"").split()]
-        kept = await self._fields(keys, [f"call:{call}" for call in calls]) if calls else []
+        named = [f"call:{call}" for call in calls]
+        kept = await hash_fields(self._client, keys.conversation, *named) if calls else []
         records = dict(zip(calls, kept, strict=True))
         return [
             message_at(message_id, message, parent or b"", _calls_of(made or b"", records))
             for message_id, message, parent, made in rows
             if message is not None
         ]
-
-    async def _fields(self, keys: Keys, names: list[str]) -> list[bytes | None]:
-        with store_errors():
-            return await cast("Awaitable[list[bytes | None]]", self._client.hmget(keys.conversation, names))
 
 
 def _calls_of(made: bytes, records: Mapping[str, bytes | None]) -> list[bytes]:
@@ -221,8 +219,7 @@ async def begin_epochs(client: Redis) -> int:
 
 
 async def _begin(client: Redis, name: str) -> bool:
-    with store_errors():
-        epoch = await cast("Awaitable[bytes | None]", client.hget(name, "epoch"))
+    [epoch] = await hash_fields(client, name, "epoch")
     if epoch is None:  # it expired meanwhile
         return False
     return await run_script(client, RENEW, [name], [epoch, secrets.token_hex(8)]) is not None
@@ -325,10 +322,9 @@ class Sharing:
             raise NotFound(_GONE)
         share = msgspec.json.decode(kept, type=_Share)
         keys = Keys.named(share.conversation)
-        with store_errors():
-            known: Any = await self._client.hmget(keys.conversation, ["share", "title", "interprets"])
-        half, title, interprets = known
-        if half is None or not secrets.compare_digest(half, share_id.encode()):
+        fields = "share", "title", "interprets"
+        half, title, interprets = await hash_fields(self._client, keys.conversation, *fields)
+        if half is None or title is None or not secrets.compare_digest(half, share_id.encode()):
             raise NotFound(_GONE)
         leaf = share.leaf if before is None else share.message_of_cursor(before)
         messages, older = await self._branch(keys, leaf)

@@ -163,7 +163,12 @@ class McpServer:
     async def _ended(self) -> str:
         """Hold a session for as long as it lasts; return why it ended."""
         self._refresh_due.clear()
-        guard = guard_of(self._options, trust=self._trust, on_suspect=self._refresh_due.set)
+        guard = GuardedTransport(
+            httpx2.AsyncHTTPTransport(verify=self._trust, trust_env=False, limits=_LIMITS),
+            most_bytes=self._options.max_response_bytes,
+            connect_s=self._options.connect_s,
+            on_suspect=self._refresh_due.set,
+        )
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._options.connect_s):
@@ -384,18 +389,6 @@ async def opened(
         )
         async with client:
             yield Session(client, options)
-
-
-def guard_of(
-    options: ServerOptions, *, trust: ssl.SSLContext, on_suspect: Callable[[], None]
-) -> GuardedTransport:
-    """Make the transport to a server. `trust`: trusted certificates. `on_suspect`: called when the session may have ended."""
-    return GuardedTransport(
-        httpx2.AsyncHTTPTransport(verify=trust, trust_env=False, limits=_LIMITS),
-        most_bytes=options.max_response_bytes,
-        connect_s=options.connect_s,
-        on_suspect=on_suspect,
-    )
 
 
 class TooManyTools(Exception):
