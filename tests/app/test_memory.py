@@ -19,7 +19,7 @@ from connections.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
-from tests.chaos.sample_frames import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
+from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
 from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024

@@ -53,11 +53,6 @@ class Reply(msgspec.Struct, kw_only=True):
     is_stopped: bool = False
     marks: list[Frame] = msgspec.field(default_factory=list)
 
-    @property
-    def reported_ms(self) -> int:
-        """What a player reports of it."""
-        return int(self.played_ms)
-
     def heard_at(self, ms: int) -> int:
         """Where its text ends that was heard once so much was played."""
         return max((mark["off"] + mark["len"] for mark in self.marks if mark["end_ms"] <= ms), default=0)
@@ -128,8 +123,8 @@ class VoiceClient:
     async def stop_playing(self, reply: Reply) -> int:
         """Stop playing, and report exactly how far it came; gives that."""
         reply.is_stopped = True
-        await self._send_played(reply.turn_id, reply.reported_ms)
-        return reply.reported_ms
+        await self._send_played(reply.turn_id, int(reply.played_ms))
+        return int(reply.played_ms)
 
     async def history(self) -> list[Frame]:
         """The messages that are kept. Raises TimeoutError."""
@@ -158,7 +153,7 @@ class VoiceClient:
             if now >= due and self.replies and not self.replies[-1].is_stopped:
                 due = now + self._chance.uniform(*PLAYED_EVERY_MS) / 1000
                 late = self._send_played_late(
-                    self.replies[-1].turn_id, self.replies[-1].reported_ms, self._chance.uniform(0, LATE_S)
+                    self.replies[-1].turn_id, int(self.replies[-1].played_ms), self._chance.uniform(0, LATE_S)
                 )
                 self._late.add(task := asyncio.create_task(late))
                 task.add_done_callback(self._late.discard)
