@@ -40,112 +40,6 @@ async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
         raise refused
 
 
-class LiveTranslationHandler:
-    """Answers the frames of a live translation."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Interpreting) -> PendingWork:
-        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
-        if INTERPRET not in connection.features:
-            raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
-        if isinstance(frame, frames.Source):
-            return self._grow(connection, frame)
-        return self._interpret(connection, frame)
-
-    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
-        send = MessageRequest(
-            client_msg_id=frame.client_msg_id,
-            conversation_id=frame.conversation_id,
-            content="",
-            place=Append(frame.parent_id),
-            on_busy=frame.on_busy,
-            seen_off=frame.seen_off,
-            seen_turn_id=frame.seen_turn_id,
-            on_disconnect=frame.on_disconnect,
-            grace_s=frame.grace_s,
-            ref=frame.ref or frame.client_msg_id,
-            group=connection.caller.group,
-            client_id=connection.client.client_id,
-            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
-        )
-        only = tuple(sorted(connection.caller.grant.models))
-        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
-        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
-
-    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
-        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
-        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
-        connection.push(
-            frames.SourceAck(
-                ref=frame.ref,
-                conversation_id=frame.conversation_id,
-                turn_id=grown.turn_id,
-                chars=grown.chars,
-                final=grown.final,
-                already=grown.already,
-            )
-        )
-
-
-class ConversationListHandler:
-    """Answers the frames that are about no turn."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Listing) -> PendingWork:
-        """Return the work that waits for the store. That raises BadParams, Refused."""
-        match frame:
-            case frames.Conversations():
-                return self._conversations(connection, frame)
-            case frames.Search():
-                return self._search(connection, frame)
-            case frames.Rename():
-                return self._rename(connection, frame)
-            case frames.Share() | frames.Unshare():
-                return self._share(connection, frame)
-            case frames.Delete():
-                return self._sessions.delete(
-                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
-                )
-            case _:
-                assert_never(frame)
-
-    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
-        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
-        connection.push(
-            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
-        )
-
-    async def _search(self, connection: Connection, frame: frames.Search) -> None:
-        if not frame.query.strip():
-            raise BadParams("is empty.", field="query")
-        found = await self._sessions.search(
-            connection.owner,
-            frame.query,
-            limit=frame.limit,
-            before=frame.before,
-            group=connection.caller.group,
-        )
-        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
-
-    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
-        if not (title := " ".join(frame.title.split())):
-            raise BadParams("is empty.", field="title")
-        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
-        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
-
-    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
-        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
-        if isinstance(frame, frames.Share):
-            share_id = await self._sessions.share(owner, conversation_id)
-        else:
-            await self._sessions.take_back_share(owner, conversation_id)
-        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
-
-
 SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage
 ClientMessage = frames.Request | SpeechMessage
 
@@ -165,8 +59,6 @@ class FrameHandler:
         self._limits = limits
         self._refresh = refresh
         self._spoken = spoken
-        self._lists = ConversationListHandler(sessions)
-        self._interpreting = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
@@ -178,8 +70,11 @@ class FrameHandler:
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
-            case frames.InterpretStart() | frames.Source():
-                return self._interpreting.handle(connection, frame)
+            case frames.InterpretStart():
+                return self._interpret(connection, frame)
+            case frames.Source():
+                _check_interprets(connection)
+                return self._grow(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
             case frames.ToolResult() | frames.ToolDecision():
@@ -190,13 +85,27 @@ class FrameHandler:
                 return self._history(connection, frame)
             case frames.AuthRefresh():
                 return self._renew(frame)
-            case frames.Ack() | frames.Ping():
-                self._note(connection, frame)
-                return None
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Search():
+                return self._search(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Share() | frames.Unshare():
+                return self._share(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+            case frames.Ack():
+                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+            case frames.Ping():
+                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
             case frames.Hello():
                 raise BadFrame("`type` must not be hello again.")
             case _:
-                return self._lists.handle(connection, frame)
+                assert_never(frame)
+        return None
 
     def _renew(self, frame: frames.AuthRefresh) -> PendingWork:
         if self._refresh is None:
@@ -210,12 +119,6 @@ class FrameHandler:
         if self._spoken is None:
             raise BadFrame("Sound and its frames are not accepted here.")
         return self._spoken.handle(frame)
-
-    def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
-        if isinstance(frame, frames.Ack):
-            self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
-        else:
-            connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(
         self, connection: Connection, frame: frames.Turning, voice_message: VoiceMessage | None = None
@@ -254,6 +157,41 @@ class FrameHandler:
         playback = None if voice_message is None else voice_message.playback
         return raise_if_refused(
             self._sessions.turns.send(connection.owner, connection, send, generation, playback=playback)
+        )
+
+    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
+        _check_interprets(connection)
+        send = MessageRequest(
+            client_msg_id=frame.client_msg_id,
+            conversation_id=frame.conversation_id,
+            content="",
+            place=Append(frame.parent_id),
+            on_busy=frame.on_busy,
+            seen_off=frame.seen_off,
+            seen_turn_id=frame.seen_turn_id,
+            on_disconnect=frame.on_disconnect,
+            grace_s=frame.grace_s,
+            ref=frame.ref or frame.client_msg_id,
+            group=connection.caller.group,
+            client_id=connection.client.client_id,
+            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
+        )
+        only = tuple(sorted(connection.caller.grant.models))
+        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
+        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
+
+    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
+        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
+        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
+        connection.push(
+            frames.SourceAck(
+                ref=frame.ref,
+                conversation_id=frame.conversation_id,
+                turn_id=grown.turn_id,
+                chars=grown.chars,
+                final=grown.final,
+                already=grown.already,
+            )
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
@@ -338,6 +276,44 @@ class FrameHandler:
         connection.publish(shown.page)
         if shown.wait is not None:
             connection.publish(shown.wait)
+
+    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
+        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
+        connection.push(
+            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
+        )
+
+    async def _search(self, connection: Connection, frame: frames.Search) -> None:
+        if not frame.query.strip():
+            raise BadParams("is empty.", field="query")
+        found = await self._sessions.search(
+            connection.owner,
+            frame.query,
+            limit=frame.limit,
+            before=frame.before,
+            group=connection.caller.group,
+        )
+        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("is empty.", field="title")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
+
+    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
+        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
+        if isinstance(frame, frames.Share):
+            share_id = await self._sessions.share(owner, conversation_id)
+        else:
+            await self._sessions.take_back_share(owner, conversation_id)
+        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
+
+
+def _check_interprets(connection: Connection) -> None:
+    """Raise BadParams for a client without the feature."""
+    if INTERPRET not in connection.features:
+        raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
 
 
 def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cancelled) -> None:

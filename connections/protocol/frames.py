@@ -423,19 +423,21 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
-Listing = Conversations | Search | Rename | Share | Unshare | Delete
-"""Requests about whole conversations."""
-
-Interpreting = InterpretStart | Source
 Request = (
     Hello
     | Turning
-    | Interpreting
+    | InterpretStart
+    | Source
     | Cancel
     | Answering
     | Resume
     | History
-    | Listing
+    | Conversations
+    | Search
+    | Rename
+    | Share
+    | Unshare
+    | Delete
     | Ack
     | AuthRefresh
     | Ping
