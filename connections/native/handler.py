@@ -29,64 +29,6 @@ from sessions.turn.message_request import (
 )
 from sessions.turn.turn import Cancel, Cancelled
 
-
-class ConversationListHandler:
-    """Answers the frames that are about no turn."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Listing) -> PendingWork:
-        """Return the work that waits for the store. That raises BadParams, Refused."""
-        match frame:
-            case frames.Conversations():
-                return self._conversations(connection, frame)
-            case frames.Search():
-                return self._search(connection, frame)
-            case frames.Rename():
-                return self._rename(connection, frame)
-            case frames.Share() | frames.Unshare():
-                return self._share(connection, frame)
-            case frames.Delete():
-                return self._sessions.delete(
-                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
-                )
-            case _:
-                assert_never(frame)
-
-    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
-        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
-        connection.push(
-            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
-        )
-
-    async def _search(self, connection: Connection, frame: frames.Search) -> None:
-        if not frame.query.strip():
-            raise BadParams("is empty.", field="query")
-        found = await self._sessions.search(
-            connection.owner,
-            frame.query,
-            limit=frame.limit,
-            before=frame.before,
-            group=connection.caller.group,
-        )
-        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
-
-    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
-        if not (title := " ".join(frame.title.split())):
-            raise BadParams("is empty.", field="title")
-        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
-        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
-
-    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
-        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
-        if isinstance(frame, frames.Share):
-            share_id = await self._sessions.share(owner, conversation_id)
-        else:
-            await self._sessions.take_back_share(owner, conversation_id)
-        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
-
-
 SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage
 ClientMessage = frames.Request | SpeechMessage
 
@@ -106,7 +48,6 @@ class FrameHandler:
         self._limits = limits
         self._refresh = refresh
         self._spoken = spoken
-        self._lists = ConversationListHandler(sessions)
         self._live_translation = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
@@ -131,13 +72,27 @@ class FrameHandler:
                 return self._history(connection, frame)
             case frames.AuthRefresh():
                 return self._renew(frame)
-            case frames.Ack() | frames.Ping():
-                self._note(connection, frame)
-                return None
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Search():
+                return self._search(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Share() | frames.Unshare():
+                return self._share(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+            case frames.Ack():
+                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+            case frames.Ping():
+                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
             case frames.Hello():
                 raise BadFrame("`type` must not be hello again.")
             case _:
-                return self._lists.handle(connection, frame)
+                assert_never(frame)
+        return None
 
     def _renew(self, frame: frames.AuthRefresh) -> PendingWork:
         if self._refresh is None:
@@ -151,12 +106,6 @@ class FrameHandler:
         if self._spoken is None:
             raise BadFrame("Sound and its frames are not accepted here.")
         return self._spoken.handle(frame)
-
-    def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
-        if isinstance(frame, frames.Ack):
-            self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
-        else:
-            connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(
         self, connection: Connection, frame: frames.Turning, voice_message: VoiceMessage | None = None
@@ -279,6 +228,38 @@ class FrameHandler:
         connection.publish(shown.page)
         if shown.wait is not None:
             connection.publish(shown.wait)
+
+    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
+        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
+        connection.push(
+            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
+        )
+
+    async def _search(self, connection: Connection, frame: frames.Search) -> None:
+        if not frame.query.strip():
+            raise BadParams("is empty.", field="query")
+        found = await self._sessions.search(
+            connection.owner,
+            frame.query,
+            limit=frame.limit,
+            before=frame.before,
+            group=connection.caller.group,
+        )
+        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("is empty.", field="title")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
+
+    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
+        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
+        if isinstance(frame, frames.Share):
+            share_id = await self._sessions.share(owner, conversation_id)
+        else:
+            await self._sessions.take_back_share(owner, conversation_id)
+        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
 
 
 def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cancelled) -> None:

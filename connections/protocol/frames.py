@@ -422,9 +422,6 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
-Listing = Conversations | Search | Rename | Share | Unshare | Delete
-"""Requests about whole conversations."""
-
 Growing = InterpretStart | Source
 """Requests about a source that grows."""
 
@@ -439,7 +436,12 @@ Request = (
     | Answering
     | Resume
     | History
-    | Listing
+    | Conversations
+    | Search
+    | Rename
+    | Share
+    | Unshare
+    | Delete
     | Ack
     | AuthRefresh
     | Ping
