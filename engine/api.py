@@ -71,39 +71,6 @@ class EngineStatus(msgspec.Struct, frozen=True):
     restarts: int = 0
 
 
-class OutputStream(Protocol):
-    """The outputs of one request, in order; then the iteration ends.
-
-    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and `Finished`. Any but
-    the last may be missing. A preempted request is queued and started again; so is one that an upstream failed before its first
-    text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or `Prefilling` is superseded by the
-    next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
-    if an upstream refused the request.
-    """
-
-    @property
-    def request_id(self) -> str:
-        """The id of the request that this stream answers."""
-        ...
-
-    @property
-    def made_at(self) -> float | None:
-        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
-        ...
-
-    def __aiter__(self) -> AsyncIterator[Output]:
-        """Return the stream itself."""
-        ...
-
-    async def __anext__(self) -> Output:
-        """Wait for the next output. Raises StopAsyncIteration after the end, EngineLost after a death, EngineUnavailable."""
-        ...
-
-    def cancel(self) -> None:
-        """Ask the engine to stop; the end comes as `Finished`. May be called at any time, repeatedly."""
-        ...
-
-
 class Engine(Protocol):
     """Generates replies."""
 
@@ -142,7 +109,7 @@ class Engine(Protocol):
         """
         ...
 
-    def generate(self, request: Request) -> OutputStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. A request made while the engine loads or restarts waits for it.
 
         Raises EngineUnavailable if the engine has failed or is stopped, ValueError if a request of the same id is still open.
@@ -388,9 +355,15 @@ def _joined(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
 
 
 class Streamer:
-    """The `Stream` of our engines: a merging collector and the wait for it.
+    """The outputs of one request, in order; then the iteration ends. One reader iterates, and may cancel.
 
-    The engine's side calls `put_nowait` and `lose`; one reader iterates.
+    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and `Finished`. Any but
+    the last may be missing. A preempted request is queued and started again; so is one that an upstream failed before its first
+    text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or `Prefilling` is superseded by the
+    next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
+    if an upstream refused the request.
+
+    The engine's side calls `put_nowait`, `lose` and `fail`.
     """
 
     def __init__(self, request_id: str, on_cancel: Callable[[str], None]) -> None:
@@ -410,7 +383,7 @@ class Streamer:
 
     @property
     def made_at(self) -> float | None:
-        """When the oldest token in the last taken piece was made, by `time.monotonic`."""
+        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
         return self._collector.made_at
 
     def redirect(self, on_cancel: Callable[[str], None]) -> None:
@@ -418,7 +391,7 @@ class Streamer:
         self._on_cancel = on_cancel
 
     def put_nowait(self, output: Output, made_at: float | None = None) -> None:
-        """Hand an output to the reader; after the end it is dropped. `made_at`: see `Stream`; None: now."""
+        """Hand an output to the reader; after the end it is dropped. `made_at`: by `time.monotonic`; None: now."""
         if self._closed:
             return
         self._closed = isinstance(output, Finished)
@@ -449,7 +422,7 @@ class Streamer:
         return output
 
     def cancel(self) -> None:
-        """Ask the engine for the end. Only the first call on an open stream does something."""
+        """Ask the engine to stop; the end comes as `Finished`. May be called at any time, repeatedly."""
         if not self._closed and not self._cancelled:
             self._cancelled = True
             self._on_cancel(self.request_id)

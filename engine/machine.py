@@ -5,11 +5,13 @@ Knows no torch.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
 import resource
 import shutil
+import signal
 import sys
 import sysconfig
 import threading
@@ -102,6 +104,7 @@ SECRET_PARTS = re.compile("APIKEY|AUTHORIZATION|CONNECTION_?STRING|CREDENTIAL|PA
 _LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 """A URL's user and password."""
 
+_PR_SET_PDEATHSIG = 1
 _SPINNING = {"GOMP_SPINCOUNT": "3000"}
 _SPINNING_CHOSEN = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _KERNELS = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
@@ -123,6 +126,12 @@ def _is_hidden(name: str, value: str) -> bool:
     if name.startswith("MIDSTREAM_") or not SECRET.isdisjoint(name.split("_")) or SECRET_PARTS.search(name):
         return True
     return bool(_LOGIN.search(value)) and not name.endswith("_PROXY")  # models may come through a proxy
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process at once when its parent ends, which Linux alone can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def torch_settings(environ: Mapping[str, str]) -> dict[str, str]:

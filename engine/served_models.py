@@ -15,7 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from engine.api import Engine, EngineState, EngineStatus, OutputStream, Streamer, running
+from engine.api import Engine, EngineState, EngineStatus, Streamer, running
 from engine.errors import EngineError, EngineUnavailable
 from engine.machine import EngineOptions
 from engine.messages import PLAIN, EngineStatistics, Message, ModelFacts, ReplySpec, Request, current_trace
@@ -134,7 +134,7 @@ class ServedModels:
         """Return a prompt's length for the default model. Raises as its engine does."""
         return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> OutputStream:
+    def generate(self, request: Request) -> Streamer:
         """Ask the named model. Raises as its engine does; also EngineUnavailable if another model can answer at once."""
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:

@@ -123,7 +123,7 @@ def lay_out(
     wanted = None if len(spans) == decoding and all(span.samples for span in spans) else _sampled_rows(spans)
     widest = max(most_pages, *(-(-span.stop // page_size) for span in spans))
     longs = [torch.tensor([ids + [0] * idle, positions + [0] * idle]), *([] if wanted is None else [wanted])]
-    tables = _tables(spans, widest, page_size)
+    tables = block_tables(spans, widest, page_size)
     sent = send([*longs, tables, *_places(spans, page_size, idle), *_counts(spans)], device)
     tables, pages, offsets, query_starts, lengths = sent[len(longs) :]
     return StepLayout(
@@ -165,7 +165,7 @@ def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
     return [part.view(one.dtype).view(one.shape) for part, one in zip(parts, tensors, strict=True)]
 
 
-def _tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
+def block_tables(spans: Sequence[Span], widest: int, page_size: int) -> Tensor:
     """Return the block tables, (requests, widest), padded with page 0, which is never read there."""
     packed = bytearray()
     for span in spans:

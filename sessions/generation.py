@@ -16,7 +16,7 @@ from typing import Protocol, assert_never
 import msgspec
 import structlog
 
-from engine.api import Engine, OutputStream
+from engine.api import Engine, Streamer
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import (
     Chunk,
@@ -376,7 +376,7 @@ class Generator:
             return Outcome(Reason.CANCELLED if turn.is_over else Reason.FILTERED)
         return outcome
 
-    async def _follow(self, listener: ReplyListener, stream: OutputStream, model: str) -> Outcome:
+    async def _follow(self, listener: ReplyListener, stream: Streamer, model: str) -> Outcome:
         """Take all outputs of the engine. `model`: the one that answers."""
         turn, pace = listener.turn, self._engine.named(model).chars_per_s
         reply = FilteredReplyStream(listener, self._filters, chars_per_s=pace)

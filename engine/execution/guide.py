@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache, partial
-from typing import Protocol
 
 import torch
 from llguidance import LLExecutor, LLMatcher
@@ -68,7 +67,7 @@ class Guide:
         else:
             self._compute_mask(matcher)
 
-    def advance(self, token: int, worker: MatcherWorker) -> None:
+    def advance(self, token: int, worker: _MatcherWorker) -> None:
         """Take the token that was chosen, and find out what may come next."""
         matcher = self._matcher
         if matcher is None:
@@ -221,14 +220,6 @@ BITS = 32
 FEW = 1024
 """Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
 MOST_THREADS = 8
-
-
-class MatcherWorker(Protocol):
-    """Moves matchers on."""
-
-    def consume(self, matcher: LLMatcher, token: int) -> bool:
-        """Take a token. False: it may not come here."""
-        ...
 
 
 def mask_of(tokens: Collection[int], size: int) -> Tensor:

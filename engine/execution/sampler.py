@@ -743,7 +743,7 @@ class CpuDrawer:
     ) -> list[int | None]:
         """Draw a token of each of the named `rows` of `scores`, (all rows, vocabulary), from its nucleus.
 
-        `temperature` and `top_p` as `nucleus.draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
+        `temperature` and `top_p` as `draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
         as there. A row with NaN gives None. Raises ValueError for rows that are not there, and masks that are too short.
         """
         _check(rows, scores)

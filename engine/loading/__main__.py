@@ -10,7 +10,6 @@ a process id: another start may remove what that one left.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -37,10 +36,9 @@ from engine.errors import ModelNotUsable
 from engine.loading.loader import before_weights, takes_images
 from engine.loading.preflight import GGUF, GGUF_REFUSED, OTHER_READER, PreflightResult
 from engine.loading.probe import check_architecture, memory_estimate, skeleton_of
-from engine.machine import EngineOptions
+from engine.machine import EngineOptions, end_with_parent
 from engine.model.devices import choose_device, choose_dtype
 
-_PR_SET_PDEATHSIG = 1
 SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -178,10 +176,9 @@ def _check(options: str) -> int:
 
 def _convert(file: str, folder: str, starter: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(starter):  # it died before
-            return 1
+    end_with_parent()
+    if sys.platform == "linux" and os.getppid() != int(starter):  # it died before
+        return 1
     try:
         convert(Path(file), Path(folder))
     except ModelNotUsable as error:

@@ -371,17 +371,14 @@ def memory_estimate(
     *,
     kv_bytes: int | None = None,
     memory_share: float = 1.0,
-    tries: bool = True,
 ) -> MemoryEstimate:
-    """Return what a model without weights would get. `tries`: also try a small one. Raises ModelNotUsable."""
+    """Return what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
     config = skeleton.config.get_text_config()
-    tried = False
-    if tries:
-        try:
-            try_small_model(config)
-            tried = True
-        except NotTestable:
-            pass
+    try:
+        try_small_model(config)
+        tried = True
+    except NotTestable:
+        tried = False
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
     share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * memory_share

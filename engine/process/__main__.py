@@ -6,7 +6,6 @@ made by another process. It ends by SIGTERM, or when the gateway ends in any way
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -45,7 +44,6 @@ NOT_USABLE = 3
 _OF_PROMPTS = {"TRANSFORMERS_VERBOSITY": "critical", "TOKENIZERS_PARALLELISM": "false"}
 """The environment of the process that makes prompts: it has no torch, and handles one text at a time."""
 
-_PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -167,8 +165,7 @@ def _exit_with_the_gateway() -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    machine.end_with_parent()
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import count
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, Self, assert_never
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer
-from engine.errors import EngineUnavailable, ModelNotUsable, PromptRejected
+from engine.api import Engine, EngineState, EngineStatus, Streamer, running
+from engine.errors import EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
     PLAIN,
@@ -116,14 +116,14 @@ class EngineClient:
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
-        self._refuse_when_over()
+        self._life.refuse_when_over()
         # An image's tokens are known by its size, so its bytes stay here.
         unseen = [message.without_data() if message.images else message for message in messages]
         return await self._pending.count(unseen, client, spec)
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._refuse_when_over()
+        self._life.refuse_when_over()
         return self._pending.request(request)
 
     def move_waiting_to(self, other: EngineClient) -> None:
@@ -134,15 +134,9 @@ class EngineClient:
         """Return the latest numbers of the running process; zeros before the first."""
         return self._statistics
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[EngineClient]:
+    def running(self) -> AbstractAsyncContextManager[Self]:
         """Run the engine inside the block, and stop it at the end."""
-        async with asyncio.TaskGroup() as tasks:
-            supervision = tasks.create_task(self.run(), name="engine supervision")
-            try:
-                yield self
-            finally:
-                supervision.cancel()
+        return running(self, "engine supervision")
 
     async def run(self) -> None:
         """Keep a process running until it has failed for good, or this is cancelled. Leaves no process behind."""
@@ -235,12 +229,6 @@ class EngineClient:
             self._life.not_usable(why)
         else:
             log.error("reloading the model failed: %s", why)
-
-    def _refuse_when_over(self) -> None:
-        try:
-            self._life.refuse_when_over()
-        except ModelNotUsable as error:
-            raise EngineUnavailable(str(error)) from error
 
 
 IDLE_S = 600.0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
 
@@ -46,14 +46,14 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodeImage,
     ImageResult,
-    PromptWorker,
+    PromptProcess,
     Rejected,
     Stopped,
     TooLong,
     characters,
     without_images,
 )
-from engine.text.parser import ReplyPrefix, StartedReply
+from engine.text.parser import ReplyFactory, ReplyPrefix
 from engine.text.reply_text import (
     DuplicateRequest,
     PreparedRequest,
@@ -63,6 +63,9 @@ from engine.text.reply_text import (
 )
 from engine.vision.image import PlacedImage
 
+if TYPE_CHECKING:  # it imports torch
+    from engine.scheduling.core import EngineCore
+
 log = logging.getLogger(__name__)
 
 
@@ -71,7 +74,7 @@ class StepLoop:
 
     def __init__(
         self,
-        core: StepCore,
+        core: EngineCore,
         inbox: Inbox,
         send: Callable[[StepOutputs | EngineStatistics], None],
         *,
@@ -139,53 +142,10 @@ class StepLoop:
         )
 
 
-class StepCore(Protocol):
-    """What the loop needs of a core: see `engine.scheduling.core.Core`."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a step has something to do."""
-        ...
-
-    @property
-    def made_at(self) -> float:
-        """When the tokens of the last step's texts were fetched, by the monotonic clock."""
-        ...
-
-    def submit(self, request: PreparedRequest) -> None:
-        """Queue a request. Raises DuplicateRequest."""
-        ...
-
-    def cancel(self, request_id: str) -> None:
-        """End a request with the next step."""
-        ...
-
-    def put_image(self, image_result: ImageResult) -> None:
-        """Take the pixels of an image, or why there are none."""
-        ...
-
-    def step(self) -> list[Output]:
-        """Make one token for every running request."""
-        ...
-
-    @property
-    def gives_back_in_s(self) -> float | None:
-        """Seconds until memory may be given back; None: there is none to give back."""
-        ...
-
-    def give_back(self) -> None:
-        """Give memory back that was not used for a while, if it is time."""
-        ...
-
-    def statistics(self) -> EngineStatistics:
-        """Return the counters."""
-        ...
-
-
 class Dispatcher:
     """Dispatches the gateway's messages: cancels and pings at once, prompts one at a time, in a fair order."""
 
-    def __init__(self, channel: BlockingChannel, inbox: Inbox, prompts: PromptWorker) -> None:
+    def __init__(self, channel: BlockingChannel, inbox: Inbox, prompts: PromptProcess) -> None:
         """Take both ends, and the maker of prompts."""
         self._channel = channel
         self._inbox = inbox
@@ -369,7 +329,7 @@ class Inbox:
                 self._work.cancels.append(request_id)
             else:
                 self._cancelled_early += 1
-                self._work.ends.append(_cancelled(request_id))
+                self._work.ends.append(Finished(request_id, FinishReason.CANCELLED, 0, 0, 0, steps_after=0))
             self._changed.notify()
 
     def take(self, wait_s: float | None) -> Work:
@@ -419,7 +379,7 @@ class RequestBuilder:
 
     def __init__(
         self,
-        replies: ReplyStarter,
+        replies: ReplyFactory,
         defaults: Params,
         *,
         context_tokens: int,
@@ -499,13 +459,6 @@ class RequestBuilder:
         return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
 
 
-class ReplyStarter(Protocol):
-    """Begins replies: see `engine.text.parser.ReplyFactory`."""
-
-    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
-        """Return the reply to a request."""
-
-
 PromptRequest = Request | CountRequest | DecodeImage
 
 Key = str | int
@@ -525,27 +478,8 @@ POSTPONED_COST = 4_000
 STATISTICS_EVERY_S = 1.0
 
 
-def _cancelled(request_id: str) -> Finished:
-    return Finished(
-        request_id,
-        FinishReason.CANCELLED,
-        prompt_tokens=0,
-        cached_tokens=0,
-        generated_tokens=0,
-        steps_after=0,
-    )
-
-
 def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
-    return Finished(
-        request.request_id,
-        FinishReason.ERROR,
-        prompt_tokens=0,
-        cached_tokens=0,
-        generated_tokens=0,
-        error=why,
-        error_code=code,
-    )
+    return Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, error=why, error_code=code)
 
 
 def _priority_of(item: PromptRequest) -> int:

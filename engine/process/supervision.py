@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from enum import Enum, auto
 from math import ceil
 from pathlib import Path
 from sysconfig import get_paths
@@ -288,11 +287,6 @@ class RestartLedger:
         return delay * (1.0 - policy.jitter * self._chance())
 
 
-class _Blame(Enum):
-    ENGINE = auto()
-    MODEL = auto()
-
-
 class Lifecycle:
     """Records an engine's state, for callers that ask or wait. All but `ready` is synchronous."""
 
@@ -301,7 +295,7 @@ class Lifecycle:
         self._on_change = on_change
         self.status = EngineStatus(EngineState.LOADING, "starting")
         self.facts: ModelFacts | None = None
-        self._blame = _Blame.ENGINE
+        self._is_not_usable = False
         self._settled = asyncio.Event()
 
     def loading(self, stage: str, progress: float, message: str | None = None) -> None:
@@ -330,7 +324,7 @@ class Lifecycle:
 
     def not_usable(self, why: str) -> None:
         """Note that the model can't be served."""
-        self._blame = _Blame.MODEL
+        self._is_not_usable = True
         self._end(EngineState.FAILED, why)
 
     def stopped(self) -> None:
@@ -339,16 +333,17 @@ class Lifecycle:
             self._end(EngineState.STOPPED, "The engine is stopped.")
 
     def refuse_when_over(self) -> None:
-        """Raise ModelNotUsable or EngineUnavailable if no request will be served any more."""
+        """Raise EngineUnavailable if no request will be served any more."""
         if self.status.state.is_final:
-            refusal = ModelNotUsable if self._blame is _Blame.MODEL else EngineUnavailable
-            raise refusal(self.status.message)
+            raise EngineUnavailable(self.status.message)
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
         """Wait until requests are served; see `Engine.ready`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
+                    if self._is_not_usable:
+                        raise ModelNotUsable(self.status.message)
                     self.refuse_when_over()
                     await self._settled.wait()
         except TimeoutError:

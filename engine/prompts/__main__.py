@@ -6,7 +6,6 @@ the tokenizer spells them in their next prompts, and these are computed anew.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import resource
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 NOT_USABLE = 3
 """The exit code if the tokenizer can't be read. The engine's process says why."""
 
-_PR_SET_PDEATHSIG = 1
 _KIBIBYTE = 1024
 
 log = logging.getLogger(__name__)
@@ -57,8 +55,7 @@ def main(arguments: list[str]) -> int:
     """Make prompts until the engine's process ends. `arguments`: the descriptor of the connection to it, and the model."""
     machine.set_up_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    machine.end_with_parent()
     line = Connection(int(arguments[0]))
     signals = _JobSignals(line)
     try:

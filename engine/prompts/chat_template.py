@@ -213,9 +213,6 @@ def as_is(data: Any) -> Any:
     return data
 
 
-PLAIN_STYLE = CallStyle()
-
-
 def template_messages(messages: Sequence[Message], style: CallStyle, mark: Mark) -> list[TemplateMessage]:
     """Return messages in the form that a template reads."""
     names: dict[str, str] = {}

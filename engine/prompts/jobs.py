@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -254,30 +254,6 @@ class PromptsUnavailable(EngineError):
     """The process that makes prompts can't be started, so nothing can be served."""
 
 
-class PromptWorker(Protocol):
-    """Makes prompts. One long-lived thread calls `start` and `run_job`; any thread may call the others, which never wait."""
-
-    def start(self) -> None:
-        """Begin to get ready, without waiting for it."""
-        ...
-
-    def run_job(self, job: Job) -> Answer:
-        """Return the answer to a job. Raises PromptsUnavailable."""
-        ...
-
-    def stop(self) -> None:
-        """Give up the current job, if there is one."""
-        ...
-
-    def hurry(self) -> None:
-        """Answer the current job with `Stopped` if it waits for the trial of a grammar. The trial continues."""
-        ...
-
-    def remember(self, salt: str, reply: WrittenReply) -> None:
-        """Tell how a reply was spelled, before the next job."""
-        ...
-
-
 class _WorkerDied(Exception):
     """The process ended, or did not answer in time."""
 
@@ -287,7 +263,10 @@ class _WorkerTimedOut(_WorkerDied):
 
 
 class PromptProcess:
-    """A `PromptWorker` with a process of its own. If the process dies, its job is asked again."""
+    """Has prompts made by a process of its own. If the process dies, its job is asked again.
+
+    One long-lived thread calls `start` and `run_job`; any thread may call the others, which never wait.
+    """
 
     def __init__(
         self, model: str, *, environment: Mapping[str, str], job_timeout_s: float = JOB_TIMEOUT_S
@@ -309,7 +288,7 @@ class PromptProcess:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """See `PromptWorker`. The process ends with the thread that started it."""
+        """Begin to get ready, without waiting for it. The process ends with the thread that started it."""
         ours, theirs = socket.socketpair()
         line = PromptChannel(ours)
         with theirs:
@@ -322,7 +301,7 @@ class PromptProcess:
         self._line, self._is_ready = line, False
 
     def run_job(self, job: Job) -> Answer:
-        """See `PromptWorker`."""
+        """Return the answer to a job. Raises PromptsUnavailable."""
         for _ in range(ATTEMPTS):
             self._get_ready()
             try:
@@ -335,11 +314,13 @@ class PromptProcess:
         return Rejected("The prompt could not be prepared." if isinstance(job, BuildPrompt) else LOST)
 
     def stop(self) -> None:
-        """See `PromptWorker`."""
+        """Give up the current job, if there is one."""
         self._signal(Stop(), is_last=True)
 
     def hurry(self) -> None:
-        """See `PromptWorker`. It is sent once a job, since the process may not read messages for a while.
+        """Have the current job answered with `Stopped` if it waits for the trial of a grammar. The trial continues.
+
+        It is sent once a job, since the process may not read messages for a while.
 
         Without a current job it holds for the next one, whose caller may not have known yet that others wait.
         """
@@ -347,7 +328,7 @@ class PromptProcess:
             self._signal(RaisePriority())
 
     def remember(self, salt: str, reply: WrittenReply) -> None:
-        """See `PromptWorker`."""
+        """Tell how a reply was spelled, before the next job."""
         self._notes.append(RememberReply.of(salt, reply))
 
     def end(self) -> None:

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 NO_TEXT = "The reply's text could not be made."
 
 STEP_TARGET_S = 0.06
-"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`pace.ALONE`)."""
+"""About how long a step with prefill takes, for which cancels and replies wait. Without replies it is longer (`ALONE`)."""
 
 QUEUE_REPORT_EVERY_S = 0.25
 """The shortest time between two rounds that tell waiting requests their new places in the queue."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
@@ -161,12 +161,6 @@ class Detokenizer(Protocol):
     def spell(self, token_id: int) -> Spelled:
         """Return the text of a single token of the vocabulary."""
         ...
-
-
-def detokenizers_for(tokenizer: Any) -> Callable[[], Detokenizer]:
-    """Return a factory of detokenizers for this transformers tokenizer."""
-    vocabulary = Vocabulary(tokenizer)
-    return lambda: detokenizer_of(vocabulary)
 
 
 def detokenizer_of(vocabulary: Vocabulary) -> Detokenizer:

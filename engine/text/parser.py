@@ -297,7 +297,8 @@ class Parser:
             pass
 
     def _outside(self) -> bool:
-        self._trim()
+        if self._segments.trims:  # white space behind a delimiter belongs to it
+            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
         watched = self._watched
         waits = any(one.region is not None and not one.anchored for one in watched)
         sought = seek(watched, self._buffer, ended=self._ended)
@@ -361,7 +362,8 @@ class Parser:
         """Read on in a region of calls that only its close ends."""
         region_buffer, close = self._region_buffer, self._region.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
-        if close and match and match.end() <= region_buffer.room and self._is_decided(close, match):
+        fits = match is not None and match.end() <= region_buffer.room
+        if close and match and fits and is_decided(close, match, self._buffer, ended=self._ended):
             region_buffer.add(self._take(match.start()))
             region_buffer.end_value()
             region_buffer.add(self._take(len(match.group())))
@@ -429,7 +431,8 @@ class Parser:
         self._leave()
         if self._outside_kind is Kind.TEXT:
             self._buffer = raw + self._buffer
-            token = self._openings.hidden_token(self._buffer)
+            found = (one.delimiter.pattern.match(self._buffer) for one in self._openings.hidden)
+            token = next((match.group() for match in found if match is not None), "")
             if token:
                 self._segments.skip(self._take(len(token)), Kind.TEXT)
             else:
@@ -438,16 +441,8 @@ class Parser:
             self._segments.add_text(raw, Kind.TEXT, waits=False)
         return True
 
-    def _is_decided(self, delimiter: Delimiter, match: Match) -> bool:
-        return is_decided(delimiter, match, self._buffer, ended=self._ended)
-
     def _leave(self) -> None:
         self._open, self._state = None, self._outside
-
-    def _trim(self) -> None:
-        """Add white space behind a delimiter to it."""
-        if self._segments.trims:
-            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
 
     def _emit_text(self, chars: int, *, waits: bool) -> None:
         if chars:
@@ -494,11 +489,6 @@ class Openings:
             ]
             self._watched = (*opening, *self.hidden)
         return self._watched
-
-    def hidden_token(self, text: str) -> str:
-        """Return the hidden token that a text begins with, if there is one."""
-        found = (one.delimiter.pattern.match(text) for one in self.hidden)
-        return next((match.group() for match in found if match is not None), "")
 
     def has_room_for(self, calls: int) -> bool:
         """Return whether a reply may have `calls` more calls."""
@@ -623,7 +613,7 @@ class Segments:
         """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
         if self.trims:
             rest = text.lstrip()
-            self._add(text[: len(text) - len(rest)], ())
+            self._add(text[: len(text) - len(rest)])
             text = rest
         if not text:
             return
@@ -637,7 +627,7 @@ class Segments:
     def delimit(self, raw: str) -> None:
         """Add a delimiter."""
         self._close()
-        self._add(self._take_blanks() + raw, ())
+        self._add(self._take_blanks() + raw)
         self.trims = True
 
     def skip(self, raw: str, kind: Kind) -> None:
@@ -680,11 +670,11 @@ class Segments:
         of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
         self._made.append(Segment(text, of_kind.get(self._kind, ()), 0, len(text)))
 
-    def _add(self, raw: str, pieces: tuple[Piece, ...]) -> None:
+    def _add(self, raw: str) -> None:
         """Add a part of a delimiter."""
         if raw:
             self._close()
-            self._made.append(Segment(raw, pieces, 0, 0))
+            self._made.append(Segment(raw, (), 0, 0))
 
 
 DEEPEST = 64
@@ -879,8 +869,10 @@ def seek(watched: Sequence[ActiveDelimiter], text: str, *, ended: bool) -> Searc
             continue
         if not is_decided(one.delimiter, match, text, ended=ended):
             hold = min(hold, match.start())
-        elif match.end() > match.start() and _is_before(match, best.match):
-            best = SearchResult(match.start(), match, one.region)
+        elif match.end() > match.start():
+            found = SearchResult(match.start(), match, one.region)
+            if best.match is None or (found.before, -match.end()) < (best.before, -best.match.end()):
+                best = found
     return best if best.before < hold else SearchResult(hold)
 
 
@@ -905,7 +897,3 @@ def is_decided(delimiter: Delimiter, match: regex.Match[str], text: str, *, ende
 
 def _is_short(match: regex.Match[str]) -> bool:
     return match.end() - match.start() <= LONGEST_DELIMITER
-
-
-def _is_before(match: regex.Match[str], other: regex.Match[str] | None) -> bool:
-    return other is None or (match.start(), -match.end()) < (other.start(), -other.end())

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, TimedStreamer, running
-from engine.errors import EngineUnavailable, ModelNotUsable
+from engine.errors import EngineUnavailable
 from engine.messages import (
     PLAIN,
     EngineStatistics,
@@ -104,14 +104,14 @@ class LaunchedEngine:
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
         """Return the prompt's length as vLLM counts it. Raises PromptRejected, EngineUnavailable."""
-        self._refuse_when_over()
+        self._life.refuse_when_over()
         while (upstream := self._upstream) is None:
             await self._life.ready()
         return await upstream.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> TimedStreamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._refuse_when_over()
+        self._life.refuse_when_over()
         if self.has_open(request.request_id):
             raise ValueError(f"request {request.request_id!r} is still open")
         return self._waiting.submit(request) if self._upstream is None else self._upstream.generate(request)
@@ -233,12 +233,6 @@ class LaunchedEngine:
         hidden = self._upstream is not None and (goes_on or (line.level or 0) < logging.WARNING)
         level = logging.DEBUG if hidden or line.is_noise or line.level is None else line.level
         log.log(level, "%s: %s", NAME, line.text)
-
-    def _refuse_when_over(self) -> None:
-        try:
-            self._life.refuse_when_over()
-        except ModelNotUsable as error:
-            raise EngineUnavailable(str(error)) from error
 
 
 GRACE_S = 10.0

@@ -146,12 +146,6 @@ class Tiling(msgspec.Struct, frozen=True):
     tokens: int
     splits: bool = True
 
-    @property
-    def most_tiles(self) -> int:
-        """The most tiles of an image."""
-        across = math.ceil(min(self.longest, _LARGEST) / self.side)
-        return across**2 + 1 if self.splits else 1
-
     def grid(self, width: int, height: int) -> Grid:
         """Return how an image of this size in pixels is cut."""
         if not self.splits:

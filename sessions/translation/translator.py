@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from engine.api import Engine, OutputStream
+from engine.api import Engine, Streamer
 from engine.errors import EngineLost
 from engine.messages import (
     Chunk,
@@ -429,7 +429,7 @@ class Translator:
     async def _read_outputs(
         self,
         run: Generation,
-        stream: OutputStream,
+        stream: Streamer,
         pieces: FilteredReplyStream,
         usage: _TurnUsage,
     ) -> Finished:

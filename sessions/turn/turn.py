@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from engine.api import OutputStream
+from engine.api import Streamer
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.journal import TurnJournal
@@ -33,7 +33,7 @@ class EngineWait:
     __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
 
     def __init__(self) -> None:
-        self.stream: OutputStream | None = None
+        self.stream: Streamer | None = None
         self.stopping = asyncio.Event()
         self.paced = False
         self._until: float | None = None

@@ -58,8 +58,7 @@ def test_every_guide_is_in_the_navigation() -> None:
 
 def test_every_page_of_the_navigation_is_built(site: Path) -> None:
     built = {str(page.relative_to(site)) for page in site.rglob("index.html")}
-    beside = {"bench/simulation"}  # a document among the figures
-    pages = {place.removesuffix(".md") for place in places(NAV)} | beside
+    pages = {place.removesuffix(".md") for place in places(NAV)}
     assert built == {"index.html" if page == "index" else f"{page}/index.html" for page in pages}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from engine.api import EngineState, OutputStream
+from engine.api import EngineState, Streamer
 from engine.errors import EngineLost
 from engine.machine import EngineOptions, spread
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
@@ -58,23 +58,23 @@ def busy(fleet: EngineFleet) -> list[int]:
     return [engine.open_requests for engine in fleet.parts]
 
 
-async def text_of(stream: OutputStream) -> str:
+async def text_of(stream: Streamer) -> str:
     return "".join([output.text async for output in stream if isinstance(output, Chunk)])
 
 
-async def until_it_writes(stream: OutputStream) -> None:
+async def until_it_writes(stream: Streamer) -> None:
     async for output in stream:
         if isinstance(output, Chunk):
             return
 
 
-async def started(stream: OutputStream) -> Started:
+async def started(stream: Streamer) -> Started:
     """Read a reply to its end. Returns how it began."""
     [start] = [output async for output in stream if isinstance(output, Started)]
     return start
 
 
-async def end(stream: OutputStream) -> FinishReason:
+async def end(stream: Streamer) -> FinishReason:
     *_, last = [output async for output in stream]
     assert isinstance(last, Finished)
     return last.reason
@@ -175,7 +175,7 @@ async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: Eng
     assert await turn(fleet, "newcomer") == victim
 
 
-async def run_concurrent_turn(fleet: EngineFleet, conversation: str, other: OutputStream) -> int:
+async def run_concurrent_turn(fleet: EngineFleet, conversation: str, other: Streamer) -> int:
     """Have a turn answered while another reply is written. Returns which engine did it."""
     before = busy(fleet)
     stream = fleet.generate(make_request(conversation))

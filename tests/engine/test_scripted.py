@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine.api import Engine, EngineState, OutputStream
+from engine.api import Engine, EngineState, Streamer
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Chunk,
@@ -35,11 +35,11 @@ def make_request(request_id: str = "r", **params: int) -> Request:
     return Request(request_id, HELLO, Params(**params))
 
 
-async def outputs_of(stream: OutputStream) -> list[Output]:
+async def outputs_of(stream: Streamer) -> list[Output]:
     return [output async for output in stream]
 
 
-async def end_of(stream: OutputStream) -> Finished:
+async def end_of(stream: Streamer) -> Finished:
     end = (await outputs_of(stream))[-1]
     assert isinstance(end, Finished)
     return end

@@ -18,7 +18,7 @@ from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import CpuLinear, Int8Linear, Matrix, has_tiles, matrix, serve_linear
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
-from engine.step_layout import Span
+from engine.step_layout import Span, block_tables
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -103,8 +103,7 @@ class CpuModel:
             raise InvalidStep("a position beyond the pages of its row")
         extent = max(span.stop for span in spans)
         self._look_up(extent)
-        columns = -(-extent // page)
-        return torch.tensor([_padded(span.pages[:columns], columns) for span in spans], dtype=torch.int32)
+        return block_tables(spans, -(-extent // page), page)
 
     def logits(self, rows: int) -> Tensor:
         """Return an empty tensor for logits, (rows, vocabulary)."""
@@ -153,11 +152,6 @@ def check(refusal: int) -> None:
     """Raise InvalidStep if a kernel refused a step."""
     if refusal:
         raise InvalidStep(_REFUSALS[refusal])
-
-
-def _padded(pages: Sequence[int], columns: int) -> list[int]:
-    """Return a row of a table, padded with entries that are never read."""
-    return [*pages, *(0,) * (columns - len(pages))]
 
 
 def is_known(decoder: FusedDecoder) -> bool:

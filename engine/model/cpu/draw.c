@@ -1,7 +1,8 @@
 /* Draws tokens of rows of logits on CPUs: temperature, softmax, masks of grammars, and the nucleus, without a sort; or the
    likeliest ones.
 
-   It is what `engine/execution/draw.py` does with torch's operations, with each part of a row in the L1 cache while it is worked on. */
+   It is what `engine/execution/sampler.py` does with torch's operations, with each part of a row in the L1 cache while it
+   is worked on. */
 
 #include "elements.h"
 

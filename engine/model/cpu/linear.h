@@ -8,7 +8,7 @@
 enum kind { FLOATS, HALVES, CODES };
 
 /* weight: (outputs, inputs) of float32, bfloat16 or int8; scale, for int8 only, and bias, or NULL: (outputs), of the same
-   elements as the rows. `Matrix` in linear.py has the same fields. */
+   elements as the rows. `Matrix` in kernels.py has the same fields. */
 struct matrix {
     const void *weight, *scale, *bias;
     count outputs, inputs;

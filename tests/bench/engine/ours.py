@@ -22,7 +22,7 @@ from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
-from engine.text.detokenizer import detokenizers_for
+from engine.text.detokenizer import Vocabulary, detokenizer_of
 from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, ReplyText, SamplingParams
 from tests.bench.engine.load import (
     TEMPERATURE,
@@ -77,7 +77,7 @@ class MidstreamEngine:
             kv_bytes=worker.kv_bytes,
         )
         self.core = EngineCore(self.model)
-        self._detokenizers = detokenizers_for(self.model.tokenizer)
+        self._vocabulary = Vocabulary(self.model.tokenizer)
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """See `Contender`."""
@@ -86,7 +86,10 @@ class MidstreamEngine:
 
     def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
-        reply, sampled = RecordedReply(ReplyText(self._detokenizers())), sampling(request.new_tokens)
+        reply, sampled = (
+            RecordedReply(ReplyText(detokenizer_of(self._vocabulary))),
+            sampling(request.new_tokens),
+        )
         salt = request.conversation
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))
         return reply

@@ -15,7 +15,7 @@ import pytest_asyncio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.api import OutputStream, spec_not_served
+from engine.api import Streamer, spec_not_served
 from engine.errors import PromptRejected
 from engine.loading.loader import load
 from engine.machine import EngineOptions
@@ -57,7 +57,7 @@ def make_request(request_id: str, spec: ReplySpec, *, tokens: int = 120, seed: i
     return Request(request_id, HELLO, how, client=request_id, spec=spec)
 
 
-async def read(stream: OutputStream) -> tuple[str, Finished]:
+async def read(stream: Streamer) -> tuple[str, Finished]:
     outputs = [output async for output in stream]
     end = outputs[-1]
     assert isinstance(end, Finished)

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from connections.images import MAX_POINTS, MAX_SIDE, image_from_bytes
-from engine.api import OutputStream
+from engine.api import Streamer
 from engine.machine import EngineOptions
 from engine.messages import (
     Chunk,
@@ -61,7 +61,7 @@ def image_message(text: str, *images: Image) -> Message:
     return Message("user", text, images=images)
 
 
-async def outputs_of(stream: OutputStream) -> list[Output]:
+async def outputs_of(stream: Streamer) -> list[Output]:
     return [output async for output in stream]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from engine.api import EngineState, OutputStream
+from engine.api import EngineState, Streamer
 from engine.errors import EngineLost, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
@@ -48,17 +48,17 @@ def make_request(request_id: str, tokens: int = 20, messages: tuple[Message, ...
     return Request(request_id, messages, Params(max_new_tokens=tokens, do_sample=False))
 
 
-async def outputs_of(stream: OutputStream) -> list[Output]:
+async def outputs_of(stream: Streamer) -> list[Output]:
     return [output async for output in stream]
 
 
-async def end_of(stream: OutputStream) -> Finished:
+async def end_of(stream: Streamer) -> Finished:
     *_, end = await outputs_of(stream)
     assert isinstance(end, Finished)
     return end
 
 
-async def until_it_writes(stream: OutputStream) -> None:
+async def until_it_writes(stream: Streamer) -> None:
     async for output in stream:
         if isinstance(output, Chunk):
             return

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from connections.images import image_from_bytes
-from engine.api import OutputStream
+from engine.api import Streamer
 from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Queued, Request
 from engine.process.client import EngineClient
@@ -47,7 +47,7 @@ def make_request(name: str, *images: Image, tokens: int = 5) -> Request:
     return Request(name, (Message("user", "What is this?", images=images),), how)
 
 
-async def read_chunks(stream: OutputStream, chunks: int = 20) -> None:
+async def read_chunks(stream: Streamer, chunks: int = 20) -> None:
     """Wait for the next pieces of a reply."""
     async with asyncio.timeout(PATIENCE_S):
         async for output in stream:
@@ -57,14 +57,14 @@ async def read_chunks(stream: OutputStream, chunks: int = 20) -> None:
     pytest.fail("the reply ended")
 
 
-async def until_queued(stream: OutputStream) -> None:
+async def until_queued(stream: Streamer) -> None:
     async for output in stream:
         if isinstance(output, Queued):
             return
     pytest.fail("it was never queued")
 
 
-async def end_of(stream: OutputStream) -> FinishReason:
+async def end_of(stream: Streamer) -> FinishReason:
     async with asyncio.timeout(PATIENCE_S):
         *_, end = [output async for output in stream]
     assert isinstance(end, Finished)

@@ -12,7 +12,7 @@ import pytest_asyncio
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from engine.api import OutputStream
+from engine.api import Streamer
 from engine.errors import PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -57,7 +57,7 @@ def make_request(request_id: str, translation: Translation | None, text: str = T
     return Request(request_id, (Message("user", text),), Params(max_new_tokens=TOKENS), spec=spec)
 
 
-async def outputs_of(stream: OutputStream) -> list[Output]:
+async def outputs_of(stream: Streamer) -> list[Output]:
     return [output async for output in stream]
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import torch
 
-from engine.api import OutputStream
+from engine.api import Streamer
 from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
 from engine.process.client import EngineClient
@@ -227,7 +227,7 @@ def make_request(request_id: str, content: str) -> Request:
     return Request(request_id, messages, Params(max_new_tokens=60, do_sample=False), client=request_id)
 
 
-async def read(stream: OutputStream) -> tuple[str, Finished]:
+async def read(stream: Streamer) -> tuple[str, Finished]:
     outputs = [output async for output in stream]
     end = outputs[-1]
     assert isinstance(end, Finished)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from engine.text.detokenizer import Spelled, Vocabulary, detokenizer_of, detokenizers_for
+from engine.text.detokenizer import Spelled, Vocabulary, detokenizer_of
 
 TEXT = "Hello there, old friend. Grüße aus Köln! 中文字很好 and 👩‍👩‍👧 with 🇩🇪 " * 3
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -102,7 +102,7 @@ def at_once(tokenizer: PreTrainedTokenizerFast, token_ids: Sequence[int]) -> str
 
 
 def one_by_one(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[str]:
-    reply = detokenizers_for(tokenizer)()
+    reply = detokenizer_of(Vocabulary(tokenizer))
     return [*(reply.push(token_id) for token_id in token_ids), reply.flush()]
 
 

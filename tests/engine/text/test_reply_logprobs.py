@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import ChosenToken
-from engine.text.detokenizer import Detokenizer, Spelled, Vocabulary, detokenizers_for
+from engine.text.detokenizer import Detokenizer, Spelled, Vocabulary, detokenizer_of
 from engine.text.reply_text import ReplyLogprobs, ReplyText, ScoredToken
 from tests.engine.text.test_detokenizer import SPECIALS, bare, byte_level, gemma, llama, metaspace, wordpiece
 
@@ -61,7 +61,7 @@ def text_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> str:
 
 @given(st.lists(st.integers(0, 410)))
 def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(token_ids: list[int]) -> None:
-    parts = texts_with_logprobs(detokenizers_for(byte_level())(), token_ids)
+    parts = texts_with_logprobs(detokenizer_of(Vocabulary(byte_level())), token_ids)
     assert bytes_of(parts).decode(errors="replace") == text_of(parts)
 
 
@@ -71,7 +71,7 @@ def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text
     assert callable(kind)
     tokenizer = kind()
     parts = texts_with_logprobs(
-        detokenizers_for(tokenizer)(), tokenizer.encode(text, add_special_tokens=False)
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.encode(text, add_special_tokens=False)
     )
     assert bytes_of(parts).decode() == text_of(parts)
 
@@ -92,7 +92,7 @@ def test_at_any_moment_the_tokens_told_are_those_whose_text_left(text: str, stop
 @given(st.lists(st.integers(0, 410)))
 def test_each_token_is_told_once_in_order_and_not_before_its_text(token_ids: list[int]) -> None:
     left, seen = 0, []
-    for text, tokens in texts_with_logprobs(detokenizers_for(byte_level())(), token_ids):
+    for text, tokens in texts_with_logprobs(detokenizer_of(Vocabulary(byte_level())), token_ids):
         left += len(text)
         assert all(one.end <= left for one in tokens)
         seen += [-one.chosen.logprob for one in tokens]
@@ -103,7 +103,9 @@ def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
     """Each has its bytes; they leave together, with the character."""
     tokenizer = llama()
     pieces = ["a", "<0xE4>", "<0xB8>", "<0xAD>", "b"]
-    parts = texts_with_logprobs(detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(pieces))
+    parts = texts_with_logprobs(
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(pieces)
+    )
     assert [len(tokens) for _, tokens in parts] == [1, 0, 0, 3, 1, 0]
     assert tokens_of(parts) == ["a", "\\xe4", "\\xb8", "\\xad", "b"]
     assert bytes_of(parts) == "a中b".encode()
@@ -112,7 +114,7 @@ def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
 def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
     tokenizer = llama()
     parts = texts_with_logprobs(
-        detokenizers_for(tokenizer)(), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
     )
     assert [text for text, _ in parts] == ["a", "", "\ufffd"]
     assert bytes_of(parts) == b"a\xe4"
@@ -121,9 +123,9 @@ def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
 def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
     tokenizer = byte_level()
     ids = tokenizer.encode("Hello there", add_special_tokens=False)
-    whole = texts_with_logprobs(detokenizers_for(tokenizer)(), ids)
+    whole = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids)
     assert len(tokens_of(whole)[0]) > 1
-    cut = texts_with_logprobs(detokenizers_for(tokenizer)(), ids, [tokens_of(whole)[0][1:]])
+    cut = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids, [tokens_of(whole)[0][1:]])
     assert text_of(cut) == "H"
     assert tokens_of(cut) == []
 
@@ -132,7 +134,7 @@ def test_a_special_token_is_told_by_its_name_and_has_no_bytes() -> None:
     tokenizer = byte_level()
     ids = [tokenizer.convert_tokens_to_ids("<s>"), *tokenizer.encode("there", add_special_tokens=False)]
     (first, *_) = [
-        one for _, tokens in texts_with_logprobs(detokenizers_for(tokenizer)(), ids) for one in tokens
+        one for _, tokens in texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids) for one in tokens
     ]
     assert (first.chosen.token, first.chosen.raw, first.end) == ("<s>", None, 0)
 

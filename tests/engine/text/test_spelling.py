@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
-from engine.text.detokenizer import detokenizers_for
+from engine.text.detokenizer import Vocabulary, detokenizer_of
 from engine.text.reply_text import Letters, Passage, ReplyCache, ReplyText, Tokenized, WrittenReply, changes
 from engine.text.reply_text import spelled as spelled_by
 from tests.engine.conftest import small_tokenizer
@@ -56,7 +56,7 @@ def letters_of(text: str) -> list[int]:
 
 def write(memory: ReplyCache, token_ids: Sequence[int]) -> str:
     """Let the model write a reply. Returns its text."""
-    reply = ReplyText(detokenizers_for(tokenizer())(), (), memory.notes(""))
+    reply = ReplyText(detokenizer_of(Vocabulary(tokenizer())), (), memory.notes(""))
     pieces = [piece for token_id in token_ids for piece in reply.push(token_id).pieces]
     return "".join(map(str, (*pieces, *reply.flush())))
 
