@@ -141,7 +141,7 @@ class Interpretation:
         self.growing = asyncio.Lock()
         self.news = asyncio.Event()
         self._message = message
-        self._decode: OutputStream | None = None
+        self._decode: Streamer | None = None
 
     @property
     def message(self) -> MessageRecord:
@@ -174,7 +174,7 @@ class Interpretation:
         if self._decode is not None and self.translation.is_outdated(self.source):
             self._decode.cancel()
 
-    def begin(self, ask: SegmentDecode, decode: OutputStream) -> None:
+    def begin(self, ask: SegmentDecode, decode: Streamer) -> None:
         """Note that a segment is being decoded."""
         self.translation.begin(ask)
         self._decode = decode
