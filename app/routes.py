@@ -51,7 +51,7 @@ from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.server_info import ServerFacts
-from connections.voice.connection import VoiceService
+from connections.voice import VoiceService
 from engine import trace
 from sessions.service import Sessions
 

@@ -103,6 +103,8 @@ ORDER = {
             "websocket_endpoint",
         ),
         *(
+            "turn_taking",
+            "spoken_reply",
             "voice",
             "native",
             "api",
@@ -312,7 +314,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.operations.keys",
                 "app.administration",
                 "app.sizing",
-                "midstream.terminal.command_line",
+                "midstream.terminal.__init__",
                 "app.doctor",
                 "app.setup.conversion",
             },
@@ -329,7 +331,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("soxr", {"speech.samples"}),
         ("av", {"speech.compression"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
+        ("rich", {"midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
@@ -367,7 +369,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.child_environment",
         "engine.upstream.vllm",
         "engine.machine",
-        "midstream.terminal.chat",
+        "midstream.terminal.session",
     }
 
 

@@ -17,7 +17,7 @@ from connections.protocol.codec import scopes_of
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.scopes import EVERYTHING
 from connections.protocol.server_info import Limits
-from connections.voice.connection import VoiceConnection, VoiceMessage
+from connections.voice import VoiceConnection, VoiceMessage
 from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, Refused, StoreDown

@@ -34,7 +34,7 @@ from connections.protocol.base import AUDIO, TOOLS
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.scopes import Grant, KeyScope
 from connections.protocol.server_info import Limits
-from connections.voice.connection import VoiceConnection, VoiceService
+from connections.voice import VoiceConnection, VoiceService
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import NotFound, Refused

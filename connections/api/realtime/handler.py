@@ -36,7 +36,7 @@ from connections.connection import ChainedWork, Connection, Handler, PendingWork
 from connections.native.handler import ClientMessage
 from connections.protocol import frames
 from connections.protocol.scopes import KeyScope
-from connections.voice.connection import VoiceMessage as Message
+from connections.voice import VoiceMessage as Message
 from engine.vision.image import Image
 from sessions.errors import Overloaded
 from sessions.fair_share import Subject

@@ -12,7 +12,7 @@ from connections.api.realtime.server_events import InvalidEvent
 from connections.api.realtime.translation.events import AudioDelta, TranslationFrame
 from connections.connection import Connection
 from connections.protocol.frames import Error
-from connections.voice.connection import VoiceService
+from connections.voice import VoiceService
 from sessions.interpreting.languages import is_spaceless, units
 from speech.clauses import Clauses
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed

@@ -22,7 +22,7 @@ from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
 from connections.api.realtime.voice import UtteranceTracker
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.frames import Frame, Send
-from connections.voice.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
+from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
 from tests.connections.realtime.client_mirror import LIMITS, done
 from tests.connections.realtime.test_handler import accepted
 
