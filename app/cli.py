@@ -23,7 +23,7 @@ from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
 from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
-from midstream.terminal.command_line import chat
+from midstream.terminal import chat
 from sessions.errors import StoreDown
 from sessions.store.embedded import EmbeddedStoreFailed
 

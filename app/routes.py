@@ -47,7 +47,7 @@ from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import ServerFacts
 from connections.protocol.errors import Unauthenticated
-from connections.voice.connection import VoiceService
+from connections.voice import VoiceService
 from engine.messages import current_trace, trace_of_headers
 from sessions.service import Sessions
 

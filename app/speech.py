@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.settings import Settings, SettingsError, called, naming
 from connections.api.audio import Audio
-from connections.voice.connection import VoiceService
+from connections.voice import VoiceService
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
@@ -42,7 +42,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
     if options is None:
         yield None
         return
-    _need("pocketsphinx")  # with any recognizer, it tells speech from silence
+    _need("pocketsphinx")  # with any recognizer, it distinguishes speech from silence
     ear = RecognizerProcess(options, known=ENGLISH if requested.speech == _AUTO else None)
     names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     voice_service = VoiceService(

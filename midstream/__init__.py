@@ -1,8 +1,8 @@
 """Midstream's Python client. It speaks the public protocol and imports no part of the service."""
 
 from midstream.client import Client, Found, Page, Reconnecting, connect
-from midstream.errors import ClientError, Disconnected, NotConnected, Refused
 from midstream.reply import Call, CallState, Interpretation, Reasoning, Reply, Status
+from midstream.server_connection import ClientError, Disconnected, NotConnected, Refused
 from midstream.spoken import Connection, Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
 
 __all__ = [

@@ -6,14 +6,14 @@ import sys
 from importlib.util import find_spec
 
 PARTS = ("click", "markdown_it", "prompt_toolkit", "rich")
-"""Packages that the terminal chat needs beside the client."""
+"""Packages that the terminal chat needs besides the client."""
 
 
 def main() -> None:
     """Chat, or say what to install if a package is missing."""
     if missing := [part for part in PARTS if find_spec(part) is None]:
         sys.exit(f"A chat in the terminal needs {', '.join(missing)}: pip install 'midstream[terminal]'")
-    from midstream.terminal.command_line import chat  # noqa: PLC0415 - it needs what was just looked for
+    from midstream.terminal import chat  # noqa: PLC0415 - it needs what was just looked for
 
     chat(prog_name="python -m midstream")
 

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
-from midstream.errors import ClientError, Refused
+from midstream.server_connection import ClientError, Frame, Refused
 
-Frame = dict[str, Any]
 CallState = Literal["waiting", "running", "done", "denied", "cancelled", "expired", "lost"]
 """`waiting` and `running` are open; all other states are final."""
 
@@ -98,12 +97,9 @@ class Call:
 
 
 def _question(frame: Frame) -> Question | None:
-    fields_of_question = frame.get("question")
-    return (
-        None
-        if fields_of_question is None
-        else Question(**{name: fields_of_question[name] for name in Question.__slots__})
-    )
+    if (fields := frame.get("question")) is None:
+        return None
+    return Question(**{name: fields[name] for name in Question.__slots__})
 
 
 class Server(Protocol):

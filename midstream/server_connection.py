@@ -1,9 +1,18 @@
-"""One connection to the server: sends frames, returns their answers, passes all else to a listener."""
+"""One connection to the server: sends frames, returns their answers, and passes everything else to a listener.
+
+The client's errors are defined here, too:
+
+ClientError
+├── NotConnected   no such server, or it does not admit this client
+├── Refused        the server refused a request
+└── Disconnected   the connection is lost for good
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import struct
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +26,39 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
-from midstream.errors import Disconnected, NotConnected, Refused
-from midstream.spoken import sound_frame
+Frame = dict[str, Any]
+"""A frame of the protocol, decoded."""
+_FINAL = frozenset({1000, 1008, 4401, 4403})
+"""Close codes after which another connection would end the same way: bye, policy, unauthenticated, forbidden."""
+
+
+class ClientError(Exception):
+    """The root of what the client raises."""
+
+
+class NotConnected(ClientError):
+    """There is no such server at this URL, or it does not admit this client."""
+
+
+class Refused(ClientError):
+    """The server refused a request. `code` is the protocol's; `retry_after_ms` may be None."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__(f"{frame['code']}: {frame['message']}")
+        self.code: str = frame["code"]
+        self.retryable: bool = frame.get("retryable", False)
+        self.retry_after_ms: int | None = frame.get("retry_after_ms")
+
+
+class Disconnected(ClientError):
+    """The connection is lost; `code` is the WebSocket close code, or None."""
+
+    def __init__(self, code: int | None, reason: str, *, final: bool = False) -> None:
+        super().__init__(f"disconnected ({code}): {reason}" if reason else f"disconnected ({code})")
+        self.code = code
+        self.final = final or code in _FINAL
+        """Whether another connection would end the same way."""
+
 
 PATH = "/v1/ws"
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -58,7 +98,6 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}:{parts.port or _PORTS.get(parts.scheme)}"
 
 
-Frame = dict[str, Any]
 SUBPROTOCOL = "midstream.v1"
 QUIET_S = 2.5
 """Silence after which the server is pinged while it owes something: an answer, or more of a reply."""
@@ -182,7 +221,7 @@ async def opened(
     url: str, on_frame: Callable[[Frame], None], is_waiting: Callable[[], bool], **options: Any
 ) -> ServerConnection:
     """Open a connection; `options` are those of `websockets`. Raises NotConnected, OSError."""
-    options = {"ping_interval": None} | options  # the line pings by itself
+    options = {"ping_interval": None} | options  # this connection pings by itself
     try:
         socket = await open_socket(url, subprotocols=[SUBPROTOCOL], **options)  # type: ignore[list-item]
     except (InvalidHandshake, InvalidURI) as error:
@@ -192,3 +231,25 @@ async def opened(
 
 def _disconnected(closed: ConnectionClosed) -> Disconnected:
     return Disconnected(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else Disconnected(None, "")
+
+
+_HEAD = struct.Struct(">BBHI")
+"""Of a binary frame: kind, flags, stream, seq."""
+_SOUND = 1
+_LAST = 1
+
+
+def sound_message(stream: int, seq: int, samples: bytes) -> bytes:
+    """Return the binary message for samples. `seq` wraps around after its largest number."""
+    return _HEAD.pack(_SOUND, 0, stream, seq % (1 << 32)) + samples
+
+
+def sound_frame(message: bytes) -> Frame | None:
+    """Return a binary message as a frame of the type `sound`; None if this client does not know its kind."""
+    if len(message) < _HEAD.size:
+        return None
+    kind, flags, stream, seq = _HEAD.unpack_from(message)
+    if kind != _SOUND:
+        return None
+    samples = message[_HEAD.size :]
+    return {"type": "sound", "stream": stream, "seq": seq, "samples": samples, "last": bool(flags & _LAST)}

@@ -1,29 +1,24 @@
-"""A spoken conversation: what a microphone hears goes to the server; words, and replies as sound, come back.
+"""A spoken conversation: sound goes to the server; words, and replies as sound, come back.
 
-Knows neither sound devices nor connections. Sound is PCM with 16 bits a sample, little-endian, in one channel.
+It knows neither sound devices nor connections. Sound is PCM with 16 bits a sample, little-endian, in one channel.
 """
 
 from __future__ import annotations
 
 import asyncio
-import struct
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from midstream.errors import ClientError, Refused
 from midstream.reply import Reply, Server
+from midstream.server_connection import ClientError, Frame, Refused, sound_message
 
-Frame = dict[str, Any]
 MESSAGE_BYTES = 16_384
 """Of samples in one message: whole ones, and less than a server takes in a frame."""
 END_S = 2.0
 """Seconds that the end of a spoken conversation may wait for the server."""
-_HEAD = struct.Struct(">BBHI")  # of a binary frame: kind, flags, stream, seq
-_SOUND = 1
-_LAST = 1
 _WIDTH = 2
 _EPSILON_MS = 1e-6
 """Sums of parts fall short of whole milliseconds by less."""
@@ -31,7 +26,7 @@ _EPSILON_MS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """Somebody began to speak, or stopped, at this time of the sound that was sent."""
+    """The speaker began or stopped at this time of the sound that was sent."""
 
     state: Literal["started", "stopped"]
     at_ms: int
@@ -39,7 +34,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was said. Until it is `final`, each text begins with the one before. `item`: of what is said between two silences."""
+    """The speaker's words. Until `final`, each text begins with the one before. `item`: the id of the words between two silences."""
 
     text: str
     final: bool
@@ -58,44 +53,44 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The connection is lost, and with it what was being said; or it is there again, and what is said is heard."""
+    """The connection is lost, and with it the current utterance; or it is back, and the server listens again."""
 
     is_lost: bool
 
 
 class SpokenReply(Reply):
-    """A reply that is spoken; a `Reply` in all else. `rate`: samples a second of its sound, 0 before it has any.
+    """A `Reply` that is spoken. `rate`: samples a second of its sound, 0 before it has any.
 
-    `marks`: when its words are heard, as far as they are spoken; empty where the voice does not know that.
+    `marks`: when the words spoken so far are heard; empty if the voice does not know the times of words.
     """
 
     def __init__(self, server: Server, accepted: Frame) -> None:
         super().__init__(server, accepted, sent=None)
         self.rate = 0
         self.from_ms = 0
-        """Where its sound begins: behind what was played before the connection was lost."""
+        """Where its sound begins: after what was played before the connection was lost."""
         self.marks: list[Mark] = []
         self._stream: int | None = None
         self._at_ms = 0.0
         self._sounds = False
 
     async def played(self, ms: float) -> None:
-        """Tell that so much of its sound was played.
+        """Report how much of its sound was played.
 
-        A player does so every 100 to 250 ms, and where a word has ended: what was not told was not heard.
+        A player reports every 100 to 250 ms, and when a word has ended: sound that was not reported counts as not heard.
         """
         ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
         await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | ids)
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
-        """Stop it behind the last word that was `played`. Return the `cancelled` frame."""
+        """Stop it after the last word that was `played`. Return the `cancelled` frame."""
         ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
         return await self._server.request(
             {"type": "cancel", "mode": "rollback" if rollback else "keep"} | ids
         )
 
     def spoken(self, ms: float) -> str:
-        """Return the text up to the word that is being spoken at this time; all of it where no times are known."""
+        """Return the text up to the word that is being spoken at this time; all of it if no times are known."""
         if self.done is not None or not self.rate:
             return self.text
         if not self.marks:
@@ -105,12 +100,12 @@ class SpokenReply(Reply):
         return self.text[: last.off + (last.len if begun else 0)]
 
     def ended_ms(self, ms: float) -> int:
-        """Return where the last word ends that was heard by this time; 0: none was."""
+        """Return where the last word ends that was heard by this time; 0 if none was."""
         ended = bisect_right(self.marks, ms, key=lambda mark: mark.end_ms)
         return self.marks[ended - 1].end_ms if ended else 0
 
     def begin_sound(self, frame: Frame) -> None:
-        """Take its `audio.reply`: its sound begins, or goes on for who came back."""
+        """Take its `audio.reply`: its sound begins, or continues over a new connection."""
         self.rate, self._stream, self.from_ms = frame["rate"], frame["stream"], frame["from_ms"]
         self._at_ms = float(self.from_ms)
         self.marks.clear()
@@ -120,7 +115,7 @@ class SpokenReply(Reply):
         self.marks += [Mark(**{name: one[name] for name in Mark.__slots__}) for one in frame["marks"]]
 
     def take_sound(self, frame: Frame) -> Sound | None:
-        """Return a part of its sound; None: it is of another one."""
+        """Return a part of its sound; None if the frame belongs to another reply."""
         if frame["stream"] != self._stream:
             return None
         sound = Sound(self, frame["samples"], self._at_ms, frame["last"])
@@ -130,7 +125,7 @@ class SpokenReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The next part of a reply's sound, which begins at `at_ms` of it. `last`: none follows; it may be empty then."""
+    """The next part of a reply's sound, which begins at `at_ms`. `last`: none follows; the part may be empty then."""
 
     reply: SpokenReply
     samples: bytes
@@ -148,28 +143,29 @@ SpokenEvent = Speech | Heard | SpokenReply | Sound | Connection | Refused
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Nothing more comes. `why`: None, another connection speaks in the conversation now."""
+    """The end of the iteration. `why`: None: another connection speaks in the conversation now."""
 
     why: ClientError | None
 
 
 class SpokenConversation:
-    """A conversation that is spoken over this connection. Iterate it for what happens, in order.
+    """A conversation that is spoken over this connection. Iterate it for its events, in order.
 
-    `Speech` and `Heard` are about whoever speaks. A `SpokenReply` comes where it begins to be heard, or goes on after a lost
-    connection, and its `Sound` behind it. Play that, and tell what was `played`: else no more comes. A `Refused` says what the
-    server could not do, such as taking what was said as a message. The iteration ends when another connection begins to speak in the conversation.
+    `Speech` and `Heard` are about the speaker. A `SpokenReply` comes when it begins to be heard, or continues after a lost
+    connection, followed by its `Sound`. Play the sound, and report what was `played`: otherwise no more comes. A `Refused`
+    says what the server could not do, such as accept an utterance as a message. The iteration ends when another connection
+    begins to speak in the conversation.
     """
 
     def __init__(self, server: Server, start: Frame) -> None:
         self.voice: str | None = None
-        """The voice that speaks; None: replies are text alone."""
+        """The voice that speaks; None if replies are text only."""
         self._server = server
         self._start = start
         self._stream: int | None = None
         self._seq = 0
         self._running: dict[str, SpokenReply] = {}  # by turn: those that were accepted and are not done
-        self._hidden: set[str] = set()  # of these, what nobody was told of: it may be taken back
+        self._hidden: set[str] = set()  # of these, those that were not yielded yet: they may be taken back
         self._sounding: SpokenReply | None = None
         self._is_begun = False
         self._events: asyncio.Queue[SpokenEvent | _End] = asyncio.Queue()
@@ -186,16 +182,16 @@ class SpokenConversation:
 
     @property
     def is_answering(self) -> bool:
-        """Whether something that was said is being answered, or its reply played."""
+        """Whether a message is being answered, or its reply played."""
         return bool(self._running)
 
     @property
     def is_begun(self) -> bool:
-        """Whether it has begun, and goes on over each connection."""
+        """Whether it has begun, and continues over each new connection."""
         return self._is_begun
 
     async def send(self, samples: bytes) -> None:
-        """Send what the microphone heard, whole samples. While the connection is lost, they are dropped."""
+        """Send the sound of the microphone, in whole samples. It is dropped while the connection is lost."""
         for start in range(0, len(samples), MESSAGE_BYTES):
             if self._stream is not None:
                 self._seq += 1
@@ -203,29 +199,29 @@ class SpokenConversation:
                 await self._server.send_sound(sound_message(self._stream, self._seq, piece))
 
     async def commit(self) -> None:
-        """Make a message of what was said so far: for a conversation that does not detect the end by itself."""
+        """Make a message of the words so far, for a conversation that does not detect the end by itself."""
         await self._send_control("audio.commit")
 
     async def clear(self) -> None:
-        """Forget what was said so far."""
+        """Drop the words so far."""
         await self._send_control("audio.clear")
 
     async def __aiter__(self) -> AsyncIterator[SpokenEvent]:
-        """Yield what happens. Raises Refused, Disconnected: it can't go on."""
+        """Yield its events. Raises Refused, Disconnected if it can't continue."""
         while not isinstance(event := await self._events.get(), _End):
             yield event
         if event.why is not None:
             raise event.why
 
     async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
-        """Begin to speak, or go on over a new connection. Raises Refused, Disconnected."""
+        """Begin to speak, or continue over a new connection. Raises Refused, Disconnected."""
         started = await ask(self._start)
         self._listened_to(started)
         self._is_begun = True
         self.voice = started.get("voice")
 
     async def end(self) -> None:
-        """Speak no longer: a reply that is being played is cut at what was heard. Waits for the server a little."""
+        """Stop speaking: a reply that is being played is cut at what was heard. Waits for the server briefly."""
         self._is_begun, stream, self._stream = False, self._stream, None
         if stream is None:
             return
@@ -234,7 +230,7 @@ class SpokenConversation:
                 await self._server.request({"type": "audio.stop", "conversation_id": self.conversation_id})
 
     def lost(self) -> None:
-        """The connection is lost: nobody listens until it begins again."""
+        """Note that the connection is lost: the server does not listen until it begins again."""
         if self._is_begun and self._stream is not None:
             self._events.put_nowait(Connection(is_lost=True))
         self._stream = self._sounding = None
@@ -242,11 +238,11 @@ class SpokenConversation:
         self._hidden.clear()
 
     def fail(self, error: ClientError) -> None:
-        """It can't go on."""
+        """End the iteration with an error."""
         self._events.put_nowait(_End(error))
 
     def take_frame(self, frame: Frame, reply: Reply | None) -> None:
-        """Take a frame of the server. `reply`: the one that it is about, if it is known."""
+        """Take a frame of the server. `reply`: the one that it is about, if known."""
         if frame["type"] == "sound":
             self._sound(frame)
         elif frame["type"] == "error":
@@ -260,7 +256,7 @@ class SpokenConversation:
                 self._hidden.discard(frame["turn_id"])
 
     def _listened_to(self, started: Frame) -> None:
-        """Take `audio.started`, once: a reply may go on right behind it."""
+        """Take `audio.started`, once: a reply may continue right after it."""
         if self._stream is not None:
             return
         if self._is_begun:
@@ -289,7 +285,9 @@ class SpokenConversation:
             case "audio.reply":
                 reply.begin_sound(frame)
                 self._sounding = reply
-                self._running[reply.turn_id] = reply  # one that goes on from before was not accepted here
+                self._running[reply.turn_id] = (
+                    reply  # one that began before the connection was lost was not accepted here
+                )
                 self._hidden.add(reply.turn_id)
                 self._show(reply)
             case "marks":
@@ -298,7 +296,7 @@ class SpokenConversation:
                 self._show(reply)
 
     def _show(self, reply: SpokenReply) -> None:
-        """Tell of a reply that nobody was told of so far."""
+        """Yield a reply that was not yielded yet."""
         if reply.turn_id in self._hidden:
             self._hidden.discard(reply.turn_id)
             self._events.put_nowait(reply)
@@ -310,19 +308,3 @@ class SpokenConversation:
     async def _send_control(self, kind: str) -> None:
         if self._stream is not None:
             await self._server.tell({"type": kind, "conversation_id": self.conversation_id})
-
-
-def sound_message(stream: int, seq: int, samples: bytes) -> bytes:
-    """Return the message that sends samples. `seq` starts again after its largest number."""
-    return _HEAD.pack(_SOUND, 0, stream, seq % (1 << 32)) + samples
-
-
-def sound_frame(message: bytes) -> Frame | None:
-    """Return a binary message as a frame of the type `sound`; None: it is of a kind that this client does not know."""
-    if len(message) < _HEAD.size:
-        return None
-    kind, flags, stream, seq = _HEAD.unpack_from(message)
-    if kind != _SOUND:
-        return None
-    samples = message[_HEAD.size :]
-    return {"type": "sound", "stream": stream, "seq": seq, "samples": samples, "last": bool(flags & _LAST)}

@@ -1,7 +1,7 @@
 """Where speech begins, pauses and ends, by the verdicts on its frames, and whether sound has a voice in it.
 
 A vowel repeats itself 70 to 400 times a second, which no noise does (the autocorrelation method; Rabiner, 1977), and has
-overtones, which no tone has. A recognizer's own scores do not tell: PocketSphinx matches a cough better than most words.
+overtones, which no tone has. A recognizer's own scores do not show it: PocketSphinx matches a cough better than most words.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class EndpointDetector:
         self._last_ms = 0
         self._reported_ms = 0
         self._run_ms = 0
-        self._pauses = 0  # that were told of this silence
+        self._pauses = 0  # reported of this silence
 
     @property
     def is_speaking(self) -> bool:

@@ -76,7 +76,7 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 class Partial(msgspec.Struct, frozen=True, tag=True):
     """Speech continues at `at_ms`: reported about ten times a second. `text`: the words so far, which may be revised.
 
-    `is_new`: they were recognized anew; else they are those of the event before. `is_confident`: see `Stopped`.
+    `is_new`: they were recognized again; otherwise they are those of the event before. `is_confident`: see `Stopped`.
     """
 
     at_ms: int

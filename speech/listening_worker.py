@@ -286,7 +286,7 @@ class SpeechStream:
     def step(self, *, is_hurried: bool = False, speakers: int = 1) -> Heard | None:
         """Do the next piece of work; return the event, or None if that needs more work.
 
-        `is_hurried`: somebody else is silent: further words of speech that goes on can wait. `speakers`: how many speak.
+        `is_hurried`: somebody else is silent: further words of continuing speech can wait. `speakers`: how many speak.
         """
         waiting = self._waiting[0]
         needs_words = self._needs_words(waiting, is_hurried=is_hurried)

@@ -37,7 +37,7 @@ The model knows no digital silence: of clean voices it mishears ten times as muc
 
 
 class PocketSphinxDecoder:
-    """A `RecognitionModel`. Segments leave no state in it: a speaker's loudness is measured anew for each."""
+    """A `RecognitionModel`. Segments leave no state in it: a speaker's loudness is measured again for each."""
 
     rate = RATE
     facts = ENGLISH
@@ -192,7 +192,7 @@ _TENS = {
     "ninety": 90,
 }
 _ALONE = "one"
-"""Without another number beside it, it may be a pronoun, and stays a word."""
+"""Without another number next to it, it may be a pronoun, and stays a word."""
 
 
 def in_digits(text: str) -> str:

@@ -441,7 +441,7 @@ class Channel:
             return None
 
     def _read(self) -> None:
-        """Read beside the work, so that the gateway never waits; end the process with the gateway."""
+        """Read in parallel with the work, so that the gateway never waits; end the process with the gateway."""
         with self._socket.makefile("rb") as stream:
             while len(head := stream.read(LENGTH.size)) == LENGTH.size:
                 self._inbox.put(self._decoder.decode(stream.read(LENGTH.unpack(head)[0])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -68,30 +68,56 @@ def marks_of(
     """
     starts_ms = [0.0, *ends_ms]
     return tuple(
-        Mark(off=off, len=len(word), start_ms=round(starts_ms[first]), end_ms=round(ends_ms[behind - 1]))
-        for (off, word), (first, behind) in zip(words, places, strict=True)
-        if behind > first
+        Mark(off=off, len=len(word), start_ms=round(starts_ms[first]), end_ms=round(ends_ms[end - 1]))
+        for (off, word), (first, end) in zip(words, places, strict=True)
+        if end > first
     )
 
 
-class Vits:
-    """A loaded model."""
+class _TimedModel:
+    """A model that predicts how many frames each token lasts. Its speakers have numbers."""
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, rate: int, upsample_rates: Sequence[int]) -> None:
+        """`upsample_rates`: their product is the samples of a frame."""
         self._model = model
-        self._tokenizer = tokenizer
-        self._rate: int = model.config.sampling_rate
-        self._frame = math.prod(model.config.upsample_rates)
+        self._rate = rate
+        self._frame = math.prod(upsample_rates)
         self._speed = 1.0
-        self._durations: list[int] = []
-        model.duration_predictor.register_forward_hook(self._on_durations)
 
     @property
     def facts(self) -> VoiceReady:
-        """Its facts: speakers have numbers."""
-        count = self._model.config.num_speakers
+        """Its facts for the gateway."""
+        count = self._model.config.num_speakers or 1
         names = tuple(map(str, range(count))) if count > 1 else ("default",)
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
+
+    def _check_length(self, frames: torch.Tensor) -> None:
+        """Raise ClauseTooLong for impossible durations."""
+        if frames.sum() * self._frame > LONGEST_S * self._rate:
+            raise ClauseTooLong
+
+    def _clause(
+        self,
+        clause: str,
+        wave: torch.Tensor,
+        frames: Iterable[int],
+        places: Sequence[tuple[int, int]] | None,
+    ) -> SpokenClause:
+        """Return a clause as sound. `frames`: of each token; `places`: the tokens of each word, if they are known."""
+        if places is None:
+            return SpokenClause(self._rate, pcm_of(wave), None)
+        ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(frames)]
+        return SpokenClause(self._rate, pcm_of(wave), marks_of(words_of(clause), places, ends_ms))
+
+
+class Vits(_TimedModel):
+    """VITS, as of MMS."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        super().__init__(model, model.config.sampling_rate, model.config.upsample_rates)
+        self._tokenizer = tokenizer
+        self._durations: list[int] = []
+        model.duration_predictor.register_forward_hook(self._on_durations)
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
@@ -105,18 +131,14 @@ class Vits:
         torch.manual_seed(SEED)
         speaker = int(voice) if self._model.config.num_speakers > 1 else None
         output = self._model(**inputs, speaker_id=speaker, speaking_rate=self._speed)
-        ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(self._durations)]
-        places = self._places(clause, letters)
-        marks = None if places is None else marks_of(words_of(clause), places, ends_ms)
-        return SpokenClause(self._rate, pcm_of(output.waveform[0]), marks)
+        return self._clause(clause, output.waveform[0], self._durations, self._places(clause, letters))
 
     def _on_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
         """Note the frames of each token. Raises ClauseTooLong, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
-        if frames.sum() * self._frame > LONGEST_S * self._rate:
-            raise ClauseTooLong
+        self._check_length(frames)
         self._durations = frames.flatten().int().tolist()
 
     def _places(self, clause: str, letters: str) -> Sequence[tuple[int, int]] | None:
@@ -149,7 +171,7 @@ def _load_vits(options: Options) -> Vits:
 
 
 class SpeechT5:
-    """A loaded model, its vocoder, and its speaker embeddings."""
+    """SpeechT5, its vocoder, and its speaker embeddings. It has one speed and knows no times of words."""
 
     def __init__(
         self, model: Any, vocoder: Any, tokenizer: Any, speakers: Mapping[str, torch.Tensor]
@@ -163,7 +185,7 @@ class SpeechT5:
 
     @property
     def facts(self) -> VoiceReady:
-        """Its facts: one speed."""
+        """Its facts for the gateway."""
         return VoiceReady(names=tuple(sorted(self._speakers)), rate=self._rate)
 
     @torch.inference_mode()
@@ -203,23 +225,14 @@ def _embedding(file: Path, size: int) -> torch.Tensor:
     return torch.from_numpy(embedding)
 
 
-class FastSpeech2:
-    """A loaded model and its vocoder."""
+class FastSpeech2(_TimedModel):
+    """FastSpeech2Conformer and its vocoder."""
 
     def __init__(self, model: Any, vocoder: Any, encode: Encode) -> None:
-        self._model = model
+        super().__init__(model, FASTSPEECH2_RATE, vocoder.config.upsample_rates)
         self._vocoder = vocoder
         self._encode = encode
-        self._frame = math.prod(vocoder.config.upsample_rates)
-        self._speed = 1.0
         model.duration_predictor.register_forward_hook(self._on_durations)
-
-    @property
-    def facts(self) -> VoiceReady:
-        """Its facts: speakers have numbers."""
-        count = self._model.config.num_speakers or 1
-        names = tuple(map(str, range(count))) if count > 1 else ("default",)
-        return VoiceReady(names=names, rate=FASTSPEECH2_RATE, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
@@ -236,15 +249,10 @@ class FastSpeech2:
         watch()
         wave = self._vocoder(output.spectrogram)[0]
         frames = self._frames(output.duration_outputs[0])
-        ends_ms = [end * self._frame / FASTSPEECH2_RATE * 1000 for end in accumulate(frames.int().tolist())]
-        places = self._places(clause, tokens)
-        marks = None if places is None else marks_of(words_of(clause), places, ends_ms)
-        return SpokenClause(FASTSPEECH2_RATE, pcm_of(wave), marks)
+        return self._clause(clause, wave, frames.int().tolist(), self._places(clause, tokens))
 
     def _on_durations(self, _module: Any, _inputs: Any, durations: torch.Tensor) -> None:
-        """Raise ClauseTooLong for impossible durations."""
-        if self._frames(durations).sum() * self._frame > LONGEST_S * FASTSPEECH2_RATE:
-            raise ClauseTooLong
+        self._check_length(self._frames(durations))
 
     def _frames(self, durations: torch.Tensor) -> torch.Tensor:
         return durations if self._speed == 1 else torch.round(durations.float() / self._speed)

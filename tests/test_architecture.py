@@ -31,6 +31,8 @@ SEAMS = {
         *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
         *("app.routes", "app.speech"),
     ),
+    "connections.spoken_reply": ("connections.voice", "connections.api.realtime"),
+    "connections.turn_taking": ("connections.voice", "connections.spoken_reply", "connections.api.realtime"),
 }
 GATEWAY = ("app.cli", "app.service")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
@@ -86,7 +88,8 @@ ORDER = {
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("outbox", "connection", "manager", "websocket_endpoint", "voice", "native", "api"),
+        *("outbox", "connection", "manager", "websocket_endpoint"),
+        *("turn_taking", "spoken_reply", "voice", "native", "api"),
     ),
     "connections.api": (
         *("requests", "replies", "endpoint", "chat_requests"),
@@ -297,7 +300,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.keys",
                 "app.administration",
                 "app.sizing",
-                "midstream.terminal.command_line",
+                "midstream.terminal.__init__",
                 "app.doctor",
                 "app.models",
             },
@@ -313,7 +316,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         ("soxr", {"speech.samples"}),
         ("av", {"speech.compression"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
-        ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
+        ("rich", {"midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
     ],
 )
@@ -348,7 +351,7 @@ def test_the_environment_is_read_in_few_places() -> None:
         "engine.process.__main__",
         "engine.machine",
         "engine.upstream.vllm",
-        "midstream.terminal.chat",
+        "midstream.terminal.session",
     }
 
 

@@ -32,7 +32,7 @@ from connections.protocol.base import (
 )
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
-from connections.voice.connection import VoiceConnection, VoiceService
+from connections.voice import VoiceConnection, VoiceService
 from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused

@@ -15,7 +15,7 @@ from connections.protocol import audio, frames, params
 from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, REASONING, TOOLS, Limits
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import scopes_of
-from connections.voice.connection import VoiceConnection, VoiceMessage
+from connections.voice import VoiceConnection, VoiceMessage
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions

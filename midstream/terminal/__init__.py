@@ -1,1 +1,58 @@
-"""The terminal client. It uses the public client alone; `import midstream` imports nothing of it."""
+"""The terminal client: the command `chat`. The code that it runs is imported when it runs; `import midstream` imports none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("url", default="127.0.0.1:8000")
+@click.option(
+    "--conversation",
+    default=None,
+    help="Id of the conversation to continue. Default: one for all terminals; in a pipe a new one.",
+)
+@click.option("--client-id", default=None, help="Your client id; default: the one in your config folder.")
+@click.option(
+    "--key",
+    envvar="CHAT_KEY",  # names with MIDSTREAM_ are the service's settings, and it refuses unknown ones
+    show_envvar=True,
+    help="Your API key or JWT; without one it is asked for if the service requires it.",
+)
+@click.option("--patience-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
+@click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
+@click.option(
+    "--history/--no-history",
+    default=True,
+    show_default=True,
+    help="Keep your lines for the Up key of later chats, in your state folder, readable by you only.",
+)
+def chat(
+    url: str,
+    *,
+    conversation: str | None,
+    client_id: str | None,
+    key: str | None,
+    patience_s: float,
+    plain: bool,
+    history: bool,
+) -> None:
+    """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
+
+    URL is that of the service's page or of its WebSocket, or HOST:PORT. In a pipe each line of the input is a message,
+    the output has only the replies, and the exit status says whether all of them are complete.
+    """
+    from midstream.terminal.session import ChatOptions, run  # noqa: PLC0415 - the other commands need none of it
+
+    options = ChatOptions(
+        client_id=client_id,
+        key=key,
+        conversation_id=conversation,
+        patience_s=patience_s,
+        keeps_history=history,
+        is_plain=plain,
+    )
+    sys.exit(asyncio.run(run(url, options)))

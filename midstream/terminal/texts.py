@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from midstream.reply import Call, Status
+from midstream.server_connection import Frame
 
-Frame = dict[str, Any]
 LINE_CHARS = 200
 """Characters of arguments and results; the rest is left out, except in questions for permission."""
 MAX_TOOLS = 128

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from midstream.spoken import SpokenConversation, SpokenReply, sound_frame, sound_message
+from midstream.server_connection import sound_frame, sound_message
+from midstream.spoken import SpokenConversation, SpokenReply
 
 
 def test_a_binary_frame_is_read_as_it_was_written() -> None:

@@ -7,8 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.client import delays
-from midstream.live import Position
+from midstream.client import Position, delays
 
 
 @given(chance=st.floats(0, 1))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from midstream import Refused
-from midstream.live import Follower
+from midstream.client import Follower
 
 HISTORY = {"type": "history", "ref": "own", "epoch": "e", "seq": 4, "messages": []}
 

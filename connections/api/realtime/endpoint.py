@@ -62,8 +62,8 @@ from connections.outbox import Outbox
 from connections.protocol import frames
 from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
-from connections.voice.connection import VoiceConnection, VoiceService
-from connections.voice.connection import VoiceMessage as Message
+from connections.voice import VoiceConnection, VoiceService
+from connections.voice import VoiceMessage as Message
 from connections.websocket_endpoint import (
     OUTBOX_BYTES,
     LargeMessageLease,

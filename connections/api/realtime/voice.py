@@ -51,15 +51,9 @@ from connections.protocol.audio import (
 )
 from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
-from connections.voice.connection import (
-    MAX_REPLIES,
-    VoiceConnection,
-    VoiceConversation,
-    VoiceMessage,
-    VoiceService,
-)
-from connections.voice.reply import SpokenReply
-from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
+from connections.spoken_reply import SpokenReply
+from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
+from connections.voice import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceMessage, VoiceService
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
 from speech.interfaces import Coding, Listening, Stopped

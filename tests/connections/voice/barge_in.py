@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connections.voice.turn_taking import ReplyAction, SubmitMessage, TranscriptUpdate, TurnTakingPolicy
+from connections.turn_taking import ReplyAction, SubmitMessage, TranscriptUpdate, TurnTakingPolicy
 from speech.interfaces import Coding, Listening
 from speech.listening_worker import RATE, SpeechStream
 from speech.pocketsphinx_decoder import PocketSphinxDecoder

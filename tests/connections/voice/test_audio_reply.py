@@ -10,7 +10,7 @@ import pytest
 
 from connections.protocol.audio import AudioOutput, Sound
 from connections.protocol.frames import Frame
-from connections.voice.reply import LISTENER_TIMEOUT_S, SpokenReply
+from connections.spoken_reply import LISTENER_TIMEOUT_S, SpokenReply
 from sessions.events import Delta
 from speech.interfaces import Mark, SpokenClause
 

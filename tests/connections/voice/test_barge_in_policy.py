@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.voice.turn_taking import (
+from connections.turn_taking import (
     SUSTAINED_MS,
     Action,
     LocalAgreement,

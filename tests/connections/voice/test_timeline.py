@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from connections.voice.reply import AHEAD_MS, Timeline
+from connections.spoken_reply import AHEAD_MS, Timeline
 from speech.interfaces import Mark
 
 RATE = 8000

@@ -10,9 +10,9 @@ import pytest
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped, Heard
 from connections.protocol.frames import Error, Frame, Send
-from connections.voice.connection import MAX_REPLIES, VoiceConversation, VoiceMessage
-from connections.voice.reply import SpokenReply
-from connections.voice.turn_taking import Action, ReplyAction
+from connections.spoken_reply import SpokenReply
+from connections.turn_taking import Action, ReplyAction
+from connections.voice import MAX_REPLIES, VoiceConversation, VoiceMessage
 from sessions.errors import Overloaded
 from sessions.events import Delta
 from sessions.records import Owner

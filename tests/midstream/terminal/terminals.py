@@ -19,7 +19,7 @@ import pyte
 import pytest
 
 from midstream.server_connection import socket_url
-from midstream.terminal.chat import kept_client_id
+from midstream.terminal.session import kept_client_id
 
 CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.terminal.chat_session import HELP, NAMES, Command, Message, UnknownCommand, help_lines, read
+from midstream.terminal.session import HELP, NAMES, Command, Message, UnknownCommand, help_lines, read
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from midstream.terminal.chat import MOST_HISTORY_BYTES, history_file, kept_client_id
+from midstream.terminal.session import MOST_HISTORY_BYTES, history_file, kept_client_id
 
 
 @pytest.fixture(autouse=True)

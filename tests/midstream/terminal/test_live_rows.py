@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from midstream.terminal.markdown_page import LiveRows
+from midstream.terminal.screen import LiveRows
 
 ROWS = some.lists(some.text("ab\x1b[1m".replace("\x1b[1m", "c"), max_size=9), max_size=6)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from rich.cells import cell_len
 
-from midstream.terminal.markdown_page import LiveRows, MarkdownPage
+from midstream.terminal.screen import LiveRows, MarkdownPage
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 BLOCKS = [

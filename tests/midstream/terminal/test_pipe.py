@@ -235,7 +235,7 @@ async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(
 
 
 def test_a_pipe_needs_neither_line_editing_nor_markdown() -> None:
-    look = "import sys, midstream.terminal.chat; print({'prompt_toolkit', 'rich', 'markdown_it'} & set(sys.modules))"
+    look = "import sys, midstream.terminal.session; print({'prompt_toolkit', 'rich', 'markdown_it'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 

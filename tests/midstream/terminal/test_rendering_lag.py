@@ -10,10 +10,9 @@ import pytest
 
 from midstream import Client, Reconnecting
 from midstream.reply import Reply
-from midstream.terminal import reply_view
-from midstream.terminal.call_prompts import CallPrompt
-from midstream.terminal.markdown_page import LiveRows, MarkdownPage
-from midstream.terminal.reply_view import ReplyView
+from midstream.terminal import user_interface
+from midstream.terminal.screen import LiveRows, MarkdownPage
+from midstream.terminal.user_interface import CallPrompt, ReplyView
 
 WORDS = [f"word{number} " for number in range(50)]
 
@@ -63,7 +62,7 @@ async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By that the server cuts it."""
-    monkeypatch.setattr(reply_view, "FRAME_S", 1e9)
+    monkeypatch.setattr(user_interface, "FRAME_S", 1e9)
     paper, reply, shown, running = await started_reply()
     assert reply.has_more
     assert reply.text
@@ -74,7 +73,7 @@ async def test_what_is_shown_is_all_that_was_read_before_it_is_stopped(
 
 
 async def test_text_that_waits_is_shown_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reply_view, "FRAME_S", 1e9)
+    monkeypatch.setattr(user_interface, "FRAME_S", 1e9)
     paper, reply, _, running = await started_reply()
     assert paper.written.getvalue().split() in ([], WORDS[0].split())
     await turns(20 * len(WORDS))
@@ -87,7 +86,7 @@ async def test_what_comes_while_it_is_being_stopped_is_not_shown_unless_it_goes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a pipe nothing can be taken back: what is written there is what the history has."""
-    monkeypatch.setattr(reply_view, "FRAME_S", 0.0)
+    monkeypatch.setattr(user_interface, "FRAME_S", 0.0)
     paper, reply, shown, running = await started_reply()
     shown.hold()
     before = paper.written.getvalue()

@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from midstream import Disconnected, NotConnected
-from midstream.terminal.chat import error_message
+from midstream.terminal.session import error_message
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")
 

@@ -45,7 +45,7 @@ from connections.protocol.audio import AudioStart
 from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.frames import Error, Frame
-from connections.voice.connection import VoiceService
+from connections.voice import VoiceService
 from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import Conflict, NotFound, Overloaded, Refused

@@ -28,9 +28,9 @@ from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
 from connections.protocol.base import AUDIO
 from connections.protocol.frames import Cancel, Error, Frame, Send
-from connections.voice.connection import VoiceMessage as Message
-from connections.voice.connection import VoiceService
-from connections.voice.reply import SpokenReply
+from connections.spoken_reply import SpokenReply
+from connections.voice import VoiceMessage as Message
+from connections.voice import VoiceService
 from sessions.errors import Overloaded
 from sessions.fair_share import Subject
 from sessions.records import Owner

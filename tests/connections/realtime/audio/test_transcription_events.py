@@ -14,7 +14,7 @@ from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import UtteranceTracker
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.frames import Frame, Send
-from connections.voice.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
+from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
 from tests.connections.realtime.client_mirror import LIMITS, done
 from tests.connections.realtime.test_handler import accepted
 

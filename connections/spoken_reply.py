@@ -56,7 +56,11 @@ class SpokenReply:
         self._timeline = Timeline(rate=output.rate, width=2 if output.format == "pcm16" else 1)
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
-        self._timeout = _ListenerTimeout(clock)
+        self._clock = clock
+        self._reported_at = (
+            clock()
+        )  # when its listener last reported, or had something to report from then on
+        self._leaving: asyncio.TimerHandle | None = None  # ends its turn, unless its listener comes back
         self._ended = asyncio.Event()
         self._progressed = asyncio.Event()
         self._reported = asyncio.Event()  # no more reports of what was heard will come
@@ -104,7 +108,7 @@ class SpokenReply:
     def listener_timeout_s(self) -> float | None:
         """How long its listener may report nothing before it counts as gone; None: it has nothing to report."""
         waits = self._push is not None and int(self._timeline.sent_ms) > self._timeline.played_ms
-        return self._timeout.left_s if waits else None
+        return self._reported_at + LISTENER_TIMEOUT_S - self._clock() if waits else None
 
     def begin(self, turn_id: str) -> None:
         """Note its turn's id. If it was cut before, the turn ends as soon as possible."""
@@ -140,7 +144,7 @@ class SpokenReply:
 
     def stop(self) -> None:
         """Stop playing."""
-        self._timeout.stop_waiting()
+        self._stop_waiting()
         self._ended.set()
         self._progressed.set()
 
@@ -151,30 +155,36 @@ class SpokenReply:
 
     def attach(self, push: Push) -> None:
         """Send to a new listener, from what was played so far."""
-        self._timeout.stop_waiting()
-        self._timeout.renew()
+        self._stop_waiting()
+        self._reported_at = self._clock()
         self._push = push
         self._is_announced = self._is_ended = False
         self._timeline.rewind()
         self._send()
 
     def detach(self, grace_s: float) -> None:
-        """Note that its listener left. After the grace period its turn ends, whoever else is attached."""
+        """Note that its listener left. After the grace period its turn ends, even if other connections are attached."""
         self._push = None
         self._reported.set()
         if not self.is_over:
-            self._timeout.wait(grace_s, lambda: self._cut(self))
+            self._stop_waiting()
+            self._leaving = asyncio.get_running_loop().call_later(grace_s, self._cut, self)
+
+    def _stop_waiting(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
 
     def confirm(self) -> None:
         """Send its sound: it was no wrong guess."""
         self.is_guess = False
-        self._timeout.renew()
+        self._reported_at = self._clock()
         self._send()
 
     def played(self, ms: int) -> None:
         """Note how much of its sound was played."""
         if not self.is_over and self._timeline.played(ms):
-            self._timeout.renew()
+            self._reported_at = self._clock()
             self._progressed.set()
             self._send()
 
@@ -236,7 +246,7 @@ class SpokenReply:
         if push is None or self.is_guess or self.is_over:
             return
         if int(self._timeline.sent_ms) <= self._timeline.played_ms:
-            self._timeout.renew()
+            self._reported_at = self._clock()
         while part := self._timeline.take(FRAME_MS):
             self._announce(push)
             is_last = self._is_whole and self._timeline.is_sent
@@ -274,37 +284,6 @@ class SpokenReply:
     def _sound(self, samples: bytes, flags: int) -> Sound:
         self._seq += 1
         return Sound(self._stream, self._seq, samples, flags, self._conversation_id, self.turn_id)
-
-
-class _ListenerTimeout:
-    """Patience with a listener that reports nothing, or has left."""
-
-    __slots__ = ("_clock", "_leaving", "_since")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since = clock()
-        self._leaving: asyncio.TimerHandle | None = None
-
-    @property
-    def left_s(self) -> float:
-        """The seconds left."""
-        return self._since + LISTENER_TIMEOUT_S - self._clock()
-
-    def renew(self) -> None:
-        """Note a report, or that there is something to report from now on."""
-        self._since = self._clock()
-
-    def wait(self, grace_s: float, end: Callable[[], None]) -> None:
-        """Wait for a listener that left."""
-        self.stop_waiting()
-        self._leaving = asyncio.get_running_loop().call_later(grace_s, end)
-
-    def stop_waiting(self) -> None:
-        """Note that it came back, or that there is nothing to wait for."""
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
 
 
 def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:

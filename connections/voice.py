@@ -1,4 +1,4 @@
-"""Spoken conversations: a connection's sound becomes messages, and their replies are played."""
+"""Spoken conversations: speech becomes a message, and its reply is played until it was heard or is interrupted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from connections.protocol.audio import (
 from connections.protocol.base import AUDIO
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import Error, Frame, Params, Send
-from connections.voice.reply import SpokenReply
-from connections.voice.turn_taking import (
+from connections.spoken_reply import SpokenReply
+from connections.turn_taking import (
     Action,
     ReplyAction,
     SpeechEdge,
@@ -228,21 +228,22 @@ class VoiceConnection:
             )
             conversation.begin(self)
             try:
-                await self._until_stopped(voice_service, conversation)
+                reason = await self._until_stopped(voice_service, conversation)
             finally:
                 conversation.end(self)
                 self._conversation = None
-        self._send_stopped()
+        if reason is not None:
+            self.push(reason)
 
-    def _send_stopped(self) -> None:
-        if self._reason is not None:
-            self.push(self._reason)
-
-    async def _until_stopped(self, voice_service: VoiceService, conversation: VoiceConversation) -> None:
+    async def _until_stopped(
+        self, voice_service: VoiceService, conversation: VoiceConversation
+    ) -> AudioStopped | None:
+        """Listen until it is stopped; return the reason, if the client learns of it."""
         async with asyncio.TaskGroup() as tasks:
             hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
             await self._stopping.wait()
             hearing.cancel()
+        return self._reason
 
     async def _recognize_with_retries(
         self, voice_service: VoiceService, conversation: VoiceConversation
@@ -330,7 +331,7 @@ def _listening(start: AudioStart, voice_service: VoiceService) -> Listening:
 
 
 class VoiceConversation:
-    """The speech of one conversation. It outlives its connection while a reply waits for that to come back."""
+    """The speech of one conversation. It outlives its connection while a reply waits for a new connection."""
 
     def __init__(
         self,
@@ -429,7 +430,13 @@ class VoiceConversation:
     def _apply(self, act: Action) -> None:
         match act:
             case SpeechEdge(began, at_ms):
-                self._push_speech_state(began=began, at_ms=at_ms)
+                self._push(
+                    Speech(
+                        conversation_id=self.conversation_id,
+                        state="started" if began else "stopped",
+                        at_ms=at_ms,
+                    )
+                )
             case TranscriptUpdate(text, final):
                 self._push(
                     Heard(conversation_id=self.conversation_id, text=text, final=final, item=self._item_id())
@@ -450,12 +457,6 @@ class VoiceConversation:
             guess.confirm()
         else:
             self._roll_back(guess)
-
-    def _push_speech_state(self, *, began: bool, at_ms: int) -> None:
-        state = Speech(
-            conversation_id=self.conversation_id, state="started" if began else "stopped", at_ms=at_ms
-        )
-        self._push(state)
 
     def _item_id(self) -> str:
         """The item of the current utterance."""
@@ -521,7 +522,7 @@ class VoiceConversation:
                 if reply is not None:
                     tasks.create_task(self._play(reply))
                 await self._send(speaker, request, reply)
-        except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others go on
+        except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others continue
             _log.exception("reply not spoken", conversation_id=self.conversation_id)
         finally:
             if reply is not None:
@@ -571,7 +572,7 @@ class VoiceConversation:
             await self._sessions.take_back(self.owner, self.conversation_id, turn_id)
         except Refused as why:
             self._push(error_frame(why, None))
-        except Exception:  # noqa: BLE001 - a task's boundary: this turn stays, the others go on
+        except Exception:  # noqa: BLE001 - a task's boundary: this turn stays, the others continue
             _log.exception("speculative turn not rolled back", conversation_id=self.conversation_id)
 
 
@@ -590,7 +591,7 @@ def _too_many_replies() -> Overloaded:
 
 
 class VoiceService:
-    """Use `running` around everything else."""
+    """The spoken conversations of this server. Use `running` around everything else."""
 
     def __init__(
         self, *, sessions: Sessions, ear: StreamingRecognizer, voice: Voice | None, slots: int
