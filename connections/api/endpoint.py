@@ -22,8 +22,7 @@ from starlette.websockets import WebSocket
 
 from connections.api.replies import ReplySource
 from connections.api.requests import invalid, invalid_api_key, metric_code, problem_of, with_client_field
-from connections.authentication.access import AccessControl, bearer
-from connections.authentication.api_keys import PREFIX as TICKET
+from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.api_keys import Identity
 from connections.connection import Disconnected
 from connections.http import (

@@ -56,8 +56,7 @@ from connections.api.responses.store import (
     group_into_turns,
     item_not_found,
 )
-from connections.authentication.access import AccessControl, bearer
-from connections.authentication.api_keys import PREFIX as TICKET
+from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.connection import Connection, Disconnected, Transport
 from connections.http import EndpointName, Exchange, RefusalCounters, json_response, type_of
 from connections.limits.bound_counters import EndpointCounters
