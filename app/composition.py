@@ -16,13 +16,13 @@ from app.operations.readiness import Readiness, waiting_report
 from app.operations.tracing import traced
 from app.routes import SecurityHeadersMiddleware, api_routes, application
 from app.server.network import client_filter_of, proxies_of, server_limits_of, tls_of
-from app.server.server import HEARTBEAT_S, Server, StartupServer, bind, server, start_listening
+from app.server.server import Server, StartupServer, bind, server, start_listening
 from app.server.throttled_reader import ParseScheduler
 from app.service import Service, cancelled_by_signals
 from app.settings import Settings, SettingsError
 from app.setup.authentication import access_of
 from app.setup.config_reload import ConfigReload, LimitsFile, quotas_of
-from app.setup.limits import TokenUsageObserver, limiters_of
+from app.setup.limits import limiters_of
 from app.setup.models import (
     check_models,
     embedders_of,
@@ -38,19 +38,19 @@ from app.setup.tools import tool_box_of
 from connections.api.admin.audit import UnknownAdminPaths
 from connections.authentication.session_validity import REFRESH_S
 from connections.http.refusal_counters import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.fair_share import FairShareMiddleware
-from connections.limits.quotas import QuotaLimiter
+from connections.limiters import BoundCounters
+from connections.loop_scheduler import FairShareMiddleware
 from connections.manager import ConnectionLifecycle, ConnectionManager
 from connections.middleware.origins import CorsMiddleware
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.server_info import ServerFacts
-from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine
 from engine.durations import Durations
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.filters.filter_file import InvalidFilterFile, filters_from
+from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
+from sessions.limits.quotas import QuotaLimiter
 from sessions.observer import CompositeObserver, Observer
 from sessions.service import Sessions
 from sessions.store.redis.pool import AT_ONCE, StoreStats
@@ -214,7 +214,7 @@ async def composed(
 
 def _observer(metrics: Metrics, quota_limiter: QuotaLimiter | None) -> Observer:
     """Return the observer of turns."""
-    return metrics if quota_limiter is None else CompositeObserver(metrics, TokenUsageObserver(quota_limiter))
+    return metrics if quota_limiter is None else CompositeObserver(metrics, quota_limiter)
 
 
 def _policy(settings: Settings) -> Policy:

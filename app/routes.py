@@ -44,7 +44,7 @@ from connections.api.shares import NO_INDEX_HEADERS, SharesEndpoint, shares_rout
 from connections.authentication.access import AccessControl
 from connections.http.json_responses import forbidden_origin, json_response, refusal_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware.client_address import client_address_of, is_private
 from connections.native.endpoint import NativeEndpoint

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from connections.limits.rates import MAX_FRAME_BYTES
-from sessions.fair_share import FairShare, Subject
-
-LARGE_MESSAGE_BYTES = 1024 * 1024
-"""Bytes of a large message, where an endpoint takes them: an image of some 768 KiB in base64."""
-LARGE_MESSAGE_S = 15.0
-"""How long one may take to come. A frame of this size keeps within its connection's budget for four seconds."""
+from sessions.limits.bounds import MAX_FRAME_BYTES
+from sessions.limits.shares import FairShare, Subject
 
 
 class LargeMessageLease:

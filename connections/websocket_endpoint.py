@@ -13,19 +13,19 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import address_group
 from connections.connection import Disconnected
 from connections.http.json_responses import draining_refusal, forbidden_origin, too_many_handshakes
 from connections.http.refusal_counters import EndpointName, Refusal
 from connections.large_messages import LargeMessageLease
-from connections.limits.bound_counters import Bound
-from connections.limits.limiters import Limiters
-from connections.limits.loop_scheduler import REQUEST_COST, FairLoopScheduler
-from connections.limits.owner_groups import address_group
+from connections.limiters import Limiters
+from connections.loop_scheduler import REQUEST_COST, FairLoopScheduler
 from connections.middleware.client_address import client_address_of
 from connections.middleware.origins import is_secure
 from connections.protocol import codec
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame
+from sessions.limits.bounds import HELLO_S, Bound
 
 PEER = "midstream.peer"
 """The ASGI extension that bypasses the server's queues: its `peer` is a `ServerSocket`."""
@@ -153,10 +153,6 @@ class MultilineTransport:
         if text:
             self._socket.write_all(text.splitlines())
 
-
-HELLO_S = 5.0
-"""Seconds for the first message of a socket, if that authenticates."""
-OUTBOX_BYTES = 512 * 1024
 
 _log = structlog.get_logger("midstream.connection")
 

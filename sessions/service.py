@@ -16,19 +16,18 @@ from sessions.composition import compose
 from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
-from sessions.fair_share import Subject
 from sessions.interpreting.interpretation import Grown, Growth
+from sessions.limits.shares import AGAIN_MS, Subject
+from sessions.limits.slots import FairSlots
 from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
 from sessions.replicas.rpc import ScatterGather
 from sessions.running import runner
-from sessions.running.admission import AGAIN_MS
 from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.history.index import Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.redis.pool import FairSlots
 from sessions.store.search import Found
 from sessions.store.sharing import SharedPage
 from sessions.tool_round.tool_runner import AnswerOutcome

@@ -63,7 +63,8 @@ ORDER = {
             "events",
             "records",
             "observer",
-            "fair_share",
+            "store_errors",
+            "limits",
         ),
         *(
             "interpreting",
@@ -95,8 +96,8 @@ ORDER = {
         "storage",
     ),
     "connections": (
-        *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("outbox", "large_messages"),
+        *("protocol", "http", "images", "middleware", "authentication"),
+        *("loop_scheduler", "limiters", "outbox", "large_messages"),
         *(
             "connection",
             "manager",
@@ -346,8 +347,6 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.operations.readiness",
         "app.setup.store",
         "app.doctor",
-        "connections.limits.quotas",
-        "connections.limits.leases",
         "connections.authentication.tickets",
     }
 

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from connections.http.refusal_counters import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
+from connections.limiters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.api import Engine
 from engine.durations import Durations

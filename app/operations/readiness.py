@@ -11,8 +11,8 @@ import msgspec
 from engine.api import EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
+from sessions.limits.slots import as_service
 from sessions.store.ledger import Memory
-from sessions.store.redis.pool import as_service
 from sessions.store.redis.server_config import OutOfMemory, WriteProbe, WritesRefused
 
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]

@@ -22,21 +22,18 @@ from uvicorn.server import ServerState
 from app.server.tcp_reset import reset
 from app.server.throttled_reader import ParseScheduler, PauseReason, ThrottledReader
 from connections.http.exchange import ABORT, WRITE
-from connections.limits.bound_counters import Bound, BoundCounters
-from connections.limits.rates import PIPELINED, TokenBucket
-
-MAX_HEAD_BYTES = 64 * 1024
-MAX_HEADERS = 128
-"""Header lines of a request. A head of 64 KiB could have 20,000, each an object or two."""
-MAX_FRAMING_BYTES = 8 * 1024
-"""Bytes after a head that carry no body: chunk sizes and extensions, trailers, empty lines before the next head."""
-FRAMED = 8
-"""Bytes on the wire that each byte of a body may take besides these: a chunk of one byte has six."""
-MAX_AHEAD_BYTES = 64 * 1024
-"""Bytes of requests behind the one that is being answered; the rest waits in the kernel."""
-
-WRITE_BUFFER_BYTES = 32 * 1024
-"""Bytes that may wait for the kernel here; with more, the application waits."""
+from connections.limiters import BoundCounters
+from sessions.limits.bounds import (
+    FRAMED,
+    MAX_AHEAD_BYTES,
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    PIPELINED,
+    WRITE_BUFFER_BYTES,
+    Bound,
+)
+from sessions.limits.rates import TokenBucket
 
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 

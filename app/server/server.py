@@ -20,11 +20,10 @@ from app.server.throttled_reader import ParseScheduler
 from app.server.websocket import WebSocketProtocol
 from app.settings import SettingsError
 from connections.http.json_responses import json_response, refusal
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.rates import MAX_FRAME_BYTES
+from connections.limiters import BoundCounters
 from sessions.errors import StoreDown
+from sessions.limits.bounds import HEARTBEAT_S, MAX_FRAME_BYTES
 
-HEARTBEAT_S = 20.0
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 TICK_S = 1.0

@@ -11,15 +11,14 @@ from asyncio import Transport
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
-from connections.limits.owner_groups import peer_group
+from connections.authentication.caller import peer_group
+from connections.loop_scheduler import FairLoopScheduler, LightClients
 from connections.middleware.client_address import Network
-from sessions.fair_share import ADDRESS
+from sessions.limits.bounds import PART_BYTES
+from sessions.limits.shares import ADDRESS
 
 PARTS_PER_ITERATION = 2
 """Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
-PART_BYTES = 512
-"""Bytes that are parsed at a time: at most 85 WebSocket frames, or 28 requests."""
 MAX_PART_BYTES = 16 * 1024
 """Bytes at a time that are only copied: the rest of a long frame, or of a body."""
 

@@ -26,18 +26,20 @@ from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.server.http_protocol import WRITE_BUFFER_BYTES, SharedServerState, error_bytes
+from app.server.http_protocol import SharedServerState, error_bytes
 from app.server.tcp_reset import reset
 from app.server.throttled_reader import PauseReason, ThrottledReader
-from connections.large_messages import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, LargeMessageLease
-from connections.limits.bound_counters import Bound
-from connections.limits.rates import FrameBudget, FrameKind
+from connections.large_messages import LargeMessageLease
 from connections.websocket_endpoint import PEER
-
-MAX_FRAGMENTS = 64
-"""Fragments of a message, empty ones included; more close the connection with 1008."""
-MAX_HELLO_FRAMES = 16
-"""Pings, pongs and fragments before the first whole message; one more closes the connection with 1008."""
+from sessions.limits.bounds import (
+    LARGE_MESSAGE_BYTES,
+    LARGE_MESSAGE_S,
+    MAX_FRAGMENTS,
+    MAX_HELLO_FRAMES,
+    WRITE_BUFFER_BYTES,
+    Bound,
+)
+from sessions.limits.rates import FrameBudget, FrameKind
 
 _TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
 """A close frame has room for a hundred characters (RFC 6455, section 5.5)."""

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from app.settings import Settings, SettingsError, called
 from connections.authentication.access import AccessControl
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import QuotaSettings
+from connections.limiters import Limiters
+from sessions.limits.quotas import QuotaSettings
 
 _Count = Annotated[int, Meta(ge=1)]
 _Speed = Annotated[float, Meta(gt=0)]

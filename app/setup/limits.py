@@ -12,28 +12,13 @@ from app.settings import Settings
 from app.setup.config_reload import quotas_of
 from connections.authentication.access import AccessControl
 from connections.http.refusal_counters import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.leases import HandshakeLimit, RedisConnectionLeases, UnlimitedLeases
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import QuotaLimiter, QuotaSettings, RedisCounters
-from connections.limits.rates import LocalRateLimits
+from connections.limiters import BoundCounters, Limiters
 from sessions.errors import StoreDown
-from sessions.events import Done
-from sessions.observer import NullObserver
-from sessions.records import Client
+from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, QuotaSettings, RedisCounters
+from sessions.limits.rates import LocalRateLimits
+from sessions.limits.shares import HandshakeLimit
 
 FLUSH_S = 1.0
-
-
-class TokenUsageObserver(NullObserver):
-    """Observes turns (`sessions.observer.Observer`) for the limits of tokens."""
-
-    def __init__(self, quota_limiter: QuotaLimiter) -> None:
-        self._meter = quota_limiter
-
-    def ended(self, done: Done, client: Client) -> None:
-        """Count the turn's tokens."""
-        self._meter.ended(done, client)
 
 
 @asynccontextmanager
@@ -45,28 +30,29 @@ async def limiters_of(
     counts_any = (
         quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
     )
-    leases = RedisConnectionLeases(
-        store,
-        max_per_client=None if settings.redis_url is None else settings.max_client_connections,
-        max_per_key=settings.max_key_connections,
-    )
-    is_seated = settings.redis_url is not None or settings.max_key_connections is not None
-    async with _running(counts, leases if is_seated else None):
+    leases = None
+    if settings.redis_url is not None or settings.max_key_connections is not None:
+        leases = ConnectionLeases(
+            store,
+            max_per_client=None if settings.redis_url is None else settings.max_client_connections,
+            max_per_key=settings.max_key_connections,
+        )
+    async with _running(counts, leases):
         yield Limiters(
-            quota_limiter=QuotaLimiter(quotas, counts, refusals, allowance_of=access.allowance_of)
+            quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
             if counts_any
             else None,
             counts=counts,
             handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
             rates=LocalRateLimits(messages=settings.message_rate, reads=settings.read_rate),
             refusals=refusals,
-            leases=leases if is_seated else UnlimitedLeases(),
+            leases=leases,
             bounds=bounds,
         )
 
 
 @asynccontextmanager
-async def _running(counts: RedisCounters, leases: RedisConnectionLeases | None) -> AsyncIterator[None]:
+async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> AsyncIterator[None]:
     with suppress(StoreDown):
         if leases is not None:
             await leases.renew()

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import Caller, named_caller
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import TTL_S
 from connections.http.exchange import Exchange
@@ -27,16 +28,14 @@ from connections.http.json_responses import (
     refusal_response,
 )
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
-from connections.limits.caller import Caller, named_caller
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.limiters import Limiters
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused
-from sessions.store.redis.pool import on_behalf_of
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.slots import on_behalf_of
 
 WEIGHT = 10
 """Reads that such a request counts as."""

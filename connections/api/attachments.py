@@ -16,24 +16,23 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import Caller, named_caller
 from connections.http.exchange import Exchange
 from connections.http.inputs import parse_id
 from connections.http.json_responses import forbidden_origin, json_response, refusal_response
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
-from connections.limits.caller import Caller, named_caller
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.limiters import Limiters
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import BadParams, Unauthenticated
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Overloaded, Refused
 from sessions.events import Attachment
-from sessions.running.admission import AGAIN_MS
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.shares import AGAIN_MS
+from sessions.limits.slots import on_behalf_of
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.prompt import NO_IMAGES
 
 AttachmentAction = Callable[[Exchange, Caller], Awaitable[Response]]

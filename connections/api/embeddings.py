@@ -13,10 +13,10 @@ from starlette.routing import BaseRoute, Route
 from connections.api.endpoint import HttpEndpoint, RequestContext
 from connections.api.errors import Problem, invalid
 from connections.api.fields import decode_request
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import Grant

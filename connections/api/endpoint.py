@@ -21,16 +21,14 @@ from starlette.websockets import WebSocket
 from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.api.replies import ReplySource
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
-from connections.http.exchange import LARGE_BODY_BYTES, Exchange
+from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName, Refusal
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.limiters import Limiters
 from connections.middleware.client_address import client_address_of
 from connections.native.server_info import ServerInfo
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import Close, Unauthenticated, field_message
 from connections.protocol.frames import Frame
 from connections.protocol.scopes import Grant, KeyScope
@@ -40,10 +38,12 @@ from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
-from sessions.running.admission import AGAIN_MS
+from sessions.limits.bounds import LARGE_BODY_BYTES
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.shares import AGAIN_MS
+from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -189,10 +189,9 @@ class RequestContext:
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Count messages on all replicas. Raises RateLimited."""
-        if (meter := self._limiters.quota_limiter) is not None:
-            with on_behalf_of(caller.group or caller.client.client_id):
-                for _ in range(messages):
-                    await meter.admit(caller.client)
+        with on_behalf_of(caller.group or caller.client.client_id):
+            for _ in range(messages):
+                await self._limiters.admit(caller.client)
 
     def used(self, caller: Caller, tokens: int) -> None:
         """Count tokens outside turns."""

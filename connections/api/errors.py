@@ -9,10 +9,10 @@ import msgspec
 from starlette.responses import Response
 
 from connections.http.json_responses import type_of
-from connections.limits.quotas import RateLimited
 from connections.protocol.errors import Unauthenticated, shorten
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
+from sessions.limits.rates import RateLimited
 
 RETRY_AFTER_S = 1
 """Seconds after which to try again, if nothing else is known."""

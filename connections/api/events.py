@@ -21,14 +21,14 @@ from starlette.types import Receive, Scope, Send
 from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import caller_of
 from connections.authentication.identity import Identity
 from connections.connection import Connection
 from connections.http.exchange import Exchange
 from connections.http.inputs import optional_id, parse_id
 from connections.http.json_responses import error_code_of, forbidden_origin, refusal_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import caller_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
@@ -37,12 +37,12 @@ from connections.protocol.base import Features, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
 from connections.protocol.frames import MAX_SEQ, Frame
 from connections.protocol.scopes import KeyScope
-from connections.websocket_endpoint import OUTBOX_BYTES
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import Refused
 from sessions.events import Accepted, Deleted, Gap, Journalled, Resumed, Snapshot
+from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 
 PATH = "/v1/conversations/{conversation_id}/events"

@@ -13,9 +13,8 @@ from connections.http.exchange import Exchange
 from connections.protocol.errors import Close
 from connections.protocol.frames import Frame
 from sessions.errors import Overloaded
-from sessions.fair_share import FairShare, Subject
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from sessions.records import Owner
-from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
 

@@ -7,17 +7,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from connections.authentication.caller import address_group
 from connections.http.json_responses import error_code_of, forbidden_origin, json_response, refusal_response
 from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
-from connections.limits.limiters import Limiters
-from connections.limits.owner_groups import address_group
-from connections.limits.quotas import RateLimited
+from connections.limiters import Limiters
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
 from sessions.errors import Refused
-from sessions.fair_share import Subject
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.shares import Subject
+from sessions.limits.slots import on_behalf_of
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
 
 NO_INDEX_HEADERS = {"X-Robots-Tag": "noindex, nofollow"}
 

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from connections.api.errors import Problem
-from connections.limits.caller import Caller
+from connections.authentication.caller import Caller
 from engine import messages
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import NotFound, Refused, StoreDown

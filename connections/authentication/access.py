@@ -8,14 +8,16 @@ from contextlib import contextmanager
 import structlog
 
 from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.api_keys import NO_ALLOWANCE, Allowance, ApiKey, Kind
-from connections.authentication.identity import ANONYMOUS, KEY, Identity, of_key
+from connections.authentication.api_keys import ApiKey, Kind
+from connections.authentication.identity import ANONYMOUS, Identity, of_key
 from connections.authentication.json_web_tokens import JsonWebTokens
 from connections.authentication.session_validity import REFRESH_S, AuthenticatedPeer, SessionValidity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.authentication.tickets import Tickets
 from connections.middleware.origins import AllowedOrigins
 from connections.protocol.errors import Unauthenticated
+from sessions.limits.quotas import NO_ALLOWANCE, Allowance
+from sessions.records import KEY
 
 
 class Authenticator:

@@ -22,6 +22,7 @@ from connections.protocol.scopes import (
     Grant,
     KeyScope,
 )
+from sessions.limits.quotas import NO_ALLOWANCE, Allowance
 
 _SPAN = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -31,17 +32,6 @@ PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("", "personal", "app", "admin")
-
-
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's own limits, in place of those of the settings; None: those of the settings."""
-
-    messages_per_minute: int | None = None
-    messages_per_day: int | None = None
-    tokens_per_day: int | None = None
-
-
-NO_ALLOWANCE = Allowance()
 
 
 class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):

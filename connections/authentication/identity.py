@@ -9,13 +9,11 @@ import msgspec
 from connections.authentication.api_keys import ApiKey, Kind
 from connections.protocol.errors import Unauthenticated
 from connections.protocol.scopes import EVERYTHING, Grant
-from sessions.records import Client, Owner
+from sessions.records import ANONYMOUS_PRINCIPAL, KEY, Client, Owner
 
 MAX_SUBJECT = 255
 """Characters; OpenID Connect Core's limit for a `sub` (section 2)."""
 _SUBJECT = "jwt:"
-KEY = "key:"
-"""Prefix of a key's principal, before its name."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,7 +47,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Owner(self.principal, "" if self.is_person else client_id)
 
 
-ANONYMOUS = Identity(principal="anonymous")
+ANONYMOUS = Identity(principal=ANONYMOUS_PRINCIPAL)
 """Every client, if the operator configured no authentication."""
 
 

@@ -13,8 +13,9 @@ from redis.asyncio import Redis
 from connections.authentication.api_keys import digest_of
 from connections.authentication.identity import Identity
 from connections.protocol.errors import Unauthenticated
-from sessions.store.redis.client import PUT, run_script, store_errors
-from sessions.store.redis.pool import on_behalf_of
+from sessions.limits.slots import on_behalf_of
+from sessions.store.redis.client import PUT, run_script
+from sessions.store_errors import store_errors
 
 PREFIX = "mst_"
 TTL_S = 30

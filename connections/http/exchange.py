@@ -10,11 +10,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sessions.errors import Refused
+from sessions.limits.bounds import LARGE_BODY_BYTES, MAX_BODY_BYTES
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Most bytes of a body, which holds a whole conversation; a model can read much less."""
-LARGE_BODY_BYTES = 256 * 1024
-"""Only few longer bodies are read at once: with the parsed objects, each takes several times its length."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),

@@ -14,13 +14,8 @@ import msgspec
 from connections.protocol.errors import BadParams, validation_problem
 from connections.protocol.frames import Name
 from sessions.errors import Refused
+from sessions.limits.bounds import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, SMALL_BYTES
 
-SMALL_BYTES = 16 * 1024
-"""Shorter texts are not checked: they can hold little."""
-MAX_CONTAINERS = 10_000
-"""Most objects and lists: a chat of 2,000 messages with parts has fewer."""
-MAX_VALUES = 50_000
-MAX_DEPTH = 64
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES

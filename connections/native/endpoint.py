@@ -9,12 +9,12 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.caller import caller_of
 from connections.authentication.identity import Identity
 from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, RateLimiter, error_frame
 from connections.http.refusal_counters import EndpointName
-from connections.limits.caller import caller_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware.client_address import client_address_of
 from connections.native.handler import FrameHandler
@@ -33,9 +33,10 @@ from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
 from connections.protocol.scopes import Grant
 from connections.protocol.server_info import ServerTool
 from connections.voice.connection import VoiceConnection, VoiceService
-from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint, WebSocketTransport
+from connections.websocket_endpoint import WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
+from sessions.limits.bounds import HELLO_S, OUTBOX_BYTES
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -83,6 +82,7 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
+from sessions.limits.rates import FrameCost
 
 _decoder = msgspec.json.Decoder(Request)
 _encode = msgspec.json.Encoder().encode
@@ -244,14 +244,6 @@ def _ref(fields: dict[str, Any]) -> str | None:
         if ref and isinstance(ref, str) and len(ref) <= longest and not _SURROGATE.search(ref):
             return ref
     return None
-
-
-class FrameCost(StrEnum):
-    """What a client frame counts as, besides its bytes, which the frame budget counts for every frame."""
-
-    MESSAGE = "message"  # begins a turn
-    READ = "read"  # asks the store
-    NOTHING = "nothing"  # is answered from memory, or must never be refused
 
 
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from sessions.conversation.conversation import BackgroundTasks, refusal_of
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.interpreting.interpretation import Grown, Growth
+from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.records import Owner
 from sessions.replicas.rpc import (
     CallAnswerRequest,
@@ -26,7 +27,6 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.store.redis.pool import on_behalf_of, with_heaviness
 from sessions.tool_round.tool_runner import AnswerOutcome
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets

@@ -10,9 +10,9 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.events import CallState
-from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
 from sessions.interpreting.interpretation import Grown, Growth, Source
+from sessions.limits.shares import Subject
 from sessions.records import CallRecord
 from sessions.replicas.rpc import Forwarder
 from sessions.store.history.history import History

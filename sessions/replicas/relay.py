@@ -20,7 +20,8 @@ from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.redis.client import LEAVE, WATCH, run_script, store_errors
+from sessions.store.redis.client import LEAVE, WATCH, run_script
+from sessions.store_errors import store_errors
 
 AGAIN_S = 0.2
 LISTEN_S = 1.0

@@ -20,12 +20,12 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import Refused, SessionError, StoreDown
 from sessions.events import CallState, Done
 from sessions.interpreting.interpretation import Grown, Growth
+from sessions.limits.slots import is_heavy_caller
 from sessions.records import Meta, Owner
 from sessions.replicas.relay import Subscriptions
 from sessions.store.history.history import History
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store.redis.client import COLLECT, POST, run_script
-from sessions.store.redis.pool import is_heavy_caller
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn

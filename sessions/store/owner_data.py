@@ -13,14 +13,15 @@ from redis.asyncio import Redis
 
 from engine.vision.image import Image
 from sessions.events import ShownCall
+from sessions.limits.slots import as_service
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History, message_at
 from sessions.store.history.index import list_name
 from sessions.store.images import Images
-from sessions.store.redis.client import RENEW, run_script, store_errors
-from sessions.store.redis.pool import as_service
+from sessions.store.redis.client import RENEW, run_script
 from sessions.store.redis.server_config import scan_keys
+from sessions.store_errors import store_errors
 
 AT_ONCE = 16
 """Messages that are read at once; each may be as long as the model's window."""

@@ -20,7 +20,7 @@ from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys, decode_message
 from sessions.store.history.index import ROW, Listed, list_name, listed
-from sessions.store.redis.client import store_errors
+from sessions.store_errors import store_errors
 
 MAX_WORDS = 16
 """Words of a query; further ones are ignored."""

@@ -21,7 +21,8 @@ from sessions.records import MessageRecord, Owner
 from sessions.store.history.codec import Keys
 from sessions.store.history.history import History
 from sessions.store.history.index import languages
-from sessions.store.redis.client import SHARE, run_script, store_errors
+from sessions.store.redis.client import SHARE, run_script
+from sessions.store_errors import store_errors
 
 PAGE = 100
 """Messages that are read at once."""

@@ -12,7 +12,7 @@ from engine.messages import Params, ToolCall
 from engine.reply_spec import Format, ReplySpec, Tool, Translation
 from engine.vision.image import Detail
 from sessions.events import Delta, Needs, Where
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message
 from sessions.store.history.codec import Keys, now_ms
 from sessions.store.images import Images

@@ -20,8 +20,8 @@ from app.server.server import address, listen
 from app.service import Service
 from app.settings import Settings
 from connections.authentication.session_validity import REFRESH_S
-from connections.websocket_endpoint import HELLO_S
 from engine.scripted import ScriptedEngine
+from sessions.limits.bounds import HELLO_S
 
 Frame = dict[str, Any]
 

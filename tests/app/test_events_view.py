@@ -14,8 +14,8 @@ from app.operations import key_file
 from connections.api import event_transport as transport
 from connections.http.refusal_counters import Refusal
 from connections.protocol.errors import Close, CloseCode
-from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.scripted import ScriptedEngine
+from sessions.limits.bounds import OUTBOX_BYTES
 from tests.app.event_source import error_response, open_event_source, path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, token

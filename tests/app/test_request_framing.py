@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connections.limits.bound_counters import Bound
+from sessions.limits.bounds import Bound
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import exchange, peer
 from tests.app.smuggled_requests import LAST, UPGRADES, by_length, in_chunks, requests, statuses

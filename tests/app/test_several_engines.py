@@ -12,7 +12,7 @@ from app.operations.metrics import Metrics
 from app.operations.readiness import Readiness
 from app.settings import Settings
 from connections.http.refusal_counters import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
+from connections.limiters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.durations import Durations
 from engine.fleet import EngineFleet

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from app.setup import store
-from sessions.store.redis.client import store_errors
 from sessions.store.redis.servers import WriteConfirmer
+from sessions.store_errors import store_errors
 from tests.chaos import gateway
 
 WAIT_MS = 3000

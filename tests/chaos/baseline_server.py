@@ -21,9 +21,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.server.server import HEARTBEAT_S
 from connections.protocol import codec
 from sessions.events import Delta
+from sessions.limits.bounds import HEARTBEAT_S
 
 WORD = "word "
 

@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connections.limits.bound_counters import Bound
-from connections.limits.rates import RATES
 from sessions.interpreting.interpretation import AHEAD, MAX_SEGMENT_CHARS, MAX_SOURCE_CHARS
+from sessions.limits.bounds import RATES, Bound
 from sessions.translation.translator import IDLE_S, PAUSE_S
 from tests.docs.documents import PROTOCOL, ROOT, snippets
 from tests.server_process import ServerProcess

@@ -12,12 +12,12 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import group_of
 from connections.authentication.identity import ANONYMOUS
-from connections.limits.limiters import Limiters
-from connections.limits.owner_groups import group_of
-from connections.limits.quotas import RateLimited
+from connections.limiters import Limiters
 from connections.protocol.errors import Unauthenticated
-from sessions.fair_share import Subject
+from sessions.limits.rates import RateLimited
+from sessions.limits.shares import Subject
 
 NAME = "midstream.audit"
 _log = structlog.wrap_logger(logging.getLogger(NAME), wrapper_class=structlog.stdlib.BoundLogger)

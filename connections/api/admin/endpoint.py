@@ -21,14 +21,14 @@ from connections.http.exchange import Exchange
 from connections.http.inputs import parse_client_id, parse_id
 from connections.http.json_responses import error_code_of, json_response, refusal_response
 from connections.http.refusal_counters import EndpointName
-from connections.limits.limiters import Limiters
-from connections.protocol.codec import FrameCost
+from connections.limiters import Limiters
 from connections.protocol.errors import BadParams, Unauthenticated
 from sessions.conversation.conversation import incident
 from sessions.errors import Refused
-from sessions.fair_share import Subject
+from sessions.limits.rates import FrameCost
+from sessions.limits.shares import Subject
+from sessions.limits.slots import on_behalf_of
 from sessions.records import Owner
-from sessions.store.redis.pool import on_behalf_of
 
 PATH = "/v1/admin"
 AuditDetails = dict[str, str | int]

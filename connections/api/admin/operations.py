@@ -12,14 +12,13 @@ import structlog
 
 from connections.authentication.access import AccessControl
 from connections.authentication.api_keys import ApiKey, Kind
-from connections.authentication.identity import KEY
-from connections.limits.quotas import Quota, RedisCounters, usage_quotas
-from connections.limits.quotas import QuotaKind as Counted
 from connections.manager import ConnectionLifecycle, ManagedConnection
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error
 from sessions.errors import Forbidden, NotFound
-from sessions.records import Client
+from sessions.limits.quotas import Quota, RedisCounters, usage_quotas
+from sessions.limits.quotas import QuotaKind as Counted
+from sessions.records import KEY, Client
 from sessions.replicas.rpc import GatheredAnswers
 from sessions.running.turn_list import ListedTurn
 from sessions.service import Sessions

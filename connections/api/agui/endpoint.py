@@ -17,16 +17,16 @@ from connections.api.agui.stored_threads import StoredThreads
 from connections.api.endpoint import RequestContext, SingleReplyEndpoint, ignored_header
 from connections.api.errors import Problem, problem_of
 from connections.api.replies import stream_reply
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin_message
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.server_info import Limits
 from sessions.errors import Refused
+from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
 
 
 class AguiEndpoint(SingleReplyEndpoint[RunInput]):

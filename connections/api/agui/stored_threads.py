@@ -20,7 +20,7 @@ from connections.api.endpoint import ignored_fields
 from connections.api.errors import Problem, invalid
 from connections.api.fields import is_conversation_id
 from connections.api.stored_replies import ServerToolCall, StoredReply, StoredTurns
-from connections.limits.caller import Caller, can_reconnect
+from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.errors import field_message
 from connections.protocol.server_info import Limits
 from engine.messages import Message

@@ -41,24 +41,24 @@ from connections.api.ai_sdk.service import (
 from connections.api.ai_sdk.websocket import ChatSocketEndpoint
 from connections.api.endpoint import identity_or_ticket
 from connections.api.event_transport import EventTransport
+from connections.authentication.caller import Caller
 from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
 from connections.http.exchange import Exchange
 from connections.http.inputs import optional_id, parse_id
 from connections.http.json_responses import error_code_of, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.outbox import Outbox
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Frame
 from connections.protocol.scopes import KeyScope
-from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound
-from sessions.store.redis.pool import on_behalf_of
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.slots import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024

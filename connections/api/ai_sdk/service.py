@@ -26,11 +26,11 @@ from connections.api.ai_sdk.requests import (
 )
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import Caller, caller_of
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, PendingWork, RateLimiter
 from connections.http.json_responses import error_code_of, forbidden_origin_message, refusal_response
-from connections.limits.caller import Caller, caller_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.protocol.base import REASONING, TOOLS
@@ -48,7 +48,7 @@ from connections.protocol.frames import (
 from connections.protocol.scopes import EVERYTHING, KeyScope
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
 PAGE = 200

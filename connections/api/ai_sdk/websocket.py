@@ -41,16 +41,12 @@ from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error, Frame, ServerFrame
-from connections.websocket_endpoint import (
-    OUTBOX_BYTES,
-    MultilineTransport,
-    WebSocketEndpoint,
-    WebSocketTransport,
-)
+from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
 from sessions import errors
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import Overloaded
 from sessions.events import Event
+from sessions.limits.bounds import OUTBOX_BYTES
 
 GRACE_S = 20
 """How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""

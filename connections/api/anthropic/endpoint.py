@@ -23,13 +23,13 @@ from connections.api.anthropic.parser import (
 from connections.api.anthropic.schema import CountRequest, MessageRequest, TokensCount
 from connections.api.endpoint import ModelEndpoint, RequestContext, SingleReplyEndpoint, ignored_header
 from connections.api.replies import stream_reply
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
 from connections.protocol.server_info import Limits
 from sessions.errors import Refused
+from sessions.limits.rates import FrameCost
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 

@@ -22,7 +22,7 @@ from connections.api.anthropic.schema import (
     ThinkingConfig,
     ToolUseChoice,
 )
-from connections.api.chat_requests import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS
+from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS
 from connections.api.errors import Problem, invalid
 from connections.api.fields import (
     check_images,
@@ -40,6 +40,7 @@ from engine import reply_spec
 from engine.messages import Message, Params, ToolCall
 from engine.reply_spec import JsonSchema, ReplySpec
 from engine.vision.image import Image, joined
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 
 T = TypeVar("T", CountRequest, MessageRequest)

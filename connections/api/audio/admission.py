@@ -10,15 +10,14 @@ from starlette.requests import ClientDisconnect
 
 from connections.api.endpoint import RequestContext
 from connections.api.errors import Problem, invalid
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.refusal_counters import EndpointName
-from connections.limits.caller import Caller
 from connections.protocol.errors import shorten
 from connections.protocol.scopes import KeyScope
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded
-from sessions.fair_share import FairShare
-from sessions.running.admission import AGAIN_MS
+from sessions.limits.shares import AGAIN_MS, FairShare
 from speech.errors import SpeechError
 
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from connections.api.audio.admission import AudioAdmission, check_model, speech_unavailable
 from connections.api.errors import Problem, invalid
 from connections.http.exchange import Exchange
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from speech.decoding.decoder import recording_in
 from speech.errors import BadSound, RecognizerLost, TooMuchSound
 from speech.recognition.messages import Ready, Segment, Word

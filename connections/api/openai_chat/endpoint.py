@@ -35,10 +35,10 @@ from connections.api.openai_chat.encoder import (
     Model,
     Models,
 )
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
 from connections.protocol.scopes import Grant
 from connections.protocol.server_info import Limits

@@ -20,13 +20,13 @@ from connections.api.realtime.items import Items
 from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.authentication.identity import Identity
 from connections.connection import Connection, Handler, RateLimiter
 from connections.http.inputs import optional_id
 from connections.http.refusal_counters import EndpointName
 from connections.large_messages import LargeMessageLease
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.outbox import Outbox
@@ -35,9 +35,10 @@ from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.scopes import Grant, KeyScope
 from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection, VoiceService
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import NotFound, Refused
+from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 
 PATH = "/v1/realtime"

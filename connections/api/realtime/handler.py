@@ -39,7 +39,7 @@ from connections.protocol.scopes import KeyScope
 from connections.voice.connection import VoiceMessage as Message
 from engine.vision.image import Image
 from sessions.errors import Overloaded
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
 _NO_REPLIES = (

@@ -62,17 +62,17 @@ from connections.api.responses.store import (
     resolve_references,
 )
 from connections.api.stored_replies import ServerToolCall, StoredReply
+from connections.authentication.caller import Caller, can_reconnect
 from connections.http.exchange import Exchange
-from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.served_models import ServedModel
 from sessions.errors import BadParams, Overloaded
 from sessions.events import CallState, Cause
+from sessions.limits.slots import on_behalf_of
 from sessions.records import CallRecord
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.redis.pool import on_behalf_of
 
 T = TypeVar("T")
 _NOT_STORABLE = (

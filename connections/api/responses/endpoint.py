@@ -43,21 +43,21 @@ from connections.api.responses.store import (
     item_not_found,
 )
 from connections.api.responses.websocket import ResponsesWebSocketEndpoint
+from connections.authentication.caller import Caller
 from connections.http.exchange import Exchange
 from connections.http.json_responses import forbidden_origin, json_response
 from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.limits.caller import Caller
 from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.codec import FrameCost
 from connections.protocol.errors import field_message
 from connections.protocol.scopes import KeyScope
 from engine.messages import Message, ToolCall
 from engine.reply_spec import ReplySpec
 from engine.vision.image import Image
 from sessions.errors import Conflict, Refused
+from sessions.limits.rates import FrameCost
+from sessions.limits.slots import on_behalf_of
 from sessions.records import MessageRecord
 from sessions.running.ephemeral import EphemeralRequest, TextPiece
-from sessions.store.redis.pool import on_behalf_of
 from sessions.turn.tool_calls import as_written
 
 SSE_DONE = b"data: [DONE]\n\n"

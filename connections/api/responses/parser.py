@@ -14,14 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from connections.api.chat_requests import (
-    MAX_MESSAGES,
-    MAX_NAME_CHARS,
-    MAX_TOOLS,
-    MAX_TOP_LOGPROBS,
-    BaseRequest,
-    params_of,
-)
+from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS, MAX_TOP_LOGPROBS, BaseRequest, params_of
 from connections.api.errors import Problem, invalid
 from connections.api.fields import (
     IMAGES,
@@ -42,6 +35,7 @@ from engine import reply_spec
 from engine.messages import Message, ToolCall
 from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
 from engine.vision.image import Image, Seen, joined
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.tools.server_tool import Approval, ServerTool
 from sessions.tools.tool_registry import ToolRegistry

@@ -44,7 +44,7 @@ from connections.api.responses.notes import (
 from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
 from connections.api.responses.schema import McpApprovalRequest, McpCall, McpListTools
 from connections.api.stored_replies import StoredReply, StoredTurns
-from connections.limits.caller import Caller, can_reconnect
+from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.server_info import Limits
 from engine.messages import Message
 from engine.reply_spec import Tool

@@ -19,25 +19,25 @@ from connections.api.responses.creator import ResponseCreator, StartedResponse
 from connections.api.responses.encoder import encode_lines, output_messages
 from connections.api.responses.parser import Creation, encode_messages, parse_response_request
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.authentication.identity import Identity
 from connections.authentication.tickets import PREFIX as TICKET
 from connections.connection import Connection, Disconnected, Transport
 from connections.http.json_responses import type_of
 from connections.http.refusal_counters import EndpointName
-from connections.limits.bound_counters import EndpointCounters
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.errors import BadFrame, Close, CloseCode, shorten
 from connections.protocol.frames import Error, Frame, ServerFrame
 from connections.protocol.scopes import KeyScope
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.messages import Message
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Overloaded, Refused
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.rates import RateLimited
 
 _SLOW_READER = Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect.")
 PendingWork = Coroutine[Any, Any, None]

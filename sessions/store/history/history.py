@@ -41,9 +41,9 @@ from sessions.store.redis.client import (
     WITHDRAW,
     Script,
     run_script,
-    store_errors,
 )
 from sessions.store.redis.servers import Durability, WriteConfirmer
+from sessions.store_errors import store_errors
 
 MAX_SIBLINGS = 200
 """Siblings of a message that a reader gets, so that a page stays small."""

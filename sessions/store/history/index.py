@@ -13,7 +13,8 @@ from sessions.events import Languages
 from sessions.records import Owner
 from sessions.store.history.codec import Keys
 from sessions.store.ledger import Admission
-from sessions.store.redis.client import RENAME, TOUCH, queue_script, run_script, store_errors
+from sessions.store.redis.client import RENAME, TOUCH, queue_script, run_script
+from sessions.store_errors import store_errors
 
 MAX_LISTED = 10_000
 """Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""

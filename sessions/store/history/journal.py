@@ -29,9 +29,8 @@ from sessions.store.redis.client import (
     load_scripts,
     queue_script,
     run_script,
-    store_error_of,
-    store_errors,
 )
+from sessions.store_errors import store_error_of, store_errors
 
 AT_ONCE = 32
 """Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""

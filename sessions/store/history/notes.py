@@ -11,11 +11,12 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.store.history.codec import Keys, now_ms
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import COUNT_NOTE, DESCRIBE, NOTE, run_script, store_errors
+from sessions.store.redis.client import COUNT_NOTE, DESCRIBE, NOTE, run_script
+from sessions.store_errors import store_errors
 
 MOST_BYTES = 32 * 1024 * 1024
 """Bytes of an owner's notes in all conversations. Beyond it the oldest are deleted; their turns stay."""

@@ -32,19 +32,18 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as TimedOut
 
 from sessions.errors import StoreDown
-from sessions.store.redis.client import store_errors
+from sessions.limits.slots import FairSlots, caller_group
 from sessions.store.redis.pool import (
     AT_ONCE,
     CALL_S,
     HEAVY_SLOTS,
     FairPool,
-    FairSlots,
     InstrumentedClusterPipeline,
     InstrumentedRedis,
     StoreStats,
-    caller_group,
 )
 from sessions.store.redis.sentinels import Address, Sentinels
+from sessions.store_errors import store_errors
 
 
 class _InlineConnection(AbstractConnection):

@@ -8,7 +8,6 @@ import pytest
 
 from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.api_keys import (
-    Allowance,
     ApiKey,
     KeyPolicy,
     digest_of,
@@ -21,6 +20,7 @@ from connections.authentication.api_keys import (
 from connections.authentication.identity import of_key
 from connections.protocol.errors import InvalidList
 from connections.protocol.scopes import Grant, KeyScope
+from sessions.limits.quotas import Allowance
 
 NOW = datetime(2026, 11, 24, 12, 0, 0, 500, tzinfo=UTC)
 ALL = KeyPolicy(

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from connections.authentication.identity import ANONYMOUS
 from connections.authentication.tickets import GROUP, Tickets
 from connections.protocol.errors import Unauthenticated
-from sessions.store.redis.pool import OWN, caller_group
+from sessions.limits.slots import OWN, caller_group
 from tests.store_faults import without_memory
 
 

@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.http import inputs
-from connections.http.inputs import (
-    MAX_CONTAINERS,
-    MAX_DEPTH,
-    MAX_VALUES,
-    TooManyValues,
-    check_json_limits,
-)
+from connections.http.inputs import TooManyValues, check_json_limits
+from sessions.limits.bounds import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, SMALL_BYTES
 
-PADDING = '"' + "x" * inputs.SMALL_BYTES + '"'
+PADDING = '"' + "x" * SMALL_BYTES + '"'
 VALUES = st.recursive(
     st.none() | st.text(max_size=30) | st.integers(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -61,13 +56,11 @@ def depth_of(value: Any) -> int:
 @given(VALUES)
 def test_the_depth_is_that_of_the_value(value: Any) -> None:
     deep = depth_of([value])
-    around = inputs.MAX_DEPTH - deep
-    check_json_limits(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * inputs.SMALL_BYTES}".encode())
+    around = MAX_DEPTH - deep
+    check_json_limits(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * SMALL_BYTES}".encode())
     around += 1
     with pytest.raises(TooManyValues):
-        check_json_limits(
-            f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * inputs.SMALL_BYTES}".encode()
-        )
+        check_json_limits(f"{'[' * around}{json.dumps([value])}{']' * around}{' ' * SMALL_BYTES}".encode())
 
 
 def test_a_text_that_was_cut_off_is_not_too_deep() -> None:
@@ -84,7 +77,7 @@ LISTS = b"[" + b"[]," * MAX_DEPTH + b"[]]"
 @given(st.binary(max_size=400) | st.text('[]{}",\\', max_size=40).map(str.encode))
 def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
     with suppress(TooManyValues):
-        check_json_limits(LISTS + text + b" " * inputs.SMALL_BYTES)
+        check_json_limits(LISTS + text + b" " * SMALL_BYTES)
 
 
 def test_more_strings_than_may_be_are_refused() -> None:

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api import fields as unsupported
-from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
+from connections.api.chat_requests import MAX_BIASES, chat_turn_request, parse_chat_request
 from connections.api.errors import Problem
 from connections.http.inputs import TooManyValues
 from engine.messages import Message
 from engine.reply_spec import PLAIN
+from sessions.limits.bounds import MAX_MESSAGES
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed
 
 

@@ -9,9 +9,10 @@ from typing import Any, get_args
 import msgspec
 
 from connections.protocol import audio, frames
-from connections.protocol.codec import CLIENT_FRAMES, SERVER_FRAMES, FrameCost
+from connections.protocol.codec import CLIENT_FRAMES, SERVER_FRAMES
 from connections.protocol.frames import ClientFrame, ServerFrame
 from sessions.events import Event
+from sessions.limits.rates import FrameCost
 
 PROTOCOL = (Path(__file__).parents[3] / "PROTOCOL.md").read_text()
 

@@ -15,10 +15,10 @@ from connections.api.realtime.translation import events as event_encoder
 from connections.api.realtime.translation.endpoint import TranslationCodec, TranslationsHandler, decode
 from connections.api.realtime.translation.events import TranslationEventEncoder
 from connections.api.realtime.translation.session import TranslationSession
+from connections.authentication.caller import Caller
 from connections.connection import Connection
 from connections.http.refusal_counters import EndpointName
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused

@@ -12,11 +12,13 @@ import uvloop
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
+from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.store.ownership import Ownership
 from sessions.store.redis import servers
-from sessions.store.redis.client import REMOVE, pipelined, run_script, store_errors
-from sessions.store.redis.pool import AT_ONCE, HEAVY_SLOTS, on_behalf_of, with_heaviness
+from sessions.store.redis.client import REMOVE, pipelined, run_script
+from sessions.store.redis.pool import AT_ONCE, HEAVY_SLOTS
 from sessions.store.redis.servers import connect
+from sessions.store_errors import store_errors
 from tests.store_faults import refusing_writes
 
 REMOVAL = '{"turn_id": "turn", "seq": 1, "message_id": "message", "reply_id": "reply"}'

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from sessions.errors import StoreDown
 from sessions.store.redis import embedded
-from sessions.store.redis.client import store_errors
 from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.store.redis.servers import connect
+from sessions.store_errors import store_errors
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import happened
 from tests.store_faults import pid_of

@@ -31,7 +31,7 @@ from connections.api.realtime.translation.session import QueuedText, Translation
 from connections.api.realtime.translation.speech import SpeechInput, SpeechOutput, voice_for, wait_for_reader
 from connections.connection import Connection, Handler, error_frame
 from connections.http.refusal_counters import EndpointName
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioStart
@@ -40,11 +40,12 @@ from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.frames import Frame
 from connections.protocol.scopes import Grant
 from connections.voice.connection import VoiceService
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.interpreting.interpretation import Grown, Growth
 from sessions.interpreting.languages import AUTO
+from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)

@@ -32,7 +32,7 @@ from connections.voice.connection import VoiceMessage as Message
 from connections.voice.connection import VoiceService
 from connections.voice.reply import SpokenReply
 from sessions.errors import Overloaded
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn import turn
