@@ -29,7 +29,7 @@ def test_every_bound_that_is_counted_is_shown() -> None:
 def test_what_is_shown_is_the_default_of_its_setting(
     what: str, whose: str, shown: str, setting: str, beyond: str
 ) -> None:
-    assert what and whose and beyond
+    assert all((what, whose, beyond))
     if not setting or shown.startswith("as many"):
         return
     default = getattr(Settings(), setting.lower())
